@@ -1,0 +1,84 @@
+"""What a source hands to a pipeline: whole committed transactions, in order.
+
+Rows are plain tuples here, and only here and downstream of here: the values of `Followed.columns`, in
+that order, in the forms that docs/types.md lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from changes.positions import Position
+from changes.tables import Table
+
+Row = tuple[Any, ...]
+
+INSERT = 0
+UPDATE = 1
+DELETE = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """A table that some view of a pipeline needs, and which of its columns."""
+
+    table: Table
+    columns: tuple[str, ...]  # in the table's ordinal order; the entity keys are always among them
+
+
+class RowChanges(NamedTuple):
+    """The rows of one row event, which share one version."""
+
+    followed: Followed
+    kind: int  # INSERT, UPDATE or DELETE
+    version: int
+    rows: list[Row]  # UPDATE: before, after, before, after, ...
+
+
+class Refused(NamedTuple):
+    """A row that cannot be read exactly (bytes that are invalid in their character set): its key parks."""
+
+    followed: Followed
+    kind: int
+    version: int
+    rows: list[Row]  # as in RowChanges, unreadable values replaced by `Unreadable`
+    reason: str  # names the column, never the value
+
+
+class Unreadable:
+    """Stands in a row for a value that could not be read."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+
+class Halt(NamedTuple):
+    """From here on a table cannot be read exactly: its views halt."""
+
+    followed: Followed
+    version: int
+    reason: str  # what was seen, where, and what to do
+
+
+class Watermark(NamedTuple):
+    """A watermark row seen in the stream."""
+
+    token: str
+    version: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """Committed transactions, or a piece of one that is too large for a single batch."""
+
+    changes: list[RowChanges]
+    end: Position | None  # None: a piece of a large transaction, more follows; no offset may be saved
+    row_count: int
+    byte_count: int  # of the events as they stood in the binlog
+    oldest_commit_us: int  # microseconds since 1970: commit time of the first transaction
+    refused: list[Refused] = field(default_factory=list)
+    halts: list[Halt] = field(default_factory=list)
+    watermarks: list[Watermark] = field(default_factory=list)

@@ -1,0 +1,61 @@
+"""A place in a source's stream of changes, always between two transactions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import orjson
+
+from changes.errors import HistoryGoneError
+from changes.versions import base_version
+
+_FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
+
+
+def file_number(file: str) -> int:
+    """The number in a binlog's name: 'binlog.000012' -> 12."""
+    found = _FILE.match(file)
+    if not found:
+        raise HistoryGoneError(f"binlog file name {file!r} does not end in a number; viewtail cannot order it")
+    return int(found["number"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Binlog coordinates after a transaction, and what is needed to recognise that transaction again."""
+
+    epoch: int
+    file: str  # e.g. 'binlog.000012'
+    end: int  # bytes from the file's start, 64 bit: reading goes on here
+    start: int  # where the last transaction begins (its GTID event); == end when none was read yet
+    gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
+
+    @property
+    def version(self) -> int:
+        """Orders positions of one source as the stream does."""
+        return base_version(self.epoch, file_number(self.file)) | self.end >> 4
+
+    def in_epoch(self, epoch: int) -> Position:
+        return replace(self, epoch=epoch)
+
+    def to_text(self) -> str:
+        """One line of JSON, for witnesses and for people."""
+        return orjson.dumps(
+            {"epoch": self.epoch, "file": self.file, "end": self.end, "start": self.start, "gtid": self.gtid}
+        ).decode()
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Position:
+        """The inverse of `to_text`; raises ValueError on anything else."""
+        found = orjson.loads(text)
+        return cls(
+            epoch=int(found["epoch"]),
+            file=str(found["file"]),
+            end=int(found["end"]),
+            start=int(found["start"]),
+            gtid=str(found["gtid"]),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.end}"

@@ -1,0 +1,61 @@
+"""Tables and columns as the source declares them; no values, no servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How a column's values look in viewtail; docs/types.md is this list with its renderings."""
+
+    INTEGER = "integer"  # TINYINT .. BIGINT, YEAR, BIT: int
+    DECIMAL = "decimal"  # decimal.Decimal with the column's scale
+    FLOAT = "float"  # the 4-byte value, as a Python float
+    DOUBLE = "double"  # float
+    TEXT = "text"  # CHAR, VARCHAR, TEXT in a character set other than binary: str
+    ENUM = "enum"  # the label: str ('' for the invalid value)
+    SET = "set"  # the labels joined by ',': str ('' for none)
+    BYTES = "bytes"  # BINARY, VARBINARY, BLOB: bytes, BINARY padded to its full length
+    DATE = "date"  # 'YYYY-MM-DD': str, zero dates as they are
+    TIME = "time"  # '[-]HH[H]:MM:SS[.f]': str
+    DATETIME = "datetime"  # 'YYYY-MM-DD HH:MM:SS[.f]': str
+    TIMESTAMP = "timestamp"  # as DATETIME, in UTC
+    JSON = "json"  # the server's own text of it: str
+    GEOMETRY = "geometry"  # SRID and WKB as the server stores it: bytes
+    VECTOR = "vector"  # little-endian 4-byte floats: bytes
+    UNSUPPORTED = "unsupported"  # refused by name when a view uses it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a canonical table."""
+
+    name: str
+    kind: Kind
+    declared: str  # COLUMN_TYPE as information_schema prints it, e.g. "varchar(64)", "bigint unsigned"
+    is_nullable: bool
+    charset: str | None = None  # of TEXT, ENUM, SET; None for the others
+    is_unsigned: bool = False
+    length: int = 0  # characters of TEXT, bytes of BYTES, bits of BIT, else 0
+    precision: int = 0  # digits of DECIMAL
+    scale: int = 0  # digits after the point: DECIMAL, or of the seconds of TIME/DATETIME/TIMESTAMP
+    labels: tuple[str, ...] = ()  # of ENUM and SET, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A canonical table as it was when it was described."""
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
+    primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
+    unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)

@@ -1,0 +1,35 @@
+"""Versions: 63-bit integers that order the changes of one key.
+
+From a binlog: `epoch << 53 | file_number << 32 | end_position >> 4` (10 + 21 + 32 bits). Events are at
+least 19 bytes long, so `end_position >> 4` tells any two apart, up to 64 GiB a file. From a version
+column: `2 * column`, and `2 * column + 1` for the delete of that row.
+"""
+
+from __future__ import annotations
+
+from changes.errors import HistoryGoneError
+
+MAX_VERSION = (1 << 63) - 1
+MAX_EPOCH = (1 << 10) - 1
+MAX_FILE_NUMBER = (1 << 21) - 1
+MAX_POSITION = (1 << 36) - 1  # bytes in one binlog file
+WIDTH = 19  # digits of MAX_VERSION: versions kept as text are padded to this
+
+
+def base_version(epoch: int, file_number: int) -> int:
+    """The part that every version of one binlog file shares; `| end_position >> 4` completes it."""
+    if not 0 < epoch <= MAX_EPOCH:
+        raise HistoryGoneError(
+            f"epoch {epoch} is outside 1..{MAX_EPOCH}: versions cannot be made; rebuild the views into new targets"
+        )
+    if not 0 <= file_number <= MAX_FILE_NUMBER:
+        raise HistoryGoneError(
+            f"binlog file number {file_number} is above {MAX_FILE_NUMBER}: versions cannot be made; "
+            "run RESET BINARY LOGS AND GTIDS on the source and rebuild the views"
+        )
+    return epoch << 53 | file_number << 32
+
+
+def as_text(version: int) -> str:
+    """Fixed width, so that text compares as the number does (Lua's and JavaScript's numbers end at 2^53)."""
+    return f"{version:019d}"

@@ -1,0 +1,22 @@
+"""Sources: the binlog tailer, and reading canonical rows under a watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from changes.batches import Batch
+from changes.positions import Position
+
+
+class Source(Protocol):
+    """An ordered stream of changes from one server."""
+
+    def now(self) -> Position:
+        """The server's present end of stream, as a place to begin from."""
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        """Whole committed transactions after `after`, in order, for ever; reconnects by itself.
+
+        Raises SourceError when the stream cannot be gone on from without losing changes.
+        """

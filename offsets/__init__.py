@@ -1,0 +1,26 @@
+"""Positions, epochs, leases and fences, kept in MySQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from changes.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What taking a pipeline gives its new owner."""
+
+    fence: int
+    position: Position | None  # None: this pipeline never saved one
+
+
+class OffsetStore(Protocol):
+    """The offset of one pipeline."""
+
+    def take(self) -> Taken:
+        """Raise the fence: from now on every other owner's `save` fails."""
+
+    def save(self, position: Position) -> None:
+        """Make `position`, and what the sink wrote on the same connection, durable. Raises FencedError."""
