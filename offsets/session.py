@@ -1,0 +1,114 @@
+"""Opening MySQL sessions: every one sets its time zone, SQL mode, character set, isolation and autocommit itself.
+
+The addresses that settings give are turned into `MySQLAddress` by viewtail/settings.py; passwords stay
+inside it and appear in no repr.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+from pymysql.constants import CR as CLIENT_ERRORS
+
+from changes.errors import SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
+
+# STRICT_ALL_TABLES: a value that does not fit is an error, never cut. No ANSI_QUOTES, no NO_BACKSLASH_ESCAPES:
+# the literals that sinks build count on both.
+SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MySQLAddress:
+    """Where a MySQL server is and how to log in."""
+
+    host: str
+    port: int = 3306
+    user: str
+    password: str = field(default="", repr=False)
+    unix_socket: str | None = None
+    database: str | None = None  # selected after login when given
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    connect_timeout_s: float = 10.0
+    io_timeout_s: float = 60.0
+
+    def __str__(self) -> str:
+        return f"mysql://{self.user}@{self.host}:{self.port}"
+
+
+def connection_arguments(address: MySQLAddress) -> dict[str, Any]:
+    """Keyword arguments for pymysql.connect, without the session's settings."""
+    return {
+        "host": address.host,
+        "port": address.port,
+        "user": address.user,
+        "password": address.password,
+        "unix_socket": address.unix_socket,
+        "connect_timeout": address.connect_timeout_s,
+        "read_timeout": address.io_timeout_s,
+        "write_timeout": address.io_timeout_s,
+        "charset": "utf8mb4",
+        "ssl": address.tls,
+    }
+
+
+def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]:
+    """A session with autocommit off, READ COMMITTED, UTC, utf8mb4 and strict values.
+
+    `role` is 'source' or 'store' and decides the error: SourceUnavailableError or StoreUnavailableError, or,
+    where trying again cannot help (access denied), the permanent kin of it.
+    """
+    try:
+        return pymysql.connect(
+            **connection_arguments(address),
+            database=address.database,
+            autocommit=False,
+            client_flag=CLIENT.FOUND_ROWS,
+            init_command=(
+                f"SET time_zone='+00:00', sql_mode='{SQL_MODE}', "
+                "transaction_isolation='READ-COMMITTED', autocommit=0, "
+                "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
+            ),
+        )
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, role) from None
+
+
+def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
+    """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+    where = f"MySQL at {address.host}:{address.port} (as {address.user})"
+    if number in _REFUSALS:
+        return StoreError(f"{where} refused: {number} {said}. {_REFUSALS[number]}")
+    kind = SourceUnavailableError if role == "source" else StoreUnavailableError
+    return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
+
+
+_REFUSALS = {
+    1044: "Grant the user what `viewtail check` lists.",
+    1045: "Check the user and the password in the settings.",
+    1049: "Create that database, or name another in the settings.",
+    1142: "Grant the user what `viewtail check` lists.",
+    1227: "Grant the user what `viewtail check` lists.",
+    1698: "Check the user and the password in the settings.",
+    3118: "The account is locked; unlock it.",
+}
+
+# Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
+# servers that are starting, stopping or read-only during a failover.
+TEMPORARY_NUMBERS = frozenset(
+    {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1836, 2003, 2006, 2013, 2014, 2055, 3024}
+    | {1021, 1114, 1030, 3168, 4031, CLIENT_ERRORS.CR_SERVER_LOST, CLIENT_ERRORS.CR_CONN_HOST_ERROR}
+)
+
+
+def quote(*parts: str) -> str:
+    """A quoted identifier, dotted: quote('shop', 'user') -> `shop`.`user`."""
+    for part in parts:
+        if not part or "\0" in part or len(part) > 64:
+            raise StoreError(f"{part!r} is no MySQL identifier (1 to 64 characters, no NUL)")
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
