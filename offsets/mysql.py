@@ -1,0 +1,186 @@
+"""Offsets and fences in MySQL: one row a pipeline.
+
+The fence row is read FOR UPDATE before each offset write (the affected-row count of an unchanged update is
+0 and proves nothing). Where the sink writes to the same server it shares its connection with the store, so
+that rows and offset are one transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pymysql
+
+from changes.errors import FencedError, StoreUnavailableError, ViewtailError
+from changes.positions import Position
+from offsets import OffsetStore, Taken
+from offsets.session import quote
+
+Session = Callable[[], "pymysql.Connection[Any]"]
+
+
+def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError:
+    """A MySQL error while keeping viewtail's own rows; the server's number and text hold no row values here."""
+    return StoreUnavailableError(
+        f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}. viewtail tries again by itself"
+    )
+
+
+class MySQLOffsets:
+    """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
+
+    def __init__(self, session: Session, database: str, pipeline: str) -> None:
+        self._session = session
+        self._table = quote(database, "pipeline")
+        self._pipeline = pipeline
+        self.fence = 0
+
+    def take(self) -> Taken:
+        connection = self._session()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"INSERT IGNORE INTO {self._table} (name) VALUES (%s)", (self._pipeline,))
+                cursor.execute(
+                    f"SELECT fence, epoch, binlog_file, end_position, start_position, gtid FROM {self._table} "
+                    "WHERE name = %s FOR UPDATE",
+                    (self._pipeline,),
+                )
+                row = cursor.fetchone()
+                assert row is not None
+                cursor.execute(
+                    f"UPDATE {self._table} SET fence = %s WHERE name = %s", (row[0] + 1, self._pipeline)
+                )
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, f"taking pipeline {self._pipeline}") from None
+        self.fence = row[0] + 1
+        return Taken(self.fence, _position(row[1:]))
+
+    def save(self, position: Position) -> None:
+        connection = self._session()
+        try:
+            with connection.cursor() as cursor:
+                check_fence(cursor, self._table, self._pipeline, self.fence)
+                cursor.execute(
+                    f"UPDATE {self._table} SET epoch = %s, binlog_file = %s, end_position = %s, start_position = %s, "
+                    "gtid = %s, saved_at = CURRENT_TIMESTAMP(6) WHERE name = %s",
+                    (position.epoch, position.file, position.end, position.start, position.gtid, self._pipeline),
+                )
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, f"saving the offset of pipeline {self._pipeline}") from None
+        except FencedError:
+            connection.rollback()
+            raise
+
+
+def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
+    """Lock the pipeline's row and raise FencedError when somebody else has taken it."""
+    cursor.execute(f"SELECT fence FROM {table} WHERE name = %s FOR UPDATE", (pipeline,))
+    row = cursor.fetchone()
+    if row is None or row[0] != fence:
+        raise FencedError(
+            f"pipeline {pipeline} was taken over by another viewtail (fence {row and row[0]}, ours is {fence}); "
+            "this one stops writing and stands by"
+        )
+
+
+def _position(row: tuple[Any, ...]) -> Position | None:
+    epoch, file, end, start, gtid = row
+    if file is None:
+        return None
+    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "")
+
+
+class BackgroundOffsets:
+    """Saves the newest offset behind the pipeline's back, at most every `interval_s` seconds.
+
+    For stores that do not share a transaction with the offset: the rows are durable before `save` is called, so
+    a late offset only means that a restart applies some changes again, which the guard makes harmless. It keeps
+    the latency of the offset's commit out of the loop.
+    """
+
+    def __init__(self, offsets: OffsetStore, interval_s: float) -> None:
+        self._offsets = offsets
+        self._interval_s = interval_s
+        self._wake = threading.Condition()
+        self._newest: Position | None = None
+        self._error: ViewtailError | None = None
+        self._is_saving = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def take(self) -> Taken:
+        self._stop_thread()
+        self._newest = self._error = None
+        self._is_closed = False
+        taken = self._offsets.take()
+        self._thread = threading.Thread(target=self._work, name="offsets", daemon=True)
+        self._thread.start()
+        return taken
+
+    def save(self, position: Position) -> None:
+        with self._wake:
+            if self._error is not None:
+                raise self._error
+            self._newest = position
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Save what is outstanding; raises what saving it raised."""
+        self._stop_thread()
+        if self._error is not None:
+            raise self._error
+        if self._newest is not None:
+            newest, self._newest = self._newest, None
+            self._offsets.save(newest)
+
+    def _stop_thread(self) -> None:
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while self._newest is None and not self._is_closed:
+                    self._wake.wait()
+                if self._is_closed:
+                    return
+                newest, self._newest = self._newest, None
+            assert newest is not None
+            try:
+                self._offsets.save(newest)
+            except ViewtailError as error:
+                with self._wake:
+                    self._error = error
+                return
+            deadline = time.monotonic() + self._interval_s
+            with self._wake:
+                while not self._is_closed and (rest := deadline - time.monotonic()) > 0:
+                    self._wake.wait(rest)
+
+
+class OwnSession:
+    """A session that is opened when first asked for, and again after it was closed."""
+
+    def __init__(self, open_: Session) -> None:
+        self._open = open_
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def __call__(self) -> pymysql.Connection[Any]:
+        if self._connection is None or not self._connection.open:
+            self._connection = self._open()
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None and self._connection.open:
+            self._connection.close()
