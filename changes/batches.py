@@ -82,3 +82,4 @@ class Batch:
     refused: list[Refused] = field(default_factory=list)
     halts: list[Halt] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
+    is_quiet: bool = False  # nothing but viewtail's own tables changed

@@ -1,0 +1,113 @@
+"""The dump connection: log in, settle checksum and heartbeat, ask for the binlog; then it is a plain socket.
+
+python-mysql-replication does the handshake (it knows the servers' capability and checksum rituals); its event and row
+decoding, its reconnect and its control connection are never reached.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import struct
+from typing import Any
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+
+from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
+from offsets.session import MySQLAddress, connection_arguments, session_error
+
+# Errors that the server sends in place of the dump, and that no new attempt can change.
+_ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
+
+
+class DumpConnection:
+    """A socket on which the server sends binlog packets from (file, position) on."""
+
+    def __init__(
+        self, address: MySQLAddress, file: str, position: int, *, heartbeat_s: float, server_id: int | None
+    ) -> None:
+        self._address = address
+        self._timeout_s = heartbeat_s * 2.5
+        # A number of its own for each connection: two readers with one server_id throw each other out.
+        self.server_id = server_id or random.randrange(1 << 31, (1 << 32) - 1)
+        settings = connection_arguments(address) | {"read_timeout": None, "write_timeout": None}
+        reader: Any = BinLogStreamReader(
+            connection_settings=settings,
+            server_id=self.server_id,
+            log_file=file,
+            log_pos=position,
+            resume_stream=True,
+            blocking=True,
+            slave_heartbeat=heartbeat_s,
+            enable_logging=False,
+            pymysql_wrapper=self._open,
+        )
+        self._reader = reader
+        try:
+            reader._BinLogStreamReader__connect_to_stream()
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, address, "source") from None
+        except OSError as error:
+            raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
+        self.has_checksums = bool(reader._BinLogStreamReader__use_checksum)
+        self.socket: socket.socket = reader._stream_connection._sock
+        self.socket.settimeout(self._timeout_s)
+
+    def _open(self, **settings: Any) -> pymysql.Connection[Any]:
+        settings["read_timeout"] = settings["write_timeout"] = max(self._timeout_s, 10.0)
+        return pymysql.connect(**settings)
+
+    def receive_into(self, target: memoryview) -> int:
+        """Bytes received, at least one. Raises SourceUnavailableError when the server is gone or silent."""
+        try:
+            received = self.socket.recv_into(target)
+        except TimeoutError:
+            raise SourceUnavailableError(
+                f"source {self._address.host}:{self._address.port} sent nothing for {self._timeout_s:.0f} s, not even "
+                "a heartbeat; reconnecting"
+            ) from None
+        except OSError as error:
+            raise SourceUnavailableError(
+                f"source {self._address.host}:{self._address.port}: {error}; reconnecting"
+            ) from None
+        if received == 0:
+            raise SourceUnavailableError(
+                f"source {self._address.host}:{self._address.port} closed the dump connection; reconnecting"
+            )
+        return received
+
+    def has_data(self) -> bool:
+        """Whether `receive_into` would return at once: at the end of the stream it would not."""
+        pending = getattr(self.socket, "pending", None)
+        if pending is not None and pending():
+            return True
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+    def close(self) -> None:
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.socket.close()
+
+
+def dump_error(packet: bytes, address: MySQLAddress, place: str) -> ViewtailError:
+    """The error for an error packet sent in place of events: history gone, refused, or try again."""
+    number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
+    said = packet[9:].decode("utf-8", "replace") if packet[3:4] == b"#" else packet[3:].decode("utf-8", "replace")
+    if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
+        if "server_uuid/server_id" in said or "slave with the same" in said or "replica with the same" in said:
+            return SourceUnavailableError(
+                f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
+                "each reader its own; reconnecting"
+            )
+        return HistoryGoneError(
+            f"the source cannot continue from {place}: {number} {said}. The changes after it are gone from its "
+            "binlogs or its binlogs were reset, so the views cannot be brought up to date from the stream. "
+            "Fill them again with: viewtail replay --new-history"
+        )
+    if number in (1227, 1045, 1142):
+        return SourceError(f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists.")
+    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")

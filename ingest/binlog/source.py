@@ -1,0 +1,240 @@
+"""The binlog as a Source: connects, reads, reconnects from its own last delivered position."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pymysql
+import structlog
+
+from changes.batches import Batch, Followed
+from changes.errors import HistoryGoneError, SourceError, TemporaryError
+from changes.positions import Position
+from changes.tables import Column, Kind, Table
+from ingest.binlog.connection import DumpConnection, dump_error
+from ingest.binlog.dispatcher import Dispatcher, DumpEnded
+from offsets.servers import facts_of
+from offsets.session import MySQLAddress, open_session, session_error
+
+_log = structlog.get_logger("viewtail.source")
+
+_BUFFER_BYTES = 256 << 10
+_PIECE_BYTES = 1 << 20
+_LONGEST_PAUSE_S = 5.0
+_U32 = struct.Struct("<I").unpack_from
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What a source tells of itself while it is read; written by its thread, read by others."""
+
+    is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
+    reconnect_count: int = 0
+    trouble: str | None = None  # why it is not reading at the moment
+    received_at: float = field(default_factory=time.monotonic)  # when bytes last came, heartbeats included
+
+
+class BinlogSource:
+    """A MySQL server's row changes for some tables.
+
+    Args:
+        address: the tailed server.
+        followed: by (schema, table): what to decode.
+        own_schema: the database with the watermark table on that server.
+        epoch: the number of this server's history.
+        heartbeat_s: seconds of silence after which the server says that it is still there.
+        server_id: replica number to use; None for a random one a connection.
+        spool_bytes: bytes of row events of one open transaction that are kept in memory.
+        max_event_bytes: a larger row event halts its table's views.
+    """
+
+    def __init__(
+        self,
+        address: MySQLAddress,
+        followed: Mapping[tuple[str, str], Followed],
+        *,
+        own_schema: str,
+        epoch: int,
+        heartbeat_s: float = 2.0,
+        server_id: int | None = None,
+        spool_bytes: int = 4 << 20,
+        max_event_bytes: int = 64 << 20,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._address = address
+        self._followed = dict(followed)
+        self._own_schema = own_schema
+        self._epoch = epoch
+        self._heartbeat_s = heartbeat_s
+        self._server_id = server_id
+        self._spool_bytes = spool_bytes
+        self._max_event_bytes = max_event_bytes
+        self._stop = stop
+        self._watermark = _watermark_table(own_schema)
+        self.progress = Progress()
+
+    def now(self) -> Position:
+        connection = open_session(self._address, role="source")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(facts_of(connection).status)
+                row = cursor.fetchone()
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, self._address, "source") from None
+        finally:
+            connection.close()
+        if row is None:
+            raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
+        return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1])
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        """Committed transactions after `after`, until `stop` says so; temporary errors are waited out here."""
+        attempt = 0
+        while not self._stop():
+            try:
+                for batch in self._read_connection(after):
+                    attempt = 0
+                    self.progress.trouble = None
+                    if batch.end is not None:
+                        after = batch.end
+                    for halt in batch.halts:  # a halted table stays unread after a reconnect too
+                        self._followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
+                    yield batch
+                return
+            except TemporaryError as error:
+                if self._stop():
+                    return
+                self.progress.trouble = str(error)
+                self.progress.is_at_end = False
+                self.progress.reconnect_count += 1
+                _log.warning("source unavailable", error=str(error), position=str(after), attempt=attempt)
+                self._pause(attempt)
+                attempt += 1
+
+    def _pause(self, attempt: int) -> None:
+        """Back-off with jitter, ended early by `stop`."""
+        deadline = time.monotonic() + min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+        while not self._stop() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _read_connection(self, after: Position) -> Iterator[Batch]:
+        if after.start >= 1 << 32:
+            raise HistoryGoneError(
+                f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
+                "Fill the views again with: viewtail replay --new-history"
+            )
+        connection = DumpConnection(
+            self._address, after.file, after.start, heartbeat_s=self._heartbeat_s, server_id=self._server_id
+        )
+        dispatcher = Dispatcher(
+            followed=self._followed,
+            watermark=self._watermark,
+            own_schemas=frozenset({self._own_schema}),
+            after=after,
+            has_checksums=connection.has_checksums,
+            spool_bytes=self._spool_bytes,
+            max_event_bytes=self._max_event_bytes,
+        )
+        try:
+            yield from self._walk(connection, dispatcher)
+        except DumpEnded as ended:
+            raise dump_error(ended.packet, self._address, dispatcher.place) from None
+        finally:
+            connection.close()
+
+    def _walk(self, connection: DumpConnection, dispatcher: Dispatcher) -> Iterator[Batch]:
+        buffer = bytearray(_BUFFER_BYTES)
+        filled = 0
+        while not self._stop():
+            if not connection.has_data():
+                self.progress.is_at_end = True
+            with memoryview(buffer) as view:
+                filled += connection.receive_into(view[filled:])
+            self.progress.received_at = time.monotonic()
+            self.progress.trouble = None
+            at = yield from self._consume(dispatcher, buffer, filled)
+            buffer[: filled - at] = buffer[at:filled]
+            filled -= at
+            while _event_bytes(buffer, filled) > _BUFFER_BYTES - 64:
+                incoming = _Incoming(connection, bytes(buffer[:filled]))
+                yield from self._large_event(dispatcher, incoming)
+                rest = incoming.rest()  # less than a small read: it fits
+                buffer[: len(rest)] = rest
+                at = yield from self._consume(dispatcher, buffer, len(rest))
+                buffer[: len(rest) - at] = buffer[at : len(rest)]
+                filled = len(rest) - at
+
+    def _consume(self, dispatcher: Dispatcher, buffer: bytearray, filled: int) -> Generator[Batch, None, int]:
+        """Walk what is whole in the buffer; returns where the rest begins."""
+        at, before = 0, -1
+        while at != before:
+            before, at = at, dispatcher.consume(buffer, at, filled)
+            for batch in dispatcher.batches():
+                self.progress.is_at_end = False
+                yield batch
+        return at
+
+    def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:
+        """An event that does not fit the buffer: joined from its packets, or, above the bound, read past."""
+        packet_bytes, is_last = incoming.packet_header()
+        event = bytearray(incoming.take(25))  # status byte and header
+        size = _U32(event, 10)[0]
+        is_kept = size <= dispatcher.max_event_bytes
+        left = packet_bytes - len(event)
+        while True:
+            while left:
+                piece = incoming.take(min(left, _PIECE_BYTES))
+                left -= len(piece)
+                if is_kept or len(event) < 64:
+                    event += piece if is_kept else piece[:64]
+            if is_last:
+                break
+            left, is_last = incoming.packet_header()
+        if is_kept:
+            event[:0] = struct.pack("<I", min(size + 1, 0xFFFFFF))
+            yield from self._consume(dispatcher, event, len(event))
+        else:
+            dispatcher.halt_too_large(bytes(event[1:]), size)
+
+
+class _Incoming:
+    """Bytes already received, then the socket's, as one stream."""
+
+    def __init__(self, connection: DumpConnection, received: bytes) -> None:
+        self._connection = connection
+        self._buffer = bytearray(received)
+
+    def take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            piece = bytearray(max(count - len(self._buffer), 4096))
+            with memoryview(piece) as view:
+                got = self._connection.receive_into(view)
+            self._buffer += piece[:got]
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def packet_header(self) -> tuple[int, bool]:
+        """(payload bytes, whether it is the last packet of its event)."""
+        length = int.from_bytes(self.take(4)[:3], "little")
+        return length, length < 0xFFFFFF
+
+    def rest(self) -> bytes:
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+
+def _event_bytes(buffer: bytearray, filled: int) -> int:
+    """The size of the event at the buffer's beginning, 0 when its header is not there yet."""
+    return _U32(buffer, 14)[0] if filled >= 24 else 0
+
+
+def _watermark_table(schema: str) -> Followed:
+    token = Column(name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32)
+    table = Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",))
+    return Followed(table, ("token",))

@@ -1,0 +1,39 @@
+"""Where a transaction above the memory bound waits for its commit: raw events in an unnamed temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Spool:
+    """Raw events with their headers, each behind five bytes that stand for a packet's, in order."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="viewtail-")
+        self.byte_count = 0
+
+    def append(self, packet: memoryview) -> None:
+        self._file.write(packet)
+        self.byte_count += len(packet)
+
+    def chunks(self, largest_event: int) -> Iterator[tuple[bytearray, int]]:
+        """(buffer, bytes filled) pairs; the reader returns by `keep` what it could not use yet."""
+        self._file.seek(0)
+        buffer = bytearray(max(_CHUNK_BYTES, largest_event + 64))
+        self._rest = 0
+        while True:
+            got = self._file.readinto(memoryview(buffer)[self._rest :])  # type: ignore[attr-defined]
+            if not got:
+                return
+            yield buffer, self._rest + got
+
+    def keep(self, buffer: bytearray, start: int, end: int) -> None:
+        """Move what is left of a chunk to its beginning; the next one is read behind it."""
+        buffer[: end - start] = buffer[start:end]
+        self._rest = end - start
+
+    def close(self) -> None:
+        self._file.close()

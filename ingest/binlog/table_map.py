@@ -1,0 +1,332 @@
+"""TABLE_MAP events: which table the row events after them belong to, and how its columns are laid out.
+
+Owns the parsing of the event's body, the "full row metadata" included (binlog_row_metadata=FULL), without which
+names, signs and character sets are unknown. It decodes no rows and does not judge whether a column is supported.
+A body that is cut short or garbled raises TableUnreadableError, never anything else.
+
+Sources: mysql/binlog/event/rows_event.h (class Table_map_event) of MySQL 9, and what MySQL 9.7 writes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from changes.errors import TableUnreadableError
+
+# Server type bytes (include/field_types.h).
+DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
+DATE, TIME, DATETIME, YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2, TYPED_ARRAY = range(10, 21)
+BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141  # MariaDB
+VECTOR, INVALID, BOOL, JSON, NEWDECIMAL, ENUM, SET = range(242, 249)
+TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = range(249, 256)
+
+_NAMES = {
+    DECIMAL: "DECIMAL (before MySQL 5.0)", TINY: "TINYINT", SHORT: "SMALLINT", LONG: "INT", FLOAT: "FLOAT",
+    DOUBLE: "DOUBLE", NULL: "NULL", TIMESTAMP: "TIMESTAMP (before MySQL 5.6)", LONGLONG: "BIGINT", INT24: "MEDIUMINT",
+    DATE: "DATE", TIME: "TIME (before MySQL 5.6)", DATETIME: "DATETIME (before MySQL 5.6)", YEAR: "YEAR",
+    NEWDATE: "DATE", VARCHAR: "VARCHAR", BIT: "BIT", TIMESTAMP2: "TIMESTAMP", DATETIME2: "DATETIME", TIME2: "TIME",
+    TYPED_ARRAY: "typed array", BLOB_COMPRESSED: "compressed BLOB", VARCHAR_COMPRESSED: "compressed VARCHAR",
+    VECTOR: "VECTOR", JSON: "JSON", NEWDECIMAL: "DECIMAL", ENUM: "ENUM", SET: "SET", TINY_BLOB: "TINYBLOB",
+    MEDIUM_BLOB: "MEDIUMBLOB", LONG_BLOB: "LONGBLOB", BLOB: "BLOB", VAR_STRING: "VARCHAR", STRING: "CHAR",
+    GEOMETRY: "GEOMETRY",
+}  # fmt: skip
+
+# Bytes of metadata a column has in the event (Table_map_event, "Column metadata"); types not listed have none.
+_METADATA_SIZE = {
+    FLOAT: 1, DOUBLE: 1, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, BLOB: 1, TINY_BLOB: 1, MEDIUM_BLOB: 1, LONG_BLOB: 1,
+    GEOMETRY: 1, JSON: 1, VECTOR: 1, VARCHAR: 2, BIT: 2, NEWDECIMAL: 2, STRING: 2, VAR_STRING: 2, ENUM: 2, SET: 2,
+    BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2,
+}  # fmt: skip
+_NO_METADATA = frozenset(
+    (TINY, SHORT, LONG, LONGLONG, INT24, NULL, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE)
+)
+
+# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: VECTOR has a character set].
+_NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE))
+_CHARACTER = frozenset(
+    (VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED)
+)
+
+# Types of the optional metadata fields.
+_SIGNEDNESS = 1
+_DEFAULT_CHARSET = 2
+_COLUMN_CHARSET = 3
+_COLUMN_NAME = 4
+_SET_STR_VALUE = 5
+_ENUM_STR_VALUE = 6
+_GEOMETRY_TYPE = 7
+_SIMPLE_PRIMARY_KEY = 8
+_PRIMARY_KEY_WITH_PREFIX = 9
+_ENUM_AND_SET_DEFAULT_CHARSET = 10
+_ENUM_AND_SET_COLUMN_CHARSET = 11
+_COLUMN_VISIBILITY = 12
+_VECTOR_DIMENSIONALITY = 13
+
+BINARY_COLLATION = 63
+_MAX_COLUMNS = 4096  # MySQL's and MariaDB's limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapColumn:
+    """One column as the server lays it out in row events."""
+
+    name: str
+    type: int  # the server's type byte; ENUM and SET are told apart from CHAR
+    metadata: int  # VARCHAR, CHAR, BINARY: bytes; BLOB, JSON..: bytes of the length; DECIMAL: precision << 8 | scale;
+    # ENUM, SET: bytes of the number; BIT: bits; TIME..: fractional digits
+    is_nullable: bool
+    is_unsigned: bool = False
+    collation: int | None = None  # id of the collation of character columns, 63 for binary ones
+    labels: tuple[bytes, ...] = ()  # of ENUM and SET, in the column's character set
+    is_visible: bool = True
+    detail: int = 0  # GEOMETRY: the geometry type; VECTOR: dimensions
+
+    @property
+    def type_name(self) -> str:
+        """For messages."""
+        return _NAMES.get(self.type, f"type {self.type}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMap:
+    """A table as it was when the rows that follow were written."""
+
+    table_id: int
+    schema: str
+    name: str
+    columns: tuple[MapColumn, ...]
+    primary_key: tuple[str, ...]  # column names in key order, prefixes included; empty: none
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    def column(self, name: str) -> MapColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def names(body: bytes | bytearray) -> tuple[str, str]:
+    """Schema and table name, without parsing the rest. `body`: the bytes after the header, without the checksum."""
+    try:
+        middle = 9 + body[8]
+        end = middle + 2 + body[middle + 1]
+        if end >= len(body) or body[middle] or body[end]:
+            raise _garbled("names are not terminated")
+        return str(body[9:middle], "utf-8"), str(body[middle + 2 : end], "utf-8")
+    except (IndexError, UnicodeDecodeError):
+        raise _garbled("it ends within the table's name") from None
+
+
+def parse(body: bytes | bytearray) -> TableMap:
+    """The whole event. `body`: the bytes after the header, without the checksum.
+
+    Raises TableUnreadableError when the server does not send column names, and when the bytes make no sense.
+    """
+    schema, name = names(body)
+    reader = _Reader(body, f"{schema}.{name}")
+    try:
+        return _parse(reader, schema, name)
+    except (IndexError, UnicodeDecodeError, struct.error, ValueError, OverflowError):
+        raise reader.garbled("its bytes contradict each other") from None
+
+
+def _parse(reader: _Reader, schema: str, name: str) -> TableMap:
+    table_id = int.from_bytes(reader.take(6), "little")
+    reader.take(2)  # flags
+    reader.take(reader.byte() + 1)
+    reader.take(reader.byte() + 1)
+    count = reader.length()
+    if not 0 < count <= _MAX_COLUMNS:
+        raise reader.garbled(f"it claims {count} columns")
+    types, metadata = _types(reader, reader.take(count), _Reader(reader.take(reader.length()), reader.table))
+    nullable = list(_bits_low_first(reader.take((count + 7) // 8), count))
+    optional = _Optional(reader, types)
+    if optional.names is None:
+        raise TableUnreadableError(
+            f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the source "
+            "(and put it into its configuration), then rebuild the views of this table or start them at a later position"
+        )
+    columns = tuple(
+        MapColumn(
+            name=optional.names[index],
+            type=types[index],
+            metadata=metadata[index],
+            is_nullable=nullable[index],
+            is_unsigned=optional.unsigned.get(index, False),
+            collation=optional.collations.get(index),
+            labels=optional.labels.get(index, ()),
+            is_visible=optional.visible.get(index, True),
+            detail=optional.details.get(index, 0),
+        )
+        for index in range(count)
+    )
+    primary_key = tuple(optional.names[index] for index in optional.primary_key)
+    return TableMap(table_id=table_id, schema=schema, name=name, columns=columns, primary_key=primary_key)
+
+
+def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], list[int]]:
+    types, metadata = [], []
+    for position, type_ in enumerate(raw_types):
+        if type_ not in _METADATA_SIZE and type_ not in _NO_METADATA:
+            raise TableUnreadableError(
+                f"{reader.table}: column {position + 1} has the type {type_} ({_NAMES.get(type_, 'unknown')}), whose "
+                "layout viewtail does not know; drop that column or stop following the table"
+            )
+        found = 0
+        if type_ in (STRING, ENUM, SET, VAR_STRING, NEWDECIMAL):
+            first, second = raw.byte(), raw.byte()
+            if type_ == NEWDECIMAL:
+                if not (0 < first <= 65 and second <= 30 and second <= first):
+                    raise reader.garbled(f"column {position + 1} is DECIMAL({first},{second})")
+                found = first << 8 | second
+            else:
+                type_, found = _string_type(type_, first, second)
+        elif type_ == BIT:
+            bits, whole_bytes = raw.byte(), raw.byte()
+            found = whole_bytes * 8 + bits
+            if not 0 < found <= 64:
+                raise reader.garbled(f"column {position + 1} is BIT({found})")
+        elif size := _METADATA_SIZE.get(type_, 0):
+            found = int.from_bytes(raw.take(size), "little")
+            largest = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6}.get(type_, 4 if size == 1 and type_ > FLOAT else 1 << 16)
+            if type_ not in (FLOAT, DOUBLE) and found > largest:
+                raise reader.garbled(f"column {position + 1} has metadata {found}")
+        types.append(type_)
+        metadata.append(found)
+    if not raw.is_done():
+        raise reader.garbled("it has more column metadata than columns")
+    return types, metadata
+
+
+def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
+    # CHAR hides its real type in the metadata, and bits 8 and 9 of long lengths, inverted, in bits 4 and 5 of that
+    # byte (Field_string::do_save_field_metadata).
+    if first & 0x30 != 0x30:
+        return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
+    return first if first in (ENUM, SET, STRING) else type_, second
+
+
+class _Optional:
+    """The optional metadata: a sequence of (type, length, value), unknown types skipped."""
+
+    def __init__(self, reader: _Reader, types: Sequence[int]) -> None:
+        self.names: list[str] | None = None
+        self.unsigned: dict[int, bool] = {}
+        self.collations: dict[int, int] = {}
+        self.labels: dict[int, tuple[bytes, ...]] = {}
+        self.visible: dict[int, bool] = {}
+        self.details: dict[int, int] = {}
+        self.primary_key: list[int] = []
+        self._types = types
+        while not reader.is_done():
+            field = reader.byte()
+            self._field(field, _Reader(reader.take(reader.length()), reader.table))
+        indexes = [*self.collations, *self.labels, *self.primary_key]
+        if indexes and max(indexes) >= len(types):
+            raise reader.garbled("it speaks of a column that does not exist")
+
+    def _field(self, field: int, value: _Reader) -> None:
+        if field == _SIGNEDNESS:
+            columns = self._of(_NUMERIC)
+            bits = _bits_high_first(value.take((len(columns) + 7) // 8), len(columns))
+            self.unsigned = dict(zip(columns, bits, strict=True))
+        elif field == _COLUMN_NAME:
+            self.names = [str(value.text(), "utf-8") for _ in self._types]
+        elif field == _DEFAULT_CHARSET:
+            self.collations |= _default_collations(value, self._of(_CHARACTER))
+        elif field == _COLUMN_CHARSET:
+            self.collations |= {index: value.length() for index in self._of(_CHARACTER)}
+        elif field == _ENUM_AND_SET_DEFAULT_CHARSET:
+            self.collations |= _default_collations(value, self._of((ENUM, SET)))
+        elif field == _ENUM_AND_SET_COLUMN_CHARSET:
+            self.collations |= {index: value.length() for index in self._of((ENUM, SET))}
+        elif field in (_SET_STR_VALUE, _ENUM_STR_VALUE):
+            for index in self._of((SET if field == _SET_STR_VALUE else ENUM,)):
+                self.labels[index] = tuple(value.text() for _ in range(value.length()))
+        elif field in (_GEOMETRY_TYPE, _VECTOR_DIMENSIONALITY):
+            for index in self._of((GEOMETRY if field == _GEOMETRY_TYPE else VECTOR,)):
+                self.details[index] = value.length()
+        elif field == _SIMPLE_PRIMARY_KEY:
+            while not value.is_done():
+                self.primary_key.append(value.length())
+        elif field == _PRIMARY_KEY_WITH_PREFIX:
+            while not value.is_done():
+                self.primary_key.append(value.length())
+                value.length()  # characters of the prefix, 0 for the whole column
+        elif field == _COLUMN_VISIBILITY:
+            count = len(self._types)
+            self.visible = dict(enumerate(_bits_high_first(value.take((count + 7) // 8), count)))
+        else:
+            return
+        if not value.is_done():
+            raise value.garbled(f"metadata field {field} is longer than its columns need")
+
+    def _of(self, types: Sequence[int] | frozenset[int]) -> list[int]:
+        return [index for index, type_ in enumerate(self._types) if type_ in types]
+
+
+def _default_collations(value: _Reader, columns: list[int]) -> dict[int, int]:
+    # A default, then (number among the character columns, collation) for those that differ.
+    default = value.length()
+    found = dict.fromkeys(columns, default)
+    while not value.is_done():
+        found[columns[value.length()]] = value.length()
+    return found
+
+
+def _bits_low_first(raw: bytes, count: int) -> Iterator[bool]:
+    return (bool(raw[index >> 3] >> (index & 7) & 1) for index in range(count))
+
+
+def _bits_high_first(raw: bytes, count: int) -> Iterator[bool]:
+    return (bool(raw[index >> 3] << (index & 7) & 0x80) for index in range(count))
+
+
+class _Reader:
+    """Takes bytes from the front and raises when there are none left."""
+
+    def __init__(self, body: bytes | bytearray, table: str) -> None:
+        self.table = table
+        self._body = bytes(body)
+        self._at = 0
+
+    def is_done(self) -> bool:
+        return self._at == len(self._body)
+
+    def take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._body):
+            raise self.garbled("it is cut short")
+        found = self._body[self._at : end]
+        self._at = end
+        return found
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def length(self) -> int:
+        """A length-encoded integer."""
+        first = self.byte()
+        if first < 251:
+            return first
+        size = {252: 2, 253: 3, 254: 8}.get(first)
+        if size is None:
+            raise self.garbled("it holds a length that cannot be")
+        return int.from_bytes(self.take(size), "little")
+
+    def text(self) -> bytes:
+        """Bytes after their length."""
+        return self.take(self.length())
+
+    def garbled(self, why: str) -> TableUnreadableError:
+        return _garbled(why, self.table)
+
+
+def _garbled(why: str, table: str = "") -> TableUnreadableError:
+    where = f"{table}: " if table else ""
+    return TableUnreadableError(
+        f"{where}the table map event is garbled: {why}. Look at the binlog with mysqlbinlog; when it is sound, "
+        "report this with the server's version"
+    )
