@@ -16,7 +16,10 @@ class Source(Protocol):
         """The server's present end of stream, as a place to begin from."""
 
     def read(self, after: Position) -> Iterator[Batch]:
-        """Whole committed transactions after `after`, in order, for ever; reconnects by itself.
+        """Whole committed transactions after `after`, in order, until `interrupt`; reconnects by itself.
 
         Raises SourceError when the stream cannot be gone on from without losing changes.
         """
+
+    def interrupt(self) -> None:
+        """Called from another thread: the read in progress ends soon."""

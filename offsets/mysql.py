@@ -29,6 +29,30 @@ def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableEr
     )
 
 
+class transaction:
+    """A cursor; commit at the end, the connection given up on an error of the server."""
+
+    def __init__(self, session: Session, doing: str) -> None:
+        self._session = session
+        self._doing = doing
+
+    def __enter__(self) -> Any:
+        self._connection = self._session()
+        return self._connection.cursor()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._connection.commit()
+            elif self._connection.open:
+                self._connection.rollback()
+        except pymysql.err.MySQLError as worse:
+            error = worse
+        if isinstance(error, pymysql.err.MySQLError):
+            self._connection.close()
+            raise unavailable(error, self._doing) from None
+
+
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 

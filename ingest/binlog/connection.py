@@ -6,6 +6,7 @@ decoding, its reconnect and its control connection are never reached.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import select
 import socket
@@ -85,11 +86,13 @@ class DumpConnection:
             return True
         return bool(select.select([self.socket], [], [], 0)[0])
 
-    def close(self) -> None:
-        try:
+    def shut_down(self) -> None:
+        """End a `receive_into` that waits in another thread."""
+        with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+
+    def close(self) -> None:
+        self.shut_down()
         self.socket.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -63,7 +64,6 @@ class BinlogSource:
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
         max_event_bytes: int = 64 << 20,
-        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._address = address
         self._followed = dict(followed)
@@ -73,7 +73,8 @@ class BinlogSource:
         self._server_id = server_id
         self._spool_bytes = spool_bytes
         self._max_event_bytes = max_event_bytes
-        self._stop = stop
+        self._interrupted = threading.Event()
+        self._connection: DumpConnection | None = None
         self._watermark = _watermark_table(own_schema)
         self.progress = Progress()
 
@@ -92,9 +93,10 @@ class BinlogSource:
         return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1])
 
     def read(self, after: Position) -> Iterator[Batch]:
-        """Committed transactions after `after`, until `stop` says so; temporary errors are waited out here."""
+        """Committed transactions after `after`, until `interrupt`; temporary errors are waited out here."""
+        self._interrupted.clear()
         attempt = 0
-        while not self._stop():
+        while not self._interrupted.is_set():
             try:
                 for batch in self._read_connection(after):
                     attempt = 0
@@ -106,7 +108,7 @@ class BinlogSource:
                     yield batch
                 return
             except TemporaryError as error:
-                if self._stop():
+                if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
                 self.progress.is_at_end = False
@@ -116,10 +118,14 @@ class BinlogSource:
                 attempt += 1
 
     def _pause(self, attempt: int) -> None:
-        """Back-off with jitter, ended early by `stop`."""
-        deadline = time.monotonic() + min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
-        while not self._stop() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        """Back-off with jitter, ended early by `interrupt`."""
+        self._interrupted.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0))
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+        connection = self._connection
+        if connection is not None:
+            connection.shut_down()
 
     def _read_connection(self, after: Position) -> Iterator[Batch]:
         if after.start >= 1 << 32:
@@ -139,17 +145,19 @@ class BinlogSource:
             spool_bytes=self._spool_bytes,
             max_event_bytes=self._max_event_bytes,
         )
+        self._connection = connection
         try:
             yield from self._walk(connection, dispatcher)
         except DumpEnded as ended:
             raise dump_error(ended.packet, self._address, dispatcher.place) from None
         finally:
+            self._connection = None
             connection.close()
 
     def _walk(self, connection: DumpConnection, dispatcher: Dispatcher) -> Iterator[Batch]:
         buffer = bytearray(_BUFFER_BYTES)
         filled = 0
-        while not self._stop():
+        while not self._interrupted.is_set():
             if not connection.has_data():
                 self.progress.is_at_end = True
             with memoryview(buffer) as view:

@@ -43,8 +43,9 @@ _NO_METADATA = frozenset(
     (TINY, SHORT, LONG, LONGLONG, INT24, NULL, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE)
 )
 
-# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: VECTOR has a character set].
-_NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE))
+# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit, VECTOR a
+# character set].
+_NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
 _CHARACTER = frozenset(
     (VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED)
 )
@@ -229,9 +230,7 @@ class _Optional:
 
     def _field(self, field: int, value: _Reader) -> None:
         if field == _SIGNEDNESS:
-            columns = self._of(_NUMERIC)
-            bits = _bits_high_first(value.take((len(columns) + 7) // 8), len(columns))
-            self.unsigned = dict(zip(columns, bits, strict=True))
+            self.unsigned = self._signs(value)
         elif field == _COLUMN_NAME:
             self.names = [str(value.text(), "utf-8") for _ in self._types]
         elif field == _DEFAULT_CHARSET:
@@ -262,6 +261,19 @@ class _Optional:
             return
         if not value.is_done():
             raise value.garbled(f"metadata field {field} is longer than its columns need")
+
+    def _signs(self, value: _Reader) -> dict[int, bool]:
+        raw = value.rest()
+        columns = self._of(_NUMERIC)
+        if (len(columns) + 7) // 8 == len(raw):
+            found = dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
+            if all(found[index] for index in self._of((YEAR,))):
+                return found
+        # A server that leaves YEAR out: with it in, a YEAR, which is always unsigned, came out as signed.
+        columns = self._of(_NUMERIC - {YEAR})
+        if (len(columns) + 7) // 8 != len(raw):
+            raise value.garbled("it has more or fewer signs than numeric columns")
+        return dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
 
     def _of(self, types: Sequence[int] | frozenset[int]) -> list[int]:
         return [index for index, type_ in enumerate(self._types) if type_ in types]
@@ -302,6 +314,9 @@ class _Reader:
         found = self._body[self._at : end]
         self._at = end
         return found
+
+    def rest(self) -> bytes:
+        return self.take(len(self._body) - self._at)
 
     def byte(self) -> int:
         return self.take(1)[0]

@@ -1,0 +1,78 @@
+"""Keys that could not be applied. A later success of the key clears it; no row values are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from changes.rendering import render_key
+from changes.writes import Parked, ViewWrites
+from offsets.mysql import Session, transaction
+from offsets.session import quote
+from projectors.binding import BoundView
+
+
+class DeadLetters:
+    """The dead letters of a pipeline's views; which keys they are is remembered, so that success costs nothing."""
+
+    def __init__(self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]) -> None:
+        self._session = session
+        self._table = quote(database, "dead_letter")
+        self._views = {view.id: view for view in views}
+        self._ids = ids
+        self._keys: dict[str, set[str]] = {view.id: set() for view in views}
+
+    def load(self) -> None:
+        names = {number: name for name, number in self._ids.items()}
+        with transaction(self._session, "reading the dead letters") as cursor:
+            cursor.execute(f"SELECT view_id, rendered_key FROM {self._table}")
+            for number, key in cursor.fetchall():
+                if number in names:
+                    self._keys[names[number]].add(key)
+
+    @property
+    def count(self) -> int:
+        return sum(len(keys) for keys in self._keys.values())
+
+    def record(self, parked: Iterable[Parked]) -> None:
+        """Durable on return; called before the offset moves past them."""
+        with transaction(self._session, "recording dead letters") as cursor:
+            for letter in parked:
+                cursor.execute(
+                    f"INSERT INTO {self._table} (view_id, key_hash, rendered_key, version, reason) "
+                    "VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE attempt_count = attempt_count + 1, "
+                    "reason = VALUES(reason), version = VALUES(version)",
+                    (self._ids[letter.view], _hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
+                )
+                self._keys[letter.view].add(letter.key)
+
+    def clear_applied(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
+        """Forget the keys that these writes brought up to date."""
+        if not any(self._keys[found.view] for found in writes):
+            return
+        refused = {(letter.view, letter.key) for letter in parked}
+        for found in writes:
+            keys = self._keys[found.view]
+            if not keys:
+                continue
+            columns = self._views[found.view].key
+            applied = {render_key(key, columns) for key in found.writes} & keys
+            self._clear(found.view, [key for key in applied if (found.view, key) not in refused])
+
+    def clear_view(self, view: str) -> None:
+        """Forget a view's dead letters: it is filled from the beginning."""
+        self._clear(view, list(self._keys[view]))
+
+    def _clear(self, view: str, keys: list[str]) -> None:
+        if not keys:
+            return
+        with transaction(self._session, "clearing dead letters") as cursor:
+            for key in keys:
+                cursor.execute(
+                    f"DELETE FROM {self._table} WHERE view_id = %s AND key_hash = %s", (self._ids[view], _hash(key))
+                )
+        self._keys[view].difference_update(keys)
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]

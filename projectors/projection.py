@@ -1,0 +1,330 @@
+"""From rows to writes: the pure functions compiled from the declarations.
+
+A projection is compiled once per view, as Python source, so that the hot path unpacks a row and stores a write and does
+nothing else. Views with `where` or `document` see the row as a dict; an exception of theirs parks the key.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, Unreadable
+from changes.rendering import render_key, row_value
+from changes.versions import MAX_VERSION
+from changes.writes import Key, Parked, ViewWrites, Write
+from projectors.binding import BoundView
+from projectors.views import RedisJson, SearchIndex
+
+Apply = Callable[[int, int, list[Row], dict[Key, Write], list[Parked]], None]
+
+
+@dataclass(slots=True)
+class Projected:
+    """The coalesced writes of a batch, and the keys whose projection failed."""
+
+    writes: list[ViewWrites]
+    parked: list[Parked] = field(default_factory=list)
+
+
+def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
+    """By (schema, table): each table the views need, with the union of their columns in ordinal order."""
+    needed: dict[tuple[str, str], tuple[BoundView, set[str]]] = {}
+    for view in views:
+        name = (view.table.schema, view.table.name)
+        needed.setdefault(name, (view, set()))[1].update(view.needed)
+    return {
+        name: Followed(view.table, tuple(column.name for column in view.table.columns if column.name in columns))
+        for name, (view, columns) in needed.items()
+    }
+
+
+class Projections:
+    """All projections of one pipeline."""
+
+    def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
+        self._projections: dict[int, list[Projection]] = {}
+        self._by_view: dict[str, Projection] = {}
+        for view in views:
+            table = followed[view.table.schema, view.table.name]
+            projection = Projection(view, table.columns)
+            self._projections.setdefault(id(table), []).append(projection)
+            self._by_view[view.id] = projection
+        self._halted: set[str] = set()
+
+    def halt(self, view: str) -> None:
+        """From now on this view gets no writes."""
+        self._halted.add(view)
+
+    def views_of(self, followed: Followed) -> list[BoundView]:
+        return [projection.view for projection in self._projections.get(id(followed), ())]
+
+    def of(self, batch: Batch) -> Projected:
+        """The writes of a batch: per view and key the newest."""
+        writes: dict[str, dict[Key, Write]] = {}
+        parked: list[Parked] = []
+        projections, halted = self._projections, self._halted
+        targets: dict[int, list[tuple[Apply, dict[Key, Write]]]] = {}
+        for followed, kind, version, rows in batch.changes:
+            identity = id(followed)
+            applies = targets.get(identity)
+            if applies is None:
+                applies = targets[identity] = [
+                    (projection.apply, writes.setdefault(projection.view.id, {}))
+                    for projection in projections.get(identity, ())
+                    if projection.view.id not in halted
+                ]
+            for apply, into in applies:
+                apply(kind, version, rows, into, parked)
+        for refused in batch.refused:
+            for projection in projections.get(id(refused.followed), ()):
+                if projection.view.id not in halted:
+                    projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
+        return Projected([ViewWrites(view, found) for view, found in writes.items() if found], parked)
+
+    def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
+        """The writes of canonical rows read under a watermark of `version`."""
+        into: dict[Key, Write] = {}
+        parked: list[Parked] = []
+        self._by_view[view].apply(INSERT, version, rows, into, parked)
+        return Projected([ViewWrites(view, into)] if into else [], parked)
+
+
+class Projection:
+    """One view's projection; `apply` puts the writes of one row event into a dict."""
+
+    def __init__(self, view: BoundView, columns: tuple[str, ...]) -> None:
+        self.view = view
+        self.columns = columns
+        self._key_columns = view.key
+        self._key_at = [columns.index(column.name) for column in view.key]
+        self._needed = frozenset(view.needed)
+        entity = view.view.entity
+        document = view.view.document if isinstance(view.view, RedisJson | SearchIndex) else None
+        if entity.version is None and view.view.where is None and document is None:
+            self.apply: Apply = _compile_plain(view, columns)
+        else:
+            self.apply = _Careful(view, columns, document).apply
+
+    def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
+        """Rows with values that could not be read: park the keys, unless this view does not need those values."""
+        unreadable = {value.column for row in refused.rows for value in row if isinstance(value, Unreadable)}
+        if not unreadable & self._needed:
+            alone: dict[Key, Write] = {}
+            self.apply(refused.kind, refused.version, refused.rows, alone, parked)
+            for key, write in alone.items():
+                if key not in into or into[key][0] <= write[0]:
+                    into[key] = write
+            return
+        key = tuple(refused.rows[-1][at] for at in self._key_at)
+        is_nameless = any(isinstance(value, Unreadable) for value in key)
+        rendered = f"(unreadable key, version {refused.version})" if is_nameless else render_key(key, self._key_columns)
+        parked.append(Parked(self.view.id, rendered, refused.version, refused.reason))
+
+
+def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
+    """Source, compiled: unpack, key, write. No version column, condition or function."""
+    names = [f"c{at}" for at in range(len(columns))]
+    key = "".join(f"c{columns.index(column.name)}, " for column in view.key)
+    values = "".join(f"c{columns.index(column.name)}, " for column in view.values)
+    pick = f"lambda row: ({''.join(f'row[{columns.index(name)}], ' for name in _used(view))})"
+    key_of = f"lambda row: ({''.join(f'row[{columns.index(column.name)}], ' for column in view.key)})"
+    source = f"""
+def apply(kind, version, rows, into, parked):
+    if kind == 0:
+        for {", ".join(names)}, in rows:
+            into[({key})] = (version, ({values}))
+    elif kind == 2:
+        for row in rows:
+            into[key_of(row)] = (version, None)
+    else:
+        for at in range(0, len(rows), 2):
+            before, after = rows[at], rows[at + 1]
+            if pick(before) == pick(after):
+                continue
+            old = key_of(before)
+            {", ".join(names)}, = after
+            new = ({key})
+            if old != new:
+                into[old] = (version, None)
+            into[new] = (version, ({values}))
+
+pick = {pick}
+key_of = {key_of}
+"""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<projection {view.id}>", "exec"), namespace)
+    apply: Apply = namespace["apply"]
+    return apply
+
+
+def _used(view: BoundView) -> list[str]:
+    return [column.name for column in (*view.key, *view.values)]
+
+
+class _Careful:
+    """Views with a version column, a condition or a document function: one row at a time."""
+
+    def __init__(self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None) -> None:
+        entity = view.view.entity
+        self._view = view
+        self._where = view.view.where
+        self._document = document
+        self._is_append_only = entity.append_only
+        self._key_at = [columns.index(column.name) for column in view.key]
+        self._values_at = [columns.index(column.name) for column in view.values]
+        self._used_at = [columns.index(name) for name in view.needed]
+        self._version_at = None if entity.version is None else columns.index(entity.version)
+        by_name = {column.name: column for column in view.table.columns}
+        self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
+
+    def apply(self, kind: int, version: int, rows: list[Row], into: dict[Key, Write], parked: list[Parked]) -> None:
+        if kind == INSERT:
+            for row in rows:
+                self._one(None, row, version, into, parked)
+        elif kind == DELETE:
+            for row in rows:
+                self._one(row, None, version, into, parked)
+        else:
+            for at in range(0, len(rows), 2):
+                self._one(rows[at], rows[at + 1], version, into, parked)
+
+    def _one(
+        self, before: Row | None, after: Row | None, version: int, into: dict[Key, Write], parked: list[Parked]
+    ) -> None:
+        row = after if after is not None else before
+        assert row is not None
+        key = self._key(row)
+        try:
+            if self._version_at is not None:
+                self._versioned(before, after, key, into)
+            else:
+                self._unversioned(before, after, key, version, into)
+        except _Refusal as refusal:
+            rendered = render_key(key, self._view.key)
+            parked.append(Parked(self._view.id, rendered, refusal.version or version, refusal.reason))
+
+    def _unversioned(
+        self, before: Row | None, after: Row | None, key: Key, version: int, into: dict[Key, Write]
+    ) -> None:
+        if before is not None and after is not None and self._is_same(before, after):
+            return
+        if before is not None and (after is None or self._key(before) != key):
+            into[self._key(before)] = (version, None)  # type: ignore[assignment]
+        if after is None:
+            return
+        values = self._values(after, version)
+        if values is None and before is not None and self._key(before) == key:
+            # It leaves the view, unless it was outside before: then nothing is there to take away.
+            if self._values(before, version) is None:
+                return
+        elif values is None:
+            return
+        into[key] = (version, values)  # type: ignore[assignment]
+
+    def _versioned(self, before: Row | None, after: Row | None, key: Key, into: dict[Key, Write]) -> None:
+        assert self._version_at is not None
+        if after is None:
+            if not self._is_append_only:
+                assert before is not None
+                _newest(into, key, self._version(before) + 1, None)
+            return
+        version = self._version(after)
+        if before is not None:
+            if self._is_same(before, after):
+                return
+            if self._key(before) != key:
+                if not self._is_append_only:
+                    _newest(into, self._key(before), self._version(before) + 1, None)
+            elif version <= self._version(before):
+                column = self._view.view.entity.version
+                raise _Refusal(
+                    f"an update did not raise the version column {column}, so it cannot be ordered", version
+                )
+        _newest(into, key, version, self._values(after, version))
+
+    def _version(self, row: Row) -> int:
+        assert self._version_at is not None
+        value = row[self._version_at]
+        if not isinstance(value, int) or not 0 <= value <= MAX_VERSION >> 1:
+            raise _Refusal(f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0)
+        return 2 * value
+
+    def _values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
+        """What the view shows of a row; None when the row is not in the view."""
+        if self._where is None and self._document is None:
+            return tuple([row[at] for at in self._values_at])
+        record = self._record(row)
+        if self._where is not None and not self._call(self._where, record, "where", version):
+            return None
+        if self._document is None:
+            return tuple([row[at] for at in self._values_at])
+        document = self._call(self._document, record, "document", version)
+        if document is None:
+            return None
+        if not isinstance(document, dict):
+            raise _Refusal(f"document returned {type(document).__name__}, not a dict or None", version)
+        try:
+            return orjson.dumps(document, default=_json_default)
+        except TypeError as error:
+            raise _Refusal(f"document returned something that JSON cannot hold ({error})", version) from None
+
+    def _record(self, row: Row) -> dict[str, Any]:
+        return {
+            name: row[at] if convert is None or row[at] is None else convert(row[at])
+            for name, at, convert in self._row_items
+        }
+
+    def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
+        try:
+            return function(record)
+        except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
+            place = _place(error)
+            raise _Refusal(f"{what} raised {type(error).__name__}{place}", version) from None
+
+    def _key(self, row: Row) -> Key:
+        return tuple([row[at] for at in self._key_at])
+
+    def _is_same(self, before: Row, after: Row) -> bool:
+        return all(before[at] == after[at] for at in self._used_at)
+
+
+class _Refusal(Exception):
+    """This row cannot be projected."""
+
+    def __init__(self, reason: str, version: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.version = version
+
+
+def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, ...] | bytes | None) -> None:
+    present = into.get(key)
+    if present is None or present[0] <= version:
+        into[key] = (version, values)  # type: ignore[assignment]
+
+
+def _place(error: BaseException) -> str:
+    """' at views.py:12' of the user's own frame; never the message, which may hold values."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" at {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
+
+
+def _json_default(value: Any) -> Any:
+    """What orjson does not know by itself: Decimal as exact text, bytes as base64."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"a value of type {type(value).__name__}")

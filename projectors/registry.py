@@ -1,0 +1,171 @@
+"""The views as viewtail's own tables know them: fingerprint, state, and how far a fill has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from changes.errors import DeclarationError
+from offsets.mysql import Session, check_fence, transaction
+from offsets.session import quote
+from projectors.binding import BoundView
+
+NEW = "new"
+FILLING = "filling"
+FILLED = "filled"
+HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRecord:
+    """One view's row in the table `view`."""
+
+    id: int
+    name: str  # the view's id: 'store:name'
+    state: str
+    reason: str | None
+    watermark_version: int | None
+    fill_key: tuple[Any, ...] | None  # primary key of the last row of the last finished chunk
+    fill_row_count: int
+
+
+class Registry:
+    """Reads and writes view rows; each method is one transaction on its session."""
+
+    def __init__(self, session: Session, database: str, pipeline: str) -> None:
+        self._session = session
+        self._view = quote(database, "view")
+        self._pipeline_table = quote(database, "pipeline")
+        self._pipeline = pipeline
+        self._ids: dict[str, int] = {}
+
+    def sync(self, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
+        """Make a row for each declared view; one whose declaration changed is new again."""
+        with transaction(self._session, "reading the views") as cursor:
+            cursor.execute(f"SELECT id FROM {self._pipeline_table} WHERE name = %s", (self._pipeline,))
+            (pipeline_id,) = cursor.fetchone()
+            records = {}
+            for view in views:
+                records[view.id] = self._sync_one(cursor, view, pipeline_id)
+        self._ids = {name: record.id for name, record in records.items()}
+        return records
+
+    def _sync_one(self, cursor: Any, view: BoundView, pipeline_id: int) -> ViewRecord:
+        kind = view.view.entity.version or "binlog"
+        cursor.execute(
+            f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, state) "
+            f"VALUES (%s, %s, %s, %s, '{NEW}')",
+            (view.id, pipeline_id, view.fingerprint, kind),
+        )
+        cursor.execute(f"SELECT fingerprint, version_kind FROM {self._view} WHERE name = %s", (view.id,))
+        fingerprint, stored_kind = cursor.fetchone()
+        if stored_kind != kind:
+            raise DeclarationError(
+                f"view {view.id} was filled with versions of kind {stored_kind!r}, its declaration now asks for "
+                f"{kind!r}; the two cannot be compared. Give the view a new name, or change the entity back"
+            )
+        if fingerprint != view.fingerprint:
+            cursor.execute(
+                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s", (view.fingerprint, view.id)
+            )
+        return self._read(cursor, view.id)
+
+    def read(self, view: str) -> ViewRecord:
+        with transaction(self._session, "reading a view") as cursor:
+            return self._read(cursor, view)
+
+    def _read(self, cursor: Any, view: str) -> ViewRecord:
+        cursor.execute(
+            f"SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count FROM {self._view} "
+            "WHERE name = %s",
+            (view,),
+        )
+        number, name, state, reason, watermark, key, count = cursor.fetchone()
+        return ViewRecord(
+            id=number,
+            name=name,
+            state=state,
+            reason=reason,
+            watermark_version=watermark,
+            fill_key=None if key is None else tuple(_value_from(part) for part in orjson.loads(key)),
+            fill_row_count=count,
+        )
+
+    def fill_anew(self, views: Sequence[str]) -> None:
+        """These views are to be filled from the beginning, whatever was known of them."""
+        with transaction(self._session, "marking views to be filled") as cursor:
+            for view in views:
+                cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
+
+    def begin_fill(self, view: str, watermark_version: int, row_estimate: int) -> None:
+        with transaction(self._session, "beginning a fill") as cursor:
+            cursor.execute(
+                f"UPDATE {self._view} SET state = '{FILLING}', reason = NULL, watermark_version = %s, fill_key = NULL, "
+                "fill_row_count = 0, fill_row_estimate = %s, fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
+                "WHERE name = %s",
+                (watermark_version, row_estimate, view),
+            )
+
+    def halt(self, view: str, reason: str) -> None:
+        with transaction(self._session, "halting a view") as cursor:
+            cursor.execute(
+                f"UPDATE {self._view} SET state = '{HALTED}', reason = %s WHERE name = %s", (reason[:2000], view)
+            )
+
+
+_ANEW = (
+    f"state = '{NEW}', reason = NULL, watermark_version = NULL, fill_key = NULL, fill_row_count = 0, "
+    "fill_row_estimate = 0, fill_started_at = NULL, filled_at = NULL"
+)
+
+
+class FillProgress:
+    """How far a fill has come, saved in the transaction of the sink's rows where both are MySQL."""
+
+    def __init__(self, session: Session, database: str, pipeline: str, fence: int, view: str) -> None:
+        self._session = session
+        self._view_table = quote(database, "view")
+        self._pipeline_table = quote(database, "pipeline")
+        self._pipeline = pipeline
+        self._fence = fence
+        self._view = view
+
+    def save(self, key: tuple[Any, ...] | None, row_count: int) -> None:
+        """The chunk that ends with `key` is durable. Commits. Raises FencedError for a stale owner."""
+        self._update(
+            "fill_key = %s, fill_row_count = %s",
+            (None if key is None else orjson.dumps([_value_to(part) for part in key]).decode(), row_count),
+        )
+
+    def finish(self) -> None:
+        self._update(f"state = '{FILLED}', filled_at = CURRENT_TIMESTAMP(6)", ())
+
+    def commit_rows(self) -> None:
+        """Make rows durable that move no progress (the sweep's tombstones)."""
+        self._update("name = name", ())
+
+    def _update(self, assignments: str, arguments: tuple[Any, ...]) -> None:
+        with transaction(self._session, "saving a fill's progress") as cursor:
+            check_fence(cursor, self._pipeline_table, self._pipeline, self._fence)
+            cursor.execute(
+                f"UPDATE {self._view_table} SET {assignments} WHERE name = %s AND state = '{FILLING}'",
+                (*arguments, self._view),
+            )
+
+
+def _value_to(value: Any) -> Any:
+    """A key part as JSON can hold it: bytes tagged, Decimal as tagged text."""
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, int | str):
+        return value
+    return {"text": str(value)}
+
+
+def _value_from(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["hex"]) if "hex" in value else value["text"]
+    return value
