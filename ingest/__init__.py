@@ -21,5 +21,8 @@ class Source(Protocol):
         Raises SourceError when the stream cannot be gone on from without losing changes.
         """
 
+    def check(self, after: Position) -> None:
+        """Raises HistoryGoneError when the changes after a position are no longer there to be read."""
+
     def interrupt(self) -> None:
         """Called from another thread: the read in progress ends soon."""

@@ -180,17 +180,23 @@ class BackgroundOffsets:
                 if self._is_closed:
                     return
                 newest, self._newest = self._newest, None
-            assert newest is not None
-            try:
-                self._offsets.save(newest)
-            except ViewtailError as error:
-                with self._wake:
-                    self._error = error
-                return
+            self._try(newest)
             deadline = time.monotonic() + self._interval_s
             with self._wake:
                 while not self._is_closed and (rest := deadline - time.monotonic()) > 0:
                     self._wake.wait(rest)
+
+    def _try(self, newest: Position | None) -> None:
+        """Save; what the server refuses for now is put back, unless a newer one came, and tried again."""
+        assert newest is not None
+        try:
+            self._offsets.save(newest)
+        except StoreUnavailableError:
+            with self._wake:
+                self._newest = self._newest or newest
+        except ViewtailError as error:
+            with self._wake:
+                self._error = error
 
 
 class OwnSession:

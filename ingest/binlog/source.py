@@ -92,6 +92,19 @@ class BinlogSource:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
         return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1])
 
+    def check(self, after: Position) -> None:
+        connection = open_session(self._address, role="source")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW BINARY LOGS")
+                sizes = {row[0]: row[1] for row in cursor.fetchall()}
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, self._address, "source") from None
+        finally:
+            connection.close()
+        if sizes.get(after.file, -1) < after.end:
+            raise HistoryGoneError(f"the source no longer has the changes after {after}")
+
     def read(self, after: Position) -> Iterator[Batch]:
         """Committed transactions after `after`, until `interrupt`; temporary errors are waited out here."""
         self._interrupted.clear()

@@ -1,0 +1,222 @@
+"""The loop that keeps the views of one store up to date.
+
+    offset = offsets.take(pipeline)                  # raises the fence
+    for batch in source.read(after=offset):          # whole committed transactions, in order, bounded in bytes
+        writes = projections.of(batch)               # per view: key, version, row or tombstone; coalesced
+        sink.write(writes)                           # newer wins; returns when durable
+        offsets.save(pipeline, batch.end)            # in the sink's own transaction where both are MySQL
+
+`_keep_up` is that loop. Around it: a store that fails is waited for and reading starts again from what is durable; a
+store that lost what it had acknowledged (its witness is behind the offset) is read for again from there; a key that
+cannot be applied is parked and a table that cannot be read halts its views, while everything else goes on.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from changes.batches import Batch
+from changes.errors import HistoryGoneError, StoreUnavailableError
+from changes.positions import Position
+from changes.writes import Parked, ViewWrites
+from ingest import Source
+from ingest.read_ahead import ReadAhead
+from offsets import OffsetStore
+from projectors import failpoints
+from projectors.dead_letters import DeadLetters
+from projectors.projection import Projections
+from projectors.registry import Registry
+from projectors.sinks import Sink
+from projectors.watermarks import Watermarks
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but other tables' changes
+PARKED_IN_A_ROW = 100  # so many refusals of a view without one success halt it
+_LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Vitals:
+    """What a pipeline tells of itself; written by its loop, read by reports."""
+
+    state: str = "starting"
+    error: str | None = None
+    position: Position | None = None
+    row_count: int = 0  # changed rows read
+    write_count: int = 0  # writes applied, after coalescing
+    batch_count: int = 0
+    store_retry_count: int = 0
+    parked_count: int = 0
+    oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
+    is_halted: bool = False
+    started_at: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pipeline:
+    """One store's views, kept up to date until `stop` is set."""
+
+    name: str
+    source: Source
+    projections: Projections
+    sink: Sink
+    offsets: OffsetStore
+    registry: Registry
+    dead_letters: DeadLetters
+    watermarks: Watermarks
+    stop: threading.Event
+    check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
+    on_store_lost: Callable[[], None]  # the store kept nothing: every view is to be filled again
+    batch_rows: int = 4000
+    vitals: Vitals = field(default_factory=Vitals)
+    _parked_in_a_row: dict[str, int] = field(default_factory=dict)
+    _idle_saved_at: float = field(default_factory=time.monotonic)
+    _unsaved: Position | None = None
+
+    def run(self, offset: Position) -> None:
+        """From `offset` until stopped; a store that is away is waited for.
+
+        Raises FencedError when another owner took over, SourceError when the stream cannot be continued.
+        """
+        attempt = 0
+        self.vitals.position = offset
+        while not self.stop.is_set():
+            batches_before = self.vitals.batch_count
+            try:
+                self.sink.prepare()
+                self._keep_up(self._durable())
+                return
+            except StoreUnavailableError as error:
+                attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
+                self._wait_for_store(error, attempt)
+
+    def _keep_up(self, offset: Position) -> None:
+        with ReadAhead(self.source, offset, max_rows=self.batch_rows) as batches:
+            self.vitals.state = "running"
+            self.vitals.error = None
+            for batch in batches:
+                self.check_lease()
+                if batch is not None and _is_telling(batch):
+                    self._apply(batch)
+                elif batch is not None:
+                    self._pass(batch)
+                else:
+                    self.vitals.oldest_waiting_us = 0
+                self._save_when_idle()
+                if self.stop.is_set():
+                    return
+
+    def _apply(self, batch: Batch) -> None:
+        failpoints.reach("after read")
+        self.vitals.oldest_waiting_us = batch.oldest_commit_us
+        self._halt_unreadable(batch)
+        projected = self.projections.of(batch)
+        failpoints.reach("before write")
+        parked = projected.parked + self.sink.write(projected.writes, batch.end)
+        failpoints.reach("after write")
+        self._park(projected.writes, parked)
+        if batch.end is not None:
+            self.offsets.save(batch.end)
+            self.vitals.position, self._unsaved = batch.end, None
+        failpoints.reach("after offset")
+        self.watermarks.saw(batch.watermarks)
+        self.vitals.row_count += batch.row_count
+        self.vitals.write_count += sum(len(found.writes) for found in projected.writes)
+        self.vitals.batch_count += 1
+        self.vitals.oldest_waiting_us = 0
+
+    def _pass(self, batch: Batch) -> None:
+        """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone."""
+        if batch.end is not None and (not batch.is_quiet or self._unsaved is not None):
+            self._unsaved = batch.end
+
+    def _save_when_idle(self) -> None:
+        now = time.monotonic()
+        if self._unsaved is not None and now - self._idle_saved_at > IDLE_SAVE_S:
+            self._idle_saved_at = now
+            self.save_now()
+
+    def save_now(self) -> None:
+        """Save the offset of what was read past but not saved yet; at the end of the loop, and on a timer."""
+        if self._unsaved is not None:
+            self.offsets.save(self._unsaved)
+            self.vitals.position, self._unsaved = self._unsaved, None
+
+    def _halt_unreadable(self, batch: Batch) -> None:
+        for halt in batch.halts:
+            for view in self.projections.views_of(halt.followed):
+                self._halt(view.id, halt.reason)
+
+    def _halt(self, view: str, reason: str) -> None:
+        _log.error("view halted", view=view, reason=reason)
+        self.registry.halt(view, reason)
+        self.projections.halt(view)
+        self.vitals.is_halted = True
+
+    def _park(self, writes: list[ViewWrites], parked: list[Parked]) -> None:
+        """Dead letters for what was refused, none any more for what was applied; a view that only refuses halts."""
+        if parked:
+            self.dead_letters.record(parked)
+            for letter in parked[:10]:
+                _log.warning("key parked", view=letter.view, version=str(letter.version), reason=letter.reason)
+        self.dead_letters.clear_applied(writes, parked)
+        self.vitals.parked_count = self.dead_letters.count
+        if not parked and not self._parked_in_a_row:
+            return
+        refused: dict[str, int] = {}
+        for letter in parked:
+            refused[letter.view] = refused.get(letter.view, 0) + 1
+        for found in writes:
+            if len(found.writes) > refused.get(found.view, 0):
+                self._parked_in_a_row.pop(found.view, None)
+        for view, count in refused.items():
+            self._parked_in_a_row[view] = self._parked_in_a_row.get(view, 0) + count
+            if self._parked_in_a_row[view] >= PARKED_IN_A_ROW:
+                reasons = [letter.reason for letter in parked if letter.view == view]
+                self._halt(
+                    view,
+                    f"{self._parked_in_a_row.pop(view)} keys in a row could not be applied, the last because: "
+                    f"{reasons[-1]}. Mend that, then fill the view again: viewtail replay {view}",
+                )
+
+    def _durable(self) -> Position:
+        """Where to read from: the offset, or further back when the store shows that it lost acknowledged writes."""
+        offset = self.vitals.position
+        assert offset is not None
+        kept = self.sink.witness(offset)
+        if kept is None:
+            self.on_store_lost()
+            return offset
+        if kept.epoch == offset.epoch and kept.version < offset.version:
+            _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+            return self._if_readable(kept, offset)
+        return offset
+
+    def _if_readable(self, kept: Position, offset: Position) -> Position:
+        """`kept` where the source still has the changes after it; else the views are filled again."""
+        try:
+            self.source.check(kept)
+        except HistoryGoneError as error:
+            _log.error("the source no longer has what the store lost: filling its views again", reason=str(error))
+            self.on_store_lost()
+            return offset
+        return kept
+
+    def _wait_for_store(self, error: StoreUnavailableError, attempt: int) -> None:
+        self.vitals.state, self.vitals.error = "retrying", str(error)
+        self.vitals.store_retry_count += 1
+        _log.warning("store unavailable", error=str(error), attempt=attempt)
+        pause_s = min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+        self.stop.wait(pause_s)
+
+
+def _is_telling(batch: Batch) -> bool:
+    """Whether anything in a batch concerns a view or a fill."""
+    return bool(batch.changes or batch.refused or batch.halts or batch.watermarks)

@@ -1,0 +1,78 @@
+"""Watermarks: rows committed on the source's primary to find where "now" is in the stream."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pymysql
+
+from changes.batches import Watermark
+from changes.errors import SourceUnavailableError
+from offsets.session import quote
+
+
+class Watermarks:
+    """Writes watermarks and waits for the pipeline to come by.
+
+    Args:
+        open_primary: a session on the source's primary.
+        schema: the database there that holds the table `watermark`.
+        name: whose row it is; one a pipeline and offset database.
+    """
+
+    def __init__(self, open_primary: Callable[[], pymysql.Connection[Any]], schema: str, name: str) -> None:
+        self._open_primary = open_primary
+        self._table = quote(schema, "watermark")
+        self._name = name
+        self._seen: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def write(self) -> str:
+        """Commit a watermark; returns its token."""
+        token = secrets.token_hex(16)
+        connection = self._open_primary()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) ON DUPLICATE KEY UPDATE token = %s",
+                    (self._name, token, token),
+                )
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise SourceUnavailableError(
+                f"writing a watermark into {self._table} on the source's primary failed: "
+                f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
+            ) from None
+        finally:
+            connection.close()
+        return token
+
+    def saw(self, watermarks: Sequence[Watermark]) -> None:
+        """Called by the pipeline when everything before these watermarks is durable."""
+        if watermarks:
+            with self._changed:
+                self._seen.update({mark.token: mark.version for mark in watermarks})
+                while len(self._seen) > 1000:
+                    del self._seen[next(iter(self._seen))]
+                self._changed.notify_all()
+
+    def wait(self, token: str, stop: threading.Event, timeout_s: float) -> int | None:
+        """The version of a watermark once the pipeline passed it; None when stopped or out of time."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while token not in self._seen:
+                if stop.is_set() or time.monotonic() > deadline:
+                    return None
+                self._changed.wait(0.25)
+            return self._seen[token]
+
+    def is_visible(self, cursor: Any) -> bool:
+        """Whether the snapshot of this cursor's transaction has a watermark of ours at all, or a later one."""
+        cursor.execute(f"SELECT token FROM {self._table} WHERE name = %s", (self._name,))
+        row = cursor.fetchone()
+        with self._changed:
+            return row is not None and row[0] in self._seen
