@@ -112,7 +112,9 @@ def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: i
             key_entry += width + 2
         value_type = raw[value_entry]
         # Small values stand in the entry itself.
-        is_inlined = value_type in (_LITERAL, _INT16, _UINT16) or (is_large and value_type in (_INT32, _UINT32))
+        is_inlined = value_type in (_LITERAL, _INT16, _UINT16) or (
+            is_large and value_type in (_INT32, _UINT32)
+        )
         value_at = value_entry + 1 if is_inlined else at + number_at(raw, value_entry + 1)[0]
         if value_at >= end:
             raise MalformedJsonError("a JSON value begins past its container's end")

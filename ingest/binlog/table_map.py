@@ -47,7 +47,18 @@ _NO_METADATA = frozenset(
 # character set].
 _NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
 _CHARACTER = frozenset(
-    (VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED)
+    (
+        VARCHAR,
+        STRING,
+        VAR_STRING,
+        TINY_BLOB,
+        MEDIUM_BLOB,
+        LONG_BLOB,
+        BLOB,
+        VECTOR,
+        BLOB_COMPRESSED,
+        VARCHAR_COMPRESSED,
+    )
 )
 
 # Types of the optional metadata fields.
@@ -191,7 +202,9 @@ def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], 
                 raise reader.garbled(f"column {position + 1} is BIT({found})")
         elif size := _METADATA_SIZE.get(type_, 0):
             found = int.from_bytes(raw.take(size), "little")
-            largest = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6}.get(type_, 4 if size == 1 and type_ > FLOAT else 1 << 16)
+            largest = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6}.get(
+                type_, 4 if size == 1 and type_ > FLOAT else 1 << 16
+            )
             if type_ not in (FLOAT, DOUBLE) and found > largest:
                 raise reader.garbled(f"column {position + 1} has metadata {found}")
         types.append(type_)
