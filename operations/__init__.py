@@ -1,0 +1,1 @@
+"""What operators do: each module reads like its runbook."""

@@ -40,7 +40,7 @@ class Registry:
         self._view = quote(database, "view")
         self._pipeline_table = quote(database, "pipeline")
         self._pipeline = pipeline
-        self._ids: dict[str, int] = {}
+        self.ids: dict[str, int] = {}
 
     def sync(self, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
         """Make a row for each declared view; one whose declaration changed is new again."""
@@ -50,7 +50,7 @@ class Registry:
             records = {}
             for view in views:
                 records[view.id] = self._sync_one(cursor, view, pipeline_id)
-        self._ids = {name: record.id for name, record in records.items()}
+        self.ids = {name: record.id for name, record in records.items()}
         return records
 
     def _sync_one(self, cursor: Any, view: BoundView, pipeline_id: int) -> ViewRecord:
@@ -97,8 +97,12 @@ class Registry:
     def fill_anew(self, views: Sequence[str]) -> None:
         """These views are to be filled from the beginning, whatever was known of them."""
         with transaction(self._session, "marking views to be filled") as cursor:
-            for view in views:
-                cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
+            self.mark_anew(cursor, views)
+
+    def mark_anew(self, cursor: Any, views: Sequence[str]) -> None:
+        """`fill_anew` as a part of the caller's transaction."""
+        for view in views:
+            cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
 
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int) -> None:
         with transaction(self._session, "beginning a fill") as cursor:

@@ -45,7 +45,8 @@ class BinlogSource:
     Args:
         address: the tailed server.
         followed: by (schema, table): what to decode.
-        own_schema: the database with the watermark table on that server.
+        watermark_schema: the database with the watermark table on that server.
+        own_schemas: viewtail's own databases there: changes of theirs alone make a batch quiet.
         epoch: the number of this server's history.
         heartbeat_s: seconds of silence after which the server says that it is still there.
         server_id: replica number to use; None for a random one a connection.
@@ -58,7 +59,8 @@ class BinlogSource:
         address: MySQLAddress,
         followed: Mapping[tuple[str, str], Followed],
         *,
-        own_schema: str,
+        watermark_schema: str,
+        own_schemas: frozenset[str],
         epoch: int,
         heartbeat_s: float = 2.0,
         server_id: int | None = None,
@@ -67,7 +69,7 @@ class BinlogSource:
     ) -> None:
         self._address = address
         self._followed = dict(followed)
-        self._own_schema = own_schema
+        self._own_schemas = own_schemas
         self._epoch = epoch
         self._heartbeat_s = heartbeat_s
         self._server_id = server_id
@@ -75,7 +77,7 @@ class BinlogSource:
         self._max_event_bytes = max_event_bytes
         self._interrupted = threading.Event()
         self._connection: DumpConnection | None = None
-        self._watermark = _watermark_table(own_schema)
+        self._watermark = _watermark_table(watermark_schema)
         self.progress = Progress()
 
     def now(self) -> Position:
@@ -152,7 +154,7 @@ class BinlogSource:
         dispatcher = Dispatcher(
             followed=self._followed,
             watermark=self._watermark,
-            own_schemas=frozenset({self._own_schema}),
+            own_schemas=self._own_schemas,
             after=after,
             has_checksums=connection.has_checksums,
             spool_bytes=self._spool_bytes,

@@ -1,0 +1,170 @@
+"""How each pipeline and view is doing, from viewtail's own tables: written by `run`, read by `status`.
+
+A pipeline reports into `pipeline_status` while it works, and rarely while nothing happens, so that viewtail's own
+writes do not feed themselves. Whether anybody runs it is asked of its lease, not of a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from offsets.lease import lock_name
+from offsets.mysql import Session, transaction
+from offsets.session import quote
+
+BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a pipeline tells of itself."""
+
+    state: str
+    error: str | None
+    lag_ms: int
+    rows_per_second: int
+    applied_row_count: int
+    reconnect_count: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStatus:
+    """One view."""
+
+    name: str
+    state: str  # new, filling, filled, halted
+    reason: str | None
+    filled_percent: float | None  # None when it cannot be told; 100 when filled
+    row_count: int
+    row_estimate: int
+    rows_per_second: float  # of the fill
+    eta_s: float | None
+    parked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """One pipeline and its views."""
+
+    name: str
+    state: str  # down, starting, running, retrying, halted
+    position: str | None  # 'binlog.000012:345'
+    gtid: str | None
+    lag_s: float
+    rows_per_second: int
+    applied_row_count: int
+    reconnect_count: int
+    error: str | None
+    owner: str | None
+    reported_s_ago: float | None
+    views: tuple[ViewStatus, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """False when it is down, behind, or has a view that is halted or keys that are parked."""
+        return (
+            self.state == "running"
+            and self.lag_s <= BEHIND_S
+            and not any(view.state == "halted" or view.parked for view in self.views)
+        )
+
+
+def save(session: Session, database: str, pipeline: str, report: Report) -> None:
+    """Replace a pipeline's report."""
+    with transaction(session, "reporting the status") as cursor:
+        values = (
+            report.state,
+            report.error and report.error[:2000],
+            max(0, report.lag_ms),
+            max(0, report.rows_per_second),
+            report.applied_row_count,
+            report.reconnect_count,
+            report.owner[:255],
+        )
+        columns = "state, error, lag_ms, rows_per_second, applied_row_count, reconnect_count, owner"
+        updates = ", ".join(f"{column} = %s" for column in columns.split(", "))
+        cursor.execute(
+            f"INSERT INTO {quote(database, 'pipeline_status')} (pipeline_id, {columns}) "
+            f"SELECT id, %s, %s, %s, %s, %s, %s, %s FROM {quote(database, 'pipeline')} WHERE name = %s "
+            f"ON DUPLICATE KEY UPDATE {updates}, updated_at = CURRENT_TIMESTAMP(6)",
+            (*values, pipeline, *values),
+        )
+
+
+def read(connection: pymysql.Connection[Any], database: str) -> list[PipelineStatus]:
+    """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s "
+            "AND table_name IN ('pipeline', 'pipeline_status', 'view', 'dead_letter')",
+            (database,),
+        )
+        if cursor.fetchone() != (4,):
+            return []
+        cursor.execute(
+            "SELECT p.id, p.name, p.binlog_file, p.end_position, p.gtid, s.state, s.error, s.lag_ms, "
+            "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
+            "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
+            f"FROM {quote(database, 'pipeline')} p LEFT JOIN {quote(database, 'pipeline_status')} s "
+            "ON s.pipeline_id = p.id ORDER BY p.name"
+        )
+        rows = list(cursor.fetchall())
+        found = [_pipeline(cursor, database, row) for row in rows]
+    connection.commit()
+    return found
+
+
+def _pipeline(cursor: Any, database: str, row: tuple[Any, ...]) -> PipelineStatus:
+    number, name, file, end, gtid, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
+    cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
+    is_run = cursor.fetchone()[0] is not None
+    return PipelineStatus(
+        name=name,
+        state=(state or "starting") if is_run else "down",
+        position=None if file is None else f"{file}:{end}",
+        gtid=gtid,
+        lag_s=(lag_ms or 0) / 1000,
+        rows_per_second=(rate or 0) if is_run else 0,
+        applied_row_count=applied or 0,
+        reconnect_count=reconnects or 0,
+        error=error if is_run else "no viewtail runs this pipeline. Start one: viewtail run",
+        owner=owner,
+        reported_s_ago=None if ago is None else float(ago),
+        views=_views(cursor, database, number),
+    )
+
+
+def _views(cursor: Any, database: str, pipeline_id: int) -> tuple[ViewStatus, ...]:
+    cursor.execute(
+        "SELECT v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
+        "TIMESTAMPDIFF(MICROSECOND, v.fill_started_at, COALESCE(v.filled_at, CURRENT_TIMESTAMP(6))) / 1e6, "
+        f"(SELECT COUNT(*) FROM {quote(database, 'dead_letter')} d WHERE d.view_id = v.id) "
+        f"FROM {quote(database, 'view')} v WHERE v.pipeline_id = %s ORDER BY v.name",
+        (pipeline_id,),
+    )
+    return tuple(_view(row) for row in cursor.fetchall())
+
+
+def _view(row: tuple[Any, ...]) -> ViewStatus:
+    name, state, reason, count, estimate, seconds, parked = row
+    rate = count / float(seconds) if seconds else 0.0
+    percent: float | None = None
+    if state == "filled":
+        percent = 100.0
+    elif state == "filling" and estimate:
+        percent = min(99.9, 100 * count / estimate)
+    return ViewStatus(
+        name=name,
+        state=state,
+        reason=reason,
+        filled_percent=percent,
+        row_count=count,
+        row_estimate=estimate,
+        rows_per_second=rate,
+        eta_s=max(0.0, (estimate - count) / rate) if state == "filling" and rate and estimate else None,
+        parked=parked,
+    )

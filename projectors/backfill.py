@@ -1,0 +1,274 @@
+"""Fills a view from the canonical rows while the pipeline goes on.
+
+One watermark W is committed on the source's primary and its version is learned from the stream. Then the table is read
+by key in chunks, each in a fresh snapshot in which the watermark is visible, and every row is written with W's version
+(or its own, with a version column). Later changes are newer and earlier ones older, so the guard settles every race:
+no pause, no reconciliation. At the end keys that the store shows with an older version, and the table no longer has,
+are swept away, guarded in the same way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+import structlog
+
+from changes.batches import Followed, Row
+from changes.errors import TemporaryError
+from changes.tables import Column
+from changes.writes import Key, ViewWrites
+from ingest.canonical import fetch_rows, select_list
+from offsets.session import quote
+from projectors import failpoints
+from projectors.binding import BoundView
+from projectors.dead_letters import DeadLetters
+from projectors.projection import Projections
+from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
+from projectors.sinks import Sink
+from projectors.watermarks import Watermarks
+
+_log = structlog.get_logger("viewtail.backfill")
+
+CHUNK_ROWS = 4000
+CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
+WATERMARK_WAIT_S = 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class FillVitals:
+    """How far a fill is; read by reports."""
+
+    view: str
+    row_count: int = 0
+    row_estimate: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    state: str = "waiting for its watermark"
+
+
+class Stopped(Exception):
+    """The fill was asked to stop; it resumes at its last finished chunk."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Backfill:
+    """Fills one view once. `run` resumes where an earlier one was stopped or killed."""
+
+    view: BoundView
+    followed: Followed
+    projections: Projections
+    sink: Sink
+    progress: FillProgress
+    registry: Registry
+    dead_letters: DeadLetters
+    watermarks: Watermarks
+    open_source: Callable[[], pymysql.Connection[Any]]  # the tailed server
+    stop: threading.Event
+    vitals: FillVitals
+    chunk_rows: int = CHUNK_ROWS
+
+    def run(self) -> None:
+        """Raises Stopped, StoreUnavailableError or SourceUnavailableError; call again to go on."""
+        self.sink.prepare()
+        token = self.watermarks.write()
+        seen = self.watermarks.wait(token, self.stop, WATERMARK_WAIT_S)
+        if seen is None:
+            raise Stopped
+        record = self._begin(seen)
+        assert record.watermark_version is not None
+        chunks = _Chunks(self, record)
+        try:
+            self._fill(chunks, record)
+            self._sweep(chunks, record.watermark_version)
+        finally:
+            chunks.close()
+        self.progress.finish()
+        self.vitals.state = "filled"
+        _log.info("view filled", view=self.view.id, rows=self.vitals.row_count)
+
+    def _begin(self, watermark_version: int) -> ViewRecord:
+        record = self.registry.read(self.view.id)
+        if record.state != FILLING:
+            estimate = self._estimate()
+            self.dead_letters.clear_view(self.view.id)
+            self.registry.begin_fill(self.view.id, watermark_version, estimate)
+            record = self.registry.read(self.view.id)
+            self.vitals.row_estimate = estimate
+        self.vitals.row_count = record.fill_row_count
+        self.vitals.row_estimate = self.vitals.row_estimate or self._estimate()
+        self.vitals.state = "filling"
+        self.vitals.started_at = time.monotonic()
+        _log.info("filling", view=self.view.id, rows_before=record.fill_row_count, about=self.vitals.row_estimate)
+        return record
+
+    def _fill(self, chunks: _Chunks, record: ViewRecord) -> None:
+        version = record.watermark_version
+        assert version is not None
+        for rows, key, read_at in chunks:
+            if time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
+                chunks.read_again()
+                continue
+            projected = self.projections.of_rows(self.view.id, rows, version)
+            parked = projected.parked + self.sink.write(projected.writes, None)
+            if parked:
+                self.dead_letters.record(parked)
+            self.vitals.row_count += len(rows)
+            self.progress.save(key, self.vitals.row_count)
+            failpoints.reach("after chunk")
+            if self.stop.is_set():
+                raise Stopped
+
+    def _sweep(self, chunks: _Chunks, version: int) -> None:
+        """Tombstones for present keys that are older than the fill and not in the table."""
+        self.vitals.state = "sweeping"
+        is_column = self.view.view.entity.version is not None
+        # With a version column the stored versions say nothing about W: every present key is looked up.
+        below = (1 << 63) - 1 if is_column else version
+        for page in self.sink.keys_below(self.view.id, below):
+            if is_column:
+                present = chunks.present_keys([key for key, _ in page])
+                stale = {key: (stored | 1, None) for key, stored in page if key not in present}
+            else:
+                stale = {key: (version, None) for key, _ in page}
+            if stale:
+                self.sink.write([ViewWrites(self.view.id, stale)], None)  # type: ignore[arg-type]
+                self.progress.commit_rows()
+            if self.stop.is_set():
+                raise Stopped
+
+    def _estimate(self) -> int:
+        connection = self.open_source()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+                    (self.view.table.schema, self.view.table.name),
+                )
+                row = cursor.fetchone()
+            return int(row[0] or 0) if row else 0
+        finally:
+            connection.close()
+
+
+class _Chunks:
+    """Pages of canonical rows in primary-key order, the next one read while the present one is written."""
+
+    def __init__(self, fill: Backfill, record: ViewRecord) -> None:
+        self._fill = fill
+        table = fill.view.table
+        by_name = {column.name: column for column in table.columns}
+        self._columns = [by_name[name] for name in fill.followed.columns]
+        paging = [by_name[name] for name in (table.primary_key or [column.name for column in fill.view.key])]
+        # Paging columns that no view needs are read behind the row and cut off again.
+        self._extra = [column for column in paging if column not in self._columns]
+        self._read_columns = [*self._columns, *self._extra]
+        self._key_at = [self._read_columns.index(column) for column in paging]
+        self._paging = paging
+        self._connection: pymysql.Connection[Any] | None = None
+        self._after: tuple[Any, ...] | None = record.fill_key
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="chunk")
+
+    def __iter__(self) -> Iterator[tuple[list[Row], tuple[Any, ...], float]]:
+        ahead = self._pool.submit(self._read, self._after)
+        while True:
+            rows, read_at = ahead.result()
+            if not rows:
+                return
+            last = tuple(rows[-1][at] for at in self._key_at)
+            self._ahead_of = self._after
+            self._after = last
+            is_last = len(rows) < self._fill.chunk_rows
+            self._is_rejected = False
+            if not is_last:
+                ahead = self._pool.submit(self._read, last)
+            yield ([row[: len(self._columns)] for row in rows] if self._extra else rows), last, read_at
+            if self._is_rejected:
+                self._after = self._ahead_of
+                ahead = self._pool.submit(self._read, self._after)
+            elif is_last:
+                return
+
+    def read_again(self) -> None:
+        """The chunk just given is too old to be written."""
+        self._is_rejected = True
+
+    def _read(self, after: tuple[Any, ...] | None) -> tuple[list[Row], float]:
+        """One chunk, in a snapshot of its own in which the watermark is visible."""
+        while True:
+            read_at = time.monotonic()
+            connection = self._session()
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                    if self._fill.watermarks.is_visible(cursor):
+                        rows = fetch_rows(connection, self._statement(connection, after), self._read_columns)
+                        connection.commit()
+                        return rows, read_at
+                connection.commit()
+            except (pymysql.err.MySQLError, TemporaryError):
+                self._drop()
+                raise
+            if self._fill.stop.wait(0.05):
+                raise Stopped
+
+    def _statement(self, connection: pymysql.Connection[Any], after: tuple[Any, ...] | None) -> str:
+        table = quote(self._fill.view.table.schema, self._fill.view.table.name)
+        where = "" if after is None else f" WHERE {_beyond(connection, self._paging, after)}"
+        order = ", ".join(quote(column.name) for column in self._paging)
+        return (
+            f"SELECT {select_list(self._read_columns)} FROM {table}{where} "
+            f"ORDER BY {order} LIMIT {self._fill.chunk_rows}"
+        )
+
+    def present_keys(self, keys: Sequence[Key]) -> set[Key]:
+        """Which of these entity keys the table has now."""
+        connection = self._session()
+        columns = self._fill.view.key
+        table = quote(self._fill.view.table.schema, self._fill.view.table.name)
+        wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in keys)
+        rows = fetch_rows(connection, f"SELECT {select_list(list(columns))} FROM {table} WHERE {wanted}", list(columns))
+        connection.commit()
+        return {tuple(row) for row in rows}
+
+    def _session(self) -> pymysql.Connection[Any]:
+        if self._connection is None or not self._connection.open:
+            self._connection = self._fill.open_source()
+            with self._connection.cursor() as cursor:
+                cursor.execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None and self._connection.open:
+            self._connection.close()
+        self._connection = None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._drop()
+
+
+def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], after: tuple[Any, ...]) -> str:
+    """The expanded comparison: MySQL reads far too much for `(a, b) > (x, y)`."""
+    parts = []
+    for at in range(len(columns)):
+        terms = [_term(connection, columns[before], "=", after[before]) for before in range(at)]
+        terms.append(_term(connection, columns[at], ">", after[at]))
+        parts.append("(" + " AND ".join(terms) + ")")
+    # The first column's bound by itself lets the optimizer begin its range at the right place.
+    return f"{_term(connection, columns[0], '>=', after[0])} AND ({' OR '.join(parts)})"
+
+
+def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+    return " AND ".join(_term(connection, column, "=", value) for column, value in zip(columns, key, strict=True))
+
+
+def _term(connection: pymysql.Connection[Any], column: Column, comparison: str, value: Any) -> str:
+    literal = f"X'{value.hex()}'" if isinstance(value, bytes) else connection.literal(value)
+    return f"{quote(column.name)} {comparison} {literal}"
+
+

@@ -1,0 +1,296 @@
+"""Puts one pipeline together from settings and declarations; the only place that knows every implementation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pymysql
+
+from changes.errors import SourceError
+from changes.positions import Position, file_number
+from ingest.binlog.source import BinlogSource
+from ingest.canonical import describe
+from offsets import OffsetStore, epochs, schema
+from offsets.lease import Lease
+from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, transaction
+from offsets.servers import facts_of
+from offsets.session import MySQLAddress, open_session
+from projectors.backfill import Backfill, FillVitals
+from projectors.binding import BoundView, bind
+from projectors.dead_letters import DeadLetters
+from projectors.pipeline import Pipeline
+from projectors.projection import Projections, followed_tables
+from projectors.registry import FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord
+from projectors.sinks import Sink
+from projectors.sinks.elasticsearch import ElasticsearchSink
+from projectors.sinks.mysql import MySQLSink
+from projectors.sinks.redis import RedisSink
+from projectors.views import View
+from projectors.watermarks import Watermarks
+from viewtail.settings import Settings
+
+STORES = ("mysql", "redis", "elasticsearch")
+SOURCE_NAME = "default"
+OFFSET_INTERVAL_S = 0.5  # of stores that do not share a transaction with the offset
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """Settings and bound views, and how to reach every server."""
+
+    settings: Settings
+    views: list[BoundView]
+
+    @property
+    def database(self) -> str:
+        """Of index tables and viewtail's own tables."""
+        database = self.settings.store_address().database
+        assert database is not None
+        return database
+
+    def open_source(self) -> pymysql.Connection[Any]:
+        return open_session(self.settings.source_address(), role="source")
+
+    def open_primary(self) -> pymysql.Connection[Any]:
+        return open_session(self.settings.primary_address(), role="source")
+
+    def open_store(self) -> pymysql.Connection[Any]:
+        address = self.settings.store_address()
+        return open_session(_without_database(address), role="store")
+
+    def views_of(self, store: str) -> list[BoundView]:
+        return [view for view in self.views if view.view.store == store]
+
+    def stores(self) -> list[str]:
+        """The stores that some view needs; each has a pipeline of the same name."""
+        return [store for store in STORES if self.views_of(store)]
+
+    def create_tables(self) -> None:
+        """viewtail's own tables, on the store's server and on the source's primary."""
+        with closing(self.open_store()) as connection:
+            schema.create(
+                connection, self.settings.store_address(), self.database, schema.STORE_TABLES, role="store"
+            )
+        with closing(self.open_primary()) as connection:
+            schema.create(
+                connection,
+                self.settings.primary_address(),
+                self.settings.source.database,
+                schema.SOURCE_TABLES,
+                role="source",
+            )
+
+    def history(self) -> epochs.History:
+        """The history of the source as it is stored; raises HistoryGoneError when the server is another."""
+        identity, base = self.server_identity()
+        with closing(self.open_store()) as connection:
+            return epochs.current(connection, self.database, SOURCE_NAME, identity, base)
+
+    def server_identity(self) -> tuple[str, str]:
+        """(identity, binlog base name) of the tailed server."""
+        with closing(self.open_source()) as connection, connection.cursor() as cursor:
+            facts = facts_of(connection)
+            cursor.execute(facts.identity)
+            (identity,) = cursor.fetchone() or ("",)
+            cursor.execute(facts.status)
+            status = cursor.fetchone()
+        if status is None:
+            raise SourceError("the source writes no binlog. Start it with --log-bin; `viewtail check` says more")
+        file_number(status[0])
+        return identity, status[0].rsplit(".", 1)[0]
+
+    def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
+        """A new writer of one store, not connected yet."""
+        if store == "mysql":
+            return MySQLSink(self.open_store, self.database, views)
+        if store == "redis":
+            return RedisSink(self.settings.redis_client_factory(), views, name=store)
+        return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
+
+
+def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
+    """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
+    with closing(open_session(settings.source_address(), role="source")) as connection:
+        bound = bind(views, lambda schema_name, table: describe(connection, schema_name, table))
+        connection.commit()
+    return Deployment(settings=settings, views=bound)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Ownership:
+    """What lasts as long as a process owns a pipeline: its lease, fence, source, loop, and what fills need."""
+
+    deployment: Deployment
+    store: str
+    views: list[BoundView]
+    lease: Lease
+    stop: threading.Event
+    source: BinlogSource
+    sink: Sink
+    offsets: OffsetStore
+    session: OwnSession
+    registry: Registry
+    projections: Projections
+    watermarks: Watermarks
+    pipeline: Pipeline
+    offset: Position
+    fence: int
+    fills: dict[str, FillVitals]
+    refill: threading.Event  # set when views are to be looked at for filling
+
+    def views_to_fill(self) -> list[str]:
+        records = self.registry.sync(self.views)
+        return [name for name, record in records.items() if record.state in (NEW, FILLING)]
+
+    def backfill(self, name: str) -> Backfill:
+        """A fill of one view, with a session of its own at the store."""
+        view = next(view for view in self.views if view.id == name)
+        sink = self.deployment.sink(self.store, [view])
+        session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else OwnSession(
+            self.deployment.open_store
+        )
+        own = OwnSession(self.deployment.open_store)
+        database = self.deployment.database
+        registry = Registry(own, database, self.store)
+        registry.sync(self.views)
+        letters = DeadLetters(own, database, self.views, registry.ids)
+        letters.load()
+        vitals = self.fills.setdefault(name, FillVitals(view=name))
+        followed = followed_tables([view])
+        return Backfill(
+            view=view,
+            followed=followed[view.table.schema, view.table.name],
+            projections=Projections([view], followed),
+            sink=sink,
+            progress=FillProgress(session, database, self.store, self.fence, name),
+            registry=registry,
+            dead_letters=letters,
+            watermarks=self.watermarks,
+            open_source=self.deployment.open_source,
+            stop=self.stop,
+            vitals=vitals,
+        )
+
+    def close(self) -> None:
+        self.sink.close()
+        self.session.close()
+
+
+def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event) -> Ownership:
+    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states."""
+    settings = deployment.settings
+    database = deployment.database
+    views = deployment.views_of(store)
+    history = deployment.history()
+    session = OwnSession(deployment.open_store)
+    sink = deployment.sink(store, views)
+    if isinstance(sink, MySQLSink):
+        sink.prepare()
+        offsets: OffsetStore = MySQLOffsets(lambda: sink.connection, database, store)
+    else:
+        offsets = BackgroundOffsets(
+            MySQLOffsets(OwnSession(deployment.open_store), database, store), OFFSET_INTERVAL_S
+        )
+    taken = offsets.take()
+    registry = Registry(session, database, store)
+    records = registry.sync(views)
+    running = [view for view in views if records[view.id].state != HALTED]
+    followed = followed_tables(running)
+    source = BinlogSource(
+        settings.source_address(),
+        followed,
+        own_schemas=frozenset({settings.source.database, database}),
+        watermark_schema=settings.source.database,
+        epoch=history.epoch,
+        heartbeat_s=settings.source.heartbeat_s,
+        server_id=settings.source.server_id,
+        max_event_bytes=settings.run.max_event_bytes,
+    )
+    offset = _offset(source, offsets, taken.position, history.epoch, records)
+    letters = DeadLetters(session, database, views, registry.ids)
+    letters.load()
+    refill = threading.Event()
+    watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{store}")
+    projections = Projections(running, followed)
+
+    def store_lost() -> None:
+        filled = [view.id for view in running if registry.read(view.id).state not in (NEW, HALTED)]
+        if filled:
+            registry.fill_anew(filled)
+            refill.set()
+
+    pipeline = Pipeline(
+        name=store,
+        source=source,
+        projections=projections,
+        sink=sink,
+        offsets=offsets,
+        registry=registry,
+        dead_letters=letters,
+        watermarks=watermarks,
+        stop=stop,
+        check_lease=lease.check,
+        on_store_lost=store_lost,
+        batch_rows=settings.run.batch_rows,
+    )
+    pipeline.vitals.is_halted = len(running) < len(views)
+    pipeline.vitals.parked_count = letters.count
+    return Ownership(
+        deployment=deployment,
+        store=store,
+        views=views,
+        lease=lease,
+        stop=stop,
+        source=source,
+        sink=sink,
+        offsets=offsets,
+        session=session,
+        registry=registry,
+        projections=projections,
+        watermarks=watermarks,
+        pipeline=pipeline,
+        offset=offset,
+        fence=taken.fence,
+        fills={},
+        refill=refill,
+    )
+
+
+def _offset(
+    source: BinlogSource, offsets: OffsetStore, saved: Position | None, epoch: int, records: dict[str, ViewRecord]
+) -> Position:
+    """Where to begin: the saved offset; with none, or after a new history, the stream's present end."""
+    if saved is not None and saved.epoch == epoch:
+        return saved
+    if saved is not None and any(record.state not in (NEW, HALTED) for record in records.values()):
+        raise SourceError(
+            f"the offset is of epoch {saved.epoch}, the source is in epoch {epoch}, and not every view is marked to be "
+            "filled again; run: viewtail replay --new-history"
+        )
+    now = source.now()
+    offsets.save(now)
+    return now
+
+
+def begin_new_history(deployment: Deployment) -> int:
+    """A new epoch from the source as it is now: every view is filled again under it. Returns the epoch.
+
+    Refused while a pipeline runs: its process would go on in the old epoch.
+    """
+    identity, base = deployment.server_identity()
+    session = OwnSession(deployment.open_store)
+    with transaction(session, "beginning a new history") as cursor:
+        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base)
+        for store in deployment.stores():
+            registry_names = [view.id for view in deployment.views_of(store)]
+            Registry(session, deployment.database, store).mark_anew(cursor, registry_names)
+    session.close()
+    return epoch
+
+
+def _without_database(address: MySQLAddress) -> MySQLAddress:
+    return replace(address, database=None)
