@@ -1,0 +1,320 @@
+"""How a value looks in each store: keys, Redis fields, JSON documents, Elasticsearch documents, user functions' rows.
+
+The one place that renders values; docs/types.md is its table. Everything here is pure and takes values in the
+canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null). What
+is called for each row comes in two steps, a function of the column that gives the function of the value.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from changes.errors import MisuseError
+from changes.tables import Column, Kind
+from changes.writes import Key
+
+Convert = Callable[[Any], Any]
+
+_RAW = frozenset((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR))
+
+
+# --- Rendered keys ---
+
+_ENCODED = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
+_DECODED = {"25": "%", "7B": "{", "7D": "}", "3A": ":"}
+_SPECIAL = re.compile("[%{}:]")
+
+
+def render_key(key: Key, columns: Sequence[Column]) -> str:
+    """The key as text: its columns joined by ':', bytes as lower-case hex, % { } : in texts percent-encoded.
+
+    No two keys of one table have the same text, and no text holds braces. For many keys use `key_renderer`.
+    """
+    return ":".join(_key_part(column.kind)(value) for value, column in zip(key, columns, strict=True))
+
+
+def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
+    """`render_key` for keys of these columns, made once."""
+    parts = [_key_part(column.kind) for column in columns]
+    if len(parts) == 1:
+        (only,) = parts
+        return lambda key: only(key[0])
+    return lambda key: ":".join([part(value) for part, value in zip(parts, key, strict=True)])
+
+
+def _key_part(kind: Kind) -> Callable[[Any], str]:
+    if kind is Kind.INTEGER:
+        return str
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return repr
+    if kind is Kind.DECIMAL:
+        return _plain
+    return _hex if kind in _RAW else _encode
+
+
+def _encode(text: str) -> str:
+    return text if text.isalnum() or not _SPECIAL.search(text) else text.translate(_ENCODED)
+
+
+def _hex(raw: bytes) -> str:
+    return raw.hex()
+
+
+def _plain(value: Decimal) -> str:
+    return format(value, "f")
+
+
+def parse_key(text: str, columns: Sequence[Column]) -> Key:
+    """The key that `render_key` made `text` of.
+
+    Raises MisuseError with the column and the form expected.
+    """
+    parts = text.split(":")
+    names = ":".join(column.name.upper() for column in columns)
+    if len(parts) != len(columns):
+        raise MisuseError(
+            f"the key {text!r} has {len(parts)} parts, but it is written {names} ({len(columns)}); "
+            "a ':' inside a value is written %3A"
+        )
+    return tuple(_parse_part(part, column, text) for part, column in zip(parts, columns, strict=True))
+
+
+def _parse_part(part: str, column: Column, text: str) -> Any:
+    expected, parse = _PARTS.get(column.kind, ("text, with % { } : written %25 %7B %7D %3A", _parse_text))
+    try:
+        return parse(part, column)
+    except (ValueError, ArithmeticError):
+        if column.labels:
+            expected = "one of " + ", ".join(_encode(label) for label in column.labels)
+        raise MisuseError(
+            f"the key {text!r} does not fit column {column.name} ({column.declared}): expected {expected}"
+        ) from None
+
+
+def _parse_integer(part: str, column: Column) -> int:
+    if not re.fullmatch(r"[0-9]{1,20}" if column.is_unsigned else r"-?[0-9]{1,20}", part):
+        raise ValueError
+    return int(part)
+
+
+def _parse_float(part: str, column: Column) -> float:
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", part, re.IGNORECASE):
+        raise ValueError
+    return float(part)
+
+
+def _parse_decimal(part: str, column: Column) -> Decimal:
+    found = re.fullmatch(r"(-?[0-9]{1,65})(?:\.([0-9]{1,30}))?", part)
+    if not found or len(found[2] or "") > column.scale:
+        raise ValueError
+    return Decimal(found[1] + ("." + (found[2] or "").ljust(column.scale, "0") if column.scale else ""))
+
+
+def _parse_bytes(part: str, column: Column) -> bytes:
+    if not re.fullmatch("(?:[0-9a-fA-F]{2})*", part):
+        raise ValueError
+    raw = bytes.fromhex(part)
+    if column.declared.startswith("binary") and len(raw) != column.length:
+        raise ValueError
+    return raw
+
+
+def _parse_text(part: str, column: Column) -> str:
+    pieces = part.split("%")
+    decoded = [pieces[0]]
+    for piece in pieces[1:]:
+        character = _DECODED.get(piece[:2].upper())
+        if character is None:
+            raise ValueError
+        decoded.append(character + piece[2:])
+    return "".join(decoded)
+
+
+def _parse_label(part: str, column: Column) -> str:
+    value = _parse_text(part, column)
+    if value and value not in column.labels:
+        raise ValueError
+    return value
+
+
+def _parse_labels(part: str, column: Column) -> str:
+    value = _parse_text(part, column)
+    given = value.split(",") if value else []
+    if value != ",".join(label for label in column.labels if label in given):
+        raise ValueError
+    return value
+
+
+def _parse_moment(part: str, column: Column) -> str:
+    value = _parse_text(part, column)
+    found = re.fullmatch(_MOMENTS[column.kind], value)
+    if not found or len(found[2] or "") > column.scale:
+        raise ValueError
+    return found[1] + ("." + (found[2] or "").ljust(column.scale, "0") if column.scale else "")
+
+
+_CLOCK = "[0-9]{2}:[0-9]{2}"
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_FRACTION = r"(?:\.([0-9]{1,6}))?"
+_MOMENTS = {
+    Kind.DATE: f"({_DAY})()",
+    Kind.TIME: f"(-?[0-9]{{2,3}}:{_CLOCK}){_FRACTION}",
+    Kind.DATETIME: f"({_DAY} [0-9]{{2}}:{_CLOCK}){_FRACTION}",
+    Kind.TIMESTAMP: f"({_DAY} [0-9]{{2}}:{_CLOCK}){_FRACTION}",
+}
+_PARTS: dict[Kind, tuple[str, Callable[[str, Column], Any]]] = {
+    Kind.INTEGER: ("a whole number", _parse_integer),
+    Kind.FLOAT: ("a number such as 1.5 or 1e-07", _parse_float),
+    Kind.DOUBLE: ("a number such as 1.5 or 1e-07", _parse_float),
+    Kind.DECIMAL: ("a number with no more digits after the point than the column has", _parse_decimal),
+    Kind.BYTES: ("bytes in hexadecimal, two digits a byte, as many as the column has", _parse_bytes),
+    Kind.GEOMETRY: ("bytes in hexadecimal, two digits a byte", _parse_bytes),
+    Kind.VECTOR: ("bytes in hexadecimal, two digits a byte", _parse_bytes),
+    Kind.ENUM: ("one of its labels", _parse_label),
+    Kind.SET: ("some of its labels in the column's order, joined by ','", _parse_labels),
+    Kind.DATE: ("YYYY-MM-DD", _parse_moment),
+    Kind.TIME: ("HH%3AMM%3ASS with the column's fraction", _parse_moment),
+    Kind.DATETIME: ("YYYY-MM-DD HH%3AMM%3ASS with the column's fraction", _parse_moment),
+    Kind.TIMESTAMP: ("YYYY-MM-DD HH%3AMM%3ASS in UTC, with the column's fraction", _parse_moment),
+}
+
+
+# --- Redis hash fields ---
+
+
+def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
+    """What turns a value into the content of a Redis hash field: bytes stay bytes, all else is text."""
+    if kind is Kind.INTEGER:
+        return str
+    if kind in (Kind.FLOAT, Kind.DOUBLE):
+        return repr
+    return _plain if kind is Kind.DECIMAL else _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# --- JSON documents ---
+
+
+def json_value(column: Column) -> Convert | None:
+    """What turns a value into one that orjson writes as docs/types.md says; None when it already is one."""
+    if column.kind is Kind.DECIMAL:
+        return _plain
+    if column.kind is Kind.JSON:
+        return orjson.Fragment
+    return _base64 if column.kind in _RAW else None
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+# --- Rows as a user's function sees them ---
+
+
+def row_value(column: Column) -> Convert | None:
+    """What turns a value into what a user's function sees; None when it is the same.
+
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Every other value is as it is.
+    """
+    return orjson.loads if column.kind is Kind.JSON else None
+
+
+# --- Elasticsearch ---
+
+# Field types that a server may lack because they are an extension of it, and what serves instead there (exact
+# search works, ranges compare as text).
+OPTIONAL_FIELD_TYPES: dict[str, dict[str, Any]] = {"unsigned_long": {"type": "keyword"}}
+
+_DATE = {"type": "date", "format": "strict_date"}
+_MOMENT = {"type": "date", "format": "strict_date_optional_time"}
+_MAPPINGS: dict[Kind, dict[str, Any]] = {
+    Kind.DECIMAL: {"type": "double"},
+    Kind.FLOAT: {"type": "float"},
+    Kind.DOUBLE: {"type": "double"},
+    Kind.ENUM: {"type": "keyword"},
+    Kind.SET: {"type": "keyword"},
+    Kind.DATE: _DATE,
+    Kind.TIME: {"type": "keyword"},
+    Kind.DATETIME: _MOMENT,
+    Kind.TIMESTAMP: _MOMENT,
+    Kind.JSON: {"type": "object", "enabled": False},
+}
+_INTEGER_TYPES = {  # column type: (field type, field type when unsigned)
+    "tinyint": ("byte", "short"),
+    "smallint": ("short", "integer"),
+    "mediumint": ("integer", "integer"),
+    "int": ("integer", "long"),
+    "bigint": ("long", "unsigned_long"),
+    "year": ("short", "short"),
+}
+
+
+def search_mapping(column: Column) -> dict[str, Any]:
+    """The Elasticsearch field mapping of a column whose mapping the user did not give.
+
+    A 'unsigned_long' (BIGINT UNSIGNED, BIT(64)) is one of OPTIONAL_FIELD_TYPES.
+    """
+    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
+    if column.kind is Kind.INTEGER:
+        if name == "bit":
+            return {"type": "unsigned_long" if column.length > 63 else "long"}
+        return {"type": _INTEGER_TYPES.get(name, ("long", "unsigned_long"))[column.is_unsigned]}
+    if column.kind is Kind.TEXT:
+        if "text" in name:
+            return {"type": "text"}
+        return {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+    if column.kind in _RAW:
+        return {"type": "binary"}
+    return dict(_MAPPINGS[column.kind])
+
+
+def search_value(column: Column) -> Convert | None:
+    """What turns a value into one for a search document, which orjson can write; None when it already is one.
+
+    The function may give None: Elasticsearch has no place for dates with zero parts or days that never were.
+    """
+    if column.kind is Kind.SET:
+        return _members
+    if column.kind is Kind.DATE:
+        return _day
+    if column.kind is Kind.DATETIME:
+        return _local_moment
+    if column.kind is Kind.TIMESTAMP:
+        return _utc_moment
+    return json_value(column)
+
+
+def _members(value: str) -> list[str]:
+    return value.split(",") if value else []
+
+
+def _day(value: str) -> str | None:
+    return value if _is_day(value) else None
+
+
+def _local_moment(value: str) -> str | None:
+    return f"{value[:10]}T{value[11:]}" if _is_day(value) else None
+
+
+def _utc_moment(value: str) -> str | None:
+    return f"{value[:10]}T{value[11:]}Z" if _is_day(value) else None
+
+
+def _is_day(value: str) -> bool:
+    year, month, day = int(value[:4]), int(value[5:7]), int(value[8:10])
+    if not (year and 0 < month <= 12 and 0 < day <= 31):
+        return False
+    if day <= 28:
+        return True
+    if month == 2:
+        return day == 29 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return day <= 30 or month in (1, 3, 5, 7, 8, 10, 12)
