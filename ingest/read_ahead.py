@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 
 from changes.batches import Batch
@@ -16,31 +17,23 @@ from changes.positions import Position
 from ingest import Source
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is held between the two stages."""
+
+    rows: int = 4000  # of a handed-over batch, which holds at least one of the source's
+    bytes: int = 2 << 20  # likewise, counted as the events stood in the binlog
+    waiting_bytes: int = 4 << 20  # the reading thread waits while more than this waits to be written
+    tick_s: float = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at
+
+
 class ReadAhead:
-    """Batches of a source, read in a thread; a context manager, so that the thread ends with the loop.
+    """Batches of a source, read in a thread; a context manager, so that the thread ends with the loop."""
 
-    Args:
-        max_rows, max_bytes: a handed-over batch holds at least one source batch, and no more than these otherwise.
-        max_waiting_bytes: the reading thread waits while more than this is waiting to be written.
-        tick_s: after so many seconds without a batch, None is handed over, so that timers can be looked at.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        after: Position,
-        *,
-        max_rows: int = 4000,
-        max_bytes: int = 2 << 20,
-        max_waiting_bytes: int = 4 << 20,
-        tick_s: float = 0.5,
-    ) -> None:
+    def __init__(self, source: Source, after: Position, limits: Limits) -> None:
         self._source = source
         self._after = after
-        self._max_rows = max_rows
-        self._max_bytes = max_bytes
-        self._max_waiting_bytes = max_waiting_bytes
-        self._tick_s = tick_s
+        self._limits = limits
         self._waiting: deque[Batch] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -67,7 +60,7 @@ class ReadAhead:
         try:
             for batch in self._source.read(self._after):
                 with self._changed:
-                    while self._waiting_bytes > self._max_waiting_bytes and not self._is_closed:
+                    while self._waiting_bytes > self._limits.waiting_bytes and not self._is_closed:
                         self._changed.wait()
                     if self._is_closed:
                         return
@@ -85,7 +78,7 @@ class ReadAhead:
         while True:
             with self._changed:
                 if not self._waiting and not self._is_done:
-                    self._changed.wait(self._tick_s)
+                    self._changed.wait(self._limits.tick_s)
                 some = self._take()
                 if some:
                     self._changed.notify_all()
@@ -103,7 +96,7 @@ class ReadAhead:
             first = self._waiting[0]
             rows += first.row_count
             size += first.byte_count
-            if some and (rows > self._max_rows or size > self._max_bytes or first.end is None or some[-1].end is None):
+            if some and (rows > self._limits.rows or size > self._limits.bytes or first.end is None or some[-1].end is None):
                 break
             some.append(self._waiting.popleft())
             self._waiting_bytes -= first.byte_count

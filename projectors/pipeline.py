@@ -26,7 +26,7 @@ from changes.errors import HistoryGoneError, StoreUnavailableError
 from changes.positions import Position
 from changes.writes import Parked, ViewWrites
 from ingest import Source
-from ingest.read_ahead import ReadAhead
+from ingest.read_ahead import Limits, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters
@@ -55,7 +55,7 @@ class Vitals:
     store_retry_count: int = 0
     parked_count: int = 0
     oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
-    is_halted: bool = False
+    last_commit_us: int = 0  # of the first change of the last batch
     started_at: float = field(default_factory=time.time)
 
 
@@ -74,7 +74,7 @@ class Pipeline:
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     on_store_lost: Callable[[], None]  # the store kept nothing: every view is to be filled again
-    batch_rows: int = 4000
+    limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
     _idle_saved_at: float = field(default_factory=time.monotonic)
@@ -98,11 +98,12 @@ class Pipeline:
                 self._wait_for_store(error, attempt)
 
     def _keep_up(self, offset: Position) -> None:
-        with ReadAhead(self.source, offset, max_rows=self.batch_rows) as batches:
+        with ReadAhead(self.source, offset, self.limits) as batches:
             self.vitals.state = "running"
             self.vitals.error = None
             for batch in batches:
                 self.check_lease()
+                self.vitals.last_commit_us = batch.oldest_commit_us if batch else self.vitals.last_commit_us
                 if batch is not None and _is_telling(batch):
                     self._apply(batch)
                 elif batch is not None:
@@ -158,7 +159,6 @@ class Pipeline:
         _log.error("view halted", view=view, reason=reason)
         self.registry.halt(view, reason)
         self.projections.halt(view)
-        self.vitals.is_halted = True
 
     def _park(self, writes: list[ViewWrites], parked: list[Parked]) -> None:
         """Dead letters for what was refused, none any more for what was applied; a view that only refuses halts."""

@@ -14,11 +14,12 @@ from changes.errors import SourceError
 from changes.positions import Position, file_number
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
+from ingest.read_ahead import Limits
 from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, transaction
 from offsets.servers import facts_of
-from offsets.session import MySQLAddress, open_session
+from offsets.session import open_session
 from projectors.backfill import Backfill, FillVitals
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
@@ -35,7 +36,6 @@ from viewtail.settings import Settings
 
 STORES = ("mysql", "redis", "elasticsearch")
 SOURCE_NAME = "default"
-OFFSET_INTERVAL_S = 0.5  # of stores that do not share a transaction with the offset
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,8 +59,7 @@ class Deployment:
         return open_session(self.settings.primary_address(), role="source")
 
     def open_store(self) -> pymysql.Connection[Any]:
-        address = self.settings.store_address()
-        return open_session(_without_database(address), role="store")
+        return open_store_session(self.settings)
 
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]
@@ -141,23 +140,23 @@ class Ownership:
     fence: int
     fills: dict[str, FillVitals]
     refill: threading.Event  # set when views are to be looked at for filling
+    running: frozenset[str]  # the views that were not halted when the pipeline was taken
+    fill_error: str | None = None
 
-    def views_to_fill(self) -> list[str]:
-        records = self.registry.sync(self.views)
+    def views_to_fill(self, session: OwnSession) -> list[str]:
+        """Views that are new, or whose fill was interrupted."""
+        records = Registry(session, self.deployment.database, self.store).sync(self.views)
         return [name for name, record in records.items() if record.state in (NEW, FILLING)]
 
-    def backfill(self, name: str) -> Backfill:
-        """A fill of one view, with a session of its own at the store."""
+    def backfill(self, name: str, session: OwnSession) -> Backfill:
+        """A fill of one view, with a sink of its own; `session` is the filling thread's."""
         view = next(view for view in self.views if view.id == name)
         sink = self.deployment.sink(self.store, [view])
-        session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else OwnSession(
-            self.deployment.open_store
-        )
-        own = OwnSession(self.deployment.open_store)
+        rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
         database = self.deployment.database
-        registry = Registry(own, database, self.store)
+        registry = Registry(session, database, self.store)
         registry.sync(self.views)
-        letters = DeadLetters(own, database, self.views, registry.ids)
+        letters = DeadLetters(session, database, self.views, registry.ids)
         letters.load()
         vitals = self.fills.setdefault(name, FillVitals(view=name))
         followed = followed_tables([view])
@@ -166,13 +165,14 @@ class Ownership:
             followed=followed[view.table.schema, view.table.name],
             projections=Projections([view], followed),
             sink=sink,
-            progress=FillProgress(session, database, self.store, self.fence, name),
+            progress=FillProgress(rows_session, database, self.store, self.fence, name),
             registry=registry,
             dead_letters=letters,
             watermarks=self.watermarks,
             open_source=self.deployment.open_source,
             stop=self.stop,
             vitals=vitals,
+            chunk_rows=self.deployment.settings.run.chunk_rows,
         )
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class Ownership:
 def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event) -> Ownership:
     """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states."""
     settings = deployment.settings
-    database = deployment.database
+    database, server_id = deployment.database, settings.source.server_id
     views = deployment.views_of(store)
     history = deployment.history()
     session = OwnSession(deployment.open_store)
@@ -193,7 +193,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         offsets: OffsetStore = MySQLOffsets(lambda: sink.connection, database, store)
     else:
         offsets = BackgroundOffsets(
-            MySQLOffsets(OwnSession(deployment.open_store), database, store), OFFSET_INTERVAL_S
+            MySQLOffsets(OwnSession(deployment.open_store), database, store), settings.run.offset_interval_s
         )
     taken = offsets.take()
     registry = Registry(session, database, store)
@@ -207,7 +207,8 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         watermark_schema=settings.source.database,
         epoch=history.epoch,
         heartbeat_s=settings.source.heartbeat_s,
-        server_id=settings.source.server_id,
+        server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
+        spool_bytes=settings.run.spool_bytes,
         max_event_bytes=settings.run.max_event_bytes,
     )
     offset = _offset(source, offsets, taken.position, history.epoch, records)
@@ -235,9 +236,12 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         stop=stop,
         check_lease=lease.check,
         on_store_lost=store_lost,
-        batch_rows=settings.run.batch_rows,
+        limits=Limits(
+            rows=settings.run.batch_rows,
+            bytes=settings.run.batch_bytes,
+            waiting_bytes=settings.run.waiting_bytes,
+        ),
     )
-    pipeline.vitals.is_halted = len(running) < len(views)
     pipeline.vitals.parked_count = letters.count
     return Ownership(
         deployment=deployment,
@@ -257,6 +261,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         fence=taken.fence,
         fills={},
         refill=refill,
+        running=frozenset(view.id for view in running),
     )
 
 
@@ -292,5 +297,6 @@ def begin_new_history(deployment: Deployment) -> int:
     return epoch
 
 
-def _without_database(address: MySQLAddress) -> MySQLAddress:
-    return replace(address, database=None)
+def open_store_session(settings: Settings) -> pymysql.Connection[Any]:
+    """A session on the server of index tables and offsets; no database is selected, it may not exist yet."""
+    return open_session(replace(settings.store_address(), database=None), role="store")

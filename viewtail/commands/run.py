@@ -1,0 +1,107 @@
+"""`viewtail run`: all pipelines, new views filled first, until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from viewtail import declarations, logs, metrics, settings
+from viewtail.composition import deploy
+from viewtail.supervisor import Supervisor
+
+_log = structlog.get_logger("viewtail.run")
+
+PLAIN_EVERY_S = 5.0
+
+
+def run(config: Path | None) -> int:
+    """Check what can be checked at once, then run until stopped; returns the exit code."""
+    loaded = settings.load(config, os.environ)
+    logs.configure(loaded.logs)
+    views = declarations.load(loaded.views)
+    loaded.check_stores(views)
+    deployment = deploy(loaded, views)
+    show, finish = _display()
+    supervisor = Supervisor(deployment.stores(), config, show)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, supervisor.stop)
+    stop_metrics: Callable[[], None] | None = None
+    if loaded.metrics.port:
+        stop_metrics = metrics.serve(loaded.metrics.host, loaded.metrics.port, supervisor.reports)
+        _log.info("metrics", url=f"http://{loaded.metrics.host}:{loaded.metrics.port}/metrics")
+    try:
+        return supervisor.run()
+    finally:
+        finish()
+        if stop_metrics is not None:
+            stop_metrics()
+
+
+Show = Callable[[Sequence[Mapping[str, Any]]], None]
+
+
+def _display() -> tuple[Show, Callable[[], None]]:
+    """How reports are shown: a live table on a terminal, a line now and then otherwise."""
+    if sys.stderr.isatty():
+        live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
+        live.start()
+        return (lambda reports: live.update(_table(reports))), live.stop
+    return _Lines().show, lambda: None
+
+
+def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:
+    table = Table(box=None, pad_edge=False)
+    for title in ("pipeline", "state", "lag", "writes/s", "writes", "parked", "position"):
+        table.add_column(title, justify="right" if title in ("lag", "writes/s", "writes", "parked") else "left")
+    fills = Table.grid(padding=(0, 2))
+    for report in reports:
+        table.add_row(
+            report["pipeline"],
+            report["state"],
+            f"{report.get('lag_s', 0):.1f} s",
+            f"{report.get('rate', 0):,}",
+            f"{report.get('writes', 0):,}",
+            str(report.get("parked", 0)),
+            report.get("position") or "",
+        )
+        for fill in report.get("fills", ()):
+            fills.add_row(
+                fill["view"],
+                fill["state"],
+                ProgressBar(total=max(fill["about"], fill["rows"], 1), completed=fill["rows"], width=30),
+                f"{fill['rows']:,} of about {max(fill['about'], fill['rows']):,}",
+            )
+    errors = [f"{report['pipeline']}: {report['error']}" for report in reports if report.get("error")]
+    return Group(table, fills, *errors)
+
+
+class _Lines:
+    """Plain lines: each change of a pipeline's state, and fills every few seconds."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, Any] = {}
+        self._fills_at = 0.0
+
+    def show(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        for report in reports:
+            told = (report["state"], report.get("error"))
+            if self._states.get(report["pipeline"]) != told:
+                self._states[report["pipeline"]] = told
+                _log.info("pipeline", pipeline=report["pipeline"], state=told[0], error=told[1])
+        if time.monotonic() - self._fills_at < PLAIN_EVERY_S:
+            return
+        self._fills_at = time.monotonic()
+        for report in reports:
+            for fill in report.get("fills", ()):
+                _log.info("filling", view=fill["view"], state=fill["state"], rows=fill["rows"], about=fill["about"])

@@ -1,0 +1,130 @@
+"""`viewtail run`: a process per pipeline, watched; what they report, shown and served as metrics.
+
+A pipeline that dies is started again with back-off while the others go on. SIGTERM and Ctrl-C are passed on: each
+pipeline finishes its batch, saves its offset and ends; what does not end in time is killed, which costs nothing but a
+few changes applied again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+_log = structlog.get_logger("viewtail.supervisor")
+
+STOP_WITHIN_S = 9.0
+_LONGEST_PAUSE_S = 10.0
+
+
+class _Child:
+    """One pipeline's process."""
+
+    def __init__(self, store: str, config: Path | None) -> None:
+        self.store = store
+        self._config = config
+        self.process: subprocess.Popen[bytes] | None = None
+        self.report: Mapping[str, Any] = {"pipeline": store, "state": "starting", "fills": []}
+        self.failures = 0
+        self.start_at = 0.0  # monotonic; not started before
+
+    def start(self) -> None:
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-m", "viewtail.worker", self.store, str(write_end)]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
+        os.close(write_end)
+        threading.Thread(target=self._read, args=(read_end,), daemon=True).start()
+
+    def _read(self, read_end: int) -> None:
+        with open(read_end, "rb") as lines:
+            for line in lines:
+                try:
+                    self.report = orjson.loads(line)
+                except orjson.JSONDecodeError:
+                    continue  # cut short by a kill
+                self.failures = 0
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+
+class Supervisor:
+    """Runs pipelines until told to stop.
+
+    Args:
+        stores: a pipeline for each.
+        config: the settings file to hand on, as given on the command line.
+        show: called about twice a second with the newest report of each pipeline.
+    """
+
+    def __init__(
+        self, stores: Sequence[str], config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]
+    ) -> None:
+        self._children = [_Child(store, config) for store in stores]
+        self._show = show
+        self._stop = threading.Event()
+
+    def reports(self) -> dict[str, Mapping[str, Any]]:
+        return {child.store: child.report for child in self._children}
+
+    def stop(self, *_: object) -> None:
+        """Begin to end; a signal handler."""
+        self._stop.set()
+
+    def run(self) -> int:
+        """The exit code: 0 after a stop, 2 when a pipeline found something that the user must change."""
+        code = 0
+        while not self._stop.is_set():
+            for child in self._children:
+                code = max(code, self._look_after(child))
+            self._show([child.report for child in self._children])
+            self._stop.wait(0.5)
+        return max(code, self._end())
+
+    def _look_after(self, child: _Child) -> int:
+        """Start it, or start it again; a misuse ends everything, since no restart can mend it."""
+        if child.process is None:
+            if time.monotonic() >= child.start_at:
+                child.start()
+            return 0
+        code = child.process.poll()
+        if code is None or self._stop.is_set():
+            return 0
+        child.process = None
+        if code == 2:
+            self._stop.set()
+            return 2
+        child.failures += 1
+        pause_s = min(_LONGEST_PAUSE_S, 0.5 * 2 ** min(child.failures - 1, 6))
+        child.start_at = time.monotonic() + pause_s
+        child.report = {**child.report, "state": "restarting", "error": f"its process ended with code {code}"}
+        _log.error("pipeline process ended, starting it again", pipeline=child.store, code=code, pause_s=pause_s)
+        return 0
+
+    def _end(self) -> int:
+        for child in self._children:
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for child in self._children:
+            if child.process is None:
+                continue
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=child.store)
+                child.process.kill()
+                child.process.wait()
+        self._show([child.report for child in self._children])
+        return 0

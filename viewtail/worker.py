@@ -1,0 +1,281 @@
+"""One pipeline's process: holds the lease or stands by for it, keeps the views up, fills new ones, reports.
+
+Started by the supervisor as `python -m viewtail.worker STORE FD [--config FILE]`; each second it writes one line of
+JSON about itself to the file descriptor FD. Whatever goes wrong with a server is waited out here; only what the user
+must change (a declaration, a setting) ends the process, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from changes.errors import FencedError, MisuseError, TemporaryError, ViewtailError
+from offsets.lease import Lease
+from offsets.mysql import BackgroundOffsets, OwnSession
+from operations import status
+from projectors.backfill import Stopped
+from projectors.pipeline import Vitals
+from viewtail import declarations, logs, settings
+from viewtail.composition import Deployment, Ownership, deploy, open_store_session, take
+
+_log = structlog.get_logger("viewtail.worker")
+
+REPORT_EVERY_S = 1.0
+SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
+SAVE_IDLE_REPORT_EVERY_S = 60.0
+LOOK_FOR_NEW_FILLS_EVERY_S = 2.0
+STANDBY_ROUND_S = 1
+_LONGEST_PAUSE_S = 5.0
+
+
+class Worker:
+    """Owns one pipeline, again and again, until told to stop."""
+
+    def __init__(self, store: str, config: settings.Settings, report_to: int) -> None:
+        self.store = store
+        self.settings = config
+        self.stop = threading.Event()
+        self.report_to = report_to
+        self.state = "starting"
+        self.error: str | None = None
+        self.rate = 0  # writes a second, over the last report
+        self.own: Ownership | None = None
+        self.owner = f"{socket.gethostname()}:{os.getpid()}"
+
+    def run(self) -> None:
+        """Until `stop` is set. Raises MisuseError for what the user must change."""
+        reporter = threading.Thread(target=self._report, name="report", daemon=True)
+        reporter.start()
+        attempt = 0
+        while not self.stop.is_set():
+            began_at = time.monotonic()
+            try:
+                self._own_once()
+                attempt = 0
+            except FencedError as error:
+                _log.warning("standing by", reason=str(error))
+                self.state, self.error = "standby", str(error)
+            except MisuseError:
+                raise
+            except ViewtailError as error:
+                attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
+                self.state = "retrying" if isinstance(error, TemporaryError) else "halted"
+                self.error = str(error)
+                (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=str(error), state=self.state)
+                self._save_report()
+                self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
+        self.state = "stopped"
+        reporter.join()
+
+    def _own_once(self) -> None:
+        """Wait for the lease, take the pipeline, run it until it ends."""
+        views = declarations.load(self.settings.views)
+        deployment = deploy(self.settings, views)
+        deployment.create_tables()
+        lease = Lease(deployment.open_store, deployment.database, self.store)
+        try:
+            if self._acquire(lease):
+                self._run_owned(deployment, lease)
+        finally:
+            self.own = None
+            lease.release()
+
+    def _acquire(self, lease: Lease) -> bool:
+        while not self.stop.is_set():
+            if lease.acquire(STANDBY_ROUND_S):
+                return True
+            self.state, self.error = "standby", "another viewtail runs this pipeline; taking over when it ends"
+        return False
+
+    def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
+        ending = threading.Event()  # of this ownership; `stop` ends it too
+        own = take(deployment, self.store, lease, ending)
+        self.own, self.state, self.error = own, "running", None
+        self._save_report()
+        watcher = threading.Thread(target=self._end_with_stop, args=(ending,), name="stop", daemon=True)
+        filler = threading.Thread(target=self._fill, args=(own, ending), name="fill", daemon=True)
+        watcher.start()
+        filler.start()
+        try:
+            own.pipeline.run(own.offset)
+            own.pipeline.save_now()
+            if isinstance(own.offsets, BackgroundOffsets):
+                own.offsets.close()
+        finally:
+            ending.set()
+            own.refill.set()
+            filler.join()
+            watcher.join()
+            own.close()
+
+    def _end_with_stop(self, ending: threading.Event) -> None:
+        """Pass `stop` on, and wake a read that waits for the source."""
+        while not ending.is_set() and not self.stop.wait(0.1):
+            pass
+        ending.set()
+        if self.own is not None:
+            self.own.source.interrupt()
+
+    # -- fills --------------------------------------------------------------------------------------------------
+
+    def _fill(self, own: Ownership, ending: threading.Event) -> None:
+        """Fill what is new; look now and then for views that an operator marked to be filled again."""
+        session = OwnSession(own.deployment.open_store)
+        attempt = 0
+        while not ending.is_set():
+            try:
+                for view in own.views_to_fill(session):
+                    if view not in own.running:  # it was halted when the pipeline was taken: take it anew, with the view
+                        _log.info("taking the pipeline anew", view=view)
+                        ending.set()
+                        return
+                    own.backfill(view, session).run()
+                    own.fills.pop(view, None)
+                    self._save_report()
+                attempt = 0
+            except Stopped:
+                break
+            except FencedError:
+                break
+            except ViewtailError as error:
+                attempt += 1
+                _log.warning("filling interrupted", error=str(error), attempt=attempt)
+                own.fill_error = str(error)
+                ending.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 8)))
+                continue
+            except Exception as error:
+                _log.error("filling failed", error=f"{type(error).__name__}: {error}")
+                own.fill_error = f"{type(error).__name__}: {error}"
+                ending.wait(_LONGEST_PAUSE_S)
+                continue
+            own.fill_error = None
+            own.refill.wait(LOOK_FOR_NEW_FILLS_EVERY_S)
+            own.refill.clear()
+        session.close()
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        saved_at, saved = 0.0, (None, None, -1)
+        last_count, last_at = 0, time.monotonic()
+        while True:
+            is_last = self.stop.wait(REPORT_EVERY_S)
+            now = time.monotonic()
+            own = self.own
+            count = own.pipeline.vitals.write_count if own else 0
+            self.rate = max(0, int((count - last_count) / max(now - last_at, 0.001)))
+            last_count, last_at = count, now
+            line = self._vitals()
+            try:
+                os.write(self.report_to, orjson.dumps(line) + b"\n")
+            except OSError:  # the supervisor is gone: nobody would stop us later
+                self.stop.set()
+            if is_last:
+                return
+            told = (line["state"], line["error"], line["writes"])
+            every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
+            if own and (told[:2] != saved[:2] or now - saved_at > every_s):
+                self._save_report()
+                saved_at, saved = now, told
+
+    def _vitals(self) -> dict[str, Any]:
+        """This process, as the supervisor shows it."""
+        own = self.own
+        vitals = own.pipeline.vitals if own else Vitals()
+        state, error = self.state, self.error
+        if own and state == "running":
+            state, error = vitals.state, vitals.error
+            if own.source.progress.trouble:
+                state, error = "retrying", own.source.progress.trouble
+        return {
+            "pipeline": self.store,
+            "state": state,
+            "error": error or (own.fill_error if own else None),
+            "position": str(vitals.position) if vitals.position else None,
+            "lag_s": round(lag_s(own), 3) if own else 0.0,
+            "rate": self.rate,
+            "rows": vitals.row_count,
+            "writes": vitals.write_count,
+            "batches": vitals.batch_count,
+            "parked": vitals.parked_count,
+            "store_retries": vitals.store_retry_count,
+            "reconnects": own.source.progress.reconnect_count if own else 0,
+            "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "fills": [
+                {"view": fill.view, "rows": fill.row_count, "about": fill.row_estimate, "state": fill.state}
+                for fill in list(own.fills.values())
+            ]
+            if own
+            else [],
+        }
+
+    def _save_report(self) -> None:
+        """Into MySQL, for `status`; a failure here is no reason to stop."""
+        line = self._vitals()
+        report = status.Report(
+            state=line["state"],
+            error=line["error"],
+            lag_ms=int(line["lag_s"] * 1000),
+            rows_per_second=line["rate"],
+            applied_row_count=line["writes"],
+            reconnect_count=line["reconnects"],
+            owner=self.owner,
+        )
+        session = OwnSession(lambda: open_store_session(self.settings))
+        try:
+            status.save(session, self.settings.store_database, self.store, report)
+        except ViewtailError as error:
+            _log.debug("status not saved", error=str(error))
+        finally:
+            session.close()
+
+
+def lag_s(own: Ownership) -> float:
+    """Age of the oldest change that is not durable yet; 0 at the source's end."""
+    vitals, progress = own.pipeline.vitals, own.source.progress
+    if vitals.oldest_waiting_us:
+        return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
+    if progress.trouble:
+        return time.monotonic() - progress.received_at
+    if progress.is_at_end or not vitals.last_commit_us:
+        return 0.0
+    return max(0.0, time.time() - vitals.last_commit_us / 1e6)
+
+
+def main() -> int:
+    """Exit 0 after a stop, 2 for what the user must change, 1 for the rest."""
+    parser = argparse.ArgumentParser(prog="viewtail.worker", description=__doc__)
+    parser.add_argument("store")
+    parser.add_argument("report_to", type=int)
+    parser.add_argument("--config", type=Path)
+    arguments = parser.parse_args()
+    sys.setswitchinterval(0.0005)  # two stages share one interpreter: the writer must not wait 5 ms for the reader
+    try:
+        config = settings.load(arguments.config, os.environ)
+        logs.configure(config.logs)
+        structlog.contextvars.bind_contextvars(pipeline=arguments.store)
+        worker = Worker(arguments.store, config, arguments.report_to)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: worker.stop.set())
+        worker.run()
+    except ViewtailError as error:
+        print(f"viewtail: error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
