@@ -97,7 +97,7 @@ def kind_of(column: MapColumn) -> Kind:
         if column.collation == types.BINARY_COLLATION:
             return Kind.BYTES
         return Kind.TEXT if charset_of(column.collation) in _CODECS else Kind.UNSUPPORTED
-    if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in (*_CODECS, "binary"):
+    if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in _CODECS:
         return Kind.UNSUPPORTED
     return _KINDS.get(type_, Kind.UNSUPPORTED)
 
@@ -159,8 +159,7 @@ def _labels(column: MapColumn) -> tuple[str, ...]:
     try:
         if charset == "latin1":
             return tuple(charmap_decode(label, "strict", LATIN1)[0] for label in column.labels)
-        # The server's labels in the binary character set are what the client sent, and clients send UTF-8.
-        return tuple(label.decode(_CODECS.get(charset, "utf-8")) for label in column.labels)
+        return tuple(label.decode(_CODECS[charset]) for label in column.labels)
     except UnicodeDecodeError:
         return ()
 

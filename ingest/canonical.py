@@ -1,0 +1,403 @@
+"""Canonical rows: what a table looks like, and reading its rows with SELECT in the same form as from the binlog.
+
+Owns the description of tables, the SELECT expression of every column type, and a reader of text-protocol results
+that is generated for the columns asked for: PyMySQL's own takes several times as long per row. It opens no session
+and decides no transaction: the caller's connection is a PyMySQL one from offsets.session.open_session, whose time
+zone, SQL mode and character set the values rely on.
+
+Source of the protocol: MySQL's internals manual, "Text Resultset".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pymysql
+import pymysql.cursors
+from pymysql.constants import COMMAND, SERVER_STATUS
+
+from changes.batches import Row, Unreadable
+from changes.errors import DeclarationError, SourceError, ViewtailError
+from changes.tables import Column, Kind, Table
+from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
+
+# --- Describing a table ---
+
+_KINDS = (
+    dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), Kind.INTEGER)
+    | dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT)
+    | dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES)
+    | dict.fromkeys(
+        ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
+        + ("geomcollection", "geometrycollection"),
+        Kind.GEOMETRY,
+    )
+    | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
+    | {name: Kind(name) for name in ("timestamp", "json", "vector")}
+)
+CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # those whose texts are read exactly
+_OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
+
+
+def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Table:
+    """The table as information_schema shows it now.
+
+    Raises DeclarationError when there is no such table, when the user may not see it, and for a view.
+    """
+    columns = _query(
+        connection,
+        "SELECT table_schema, table_name, column_name, data_type, column_type, is_nullable, character_set_name, "
+        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision "
+        "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        (schema, name),
+    )
+    found = _query(
+        connection,
+        "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        (schema, name),
+    )
+    if not columns or not found:
+        raise DeclarationError(
+            f"table {schema}.{name} does not exist, or the user {_user(connection)} may not see it: check the name, "
+            f"or GRANT SELECT ON {quote(schema, name)} to that user"
+        )
+    if found[0][0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
+        raise DeclarationError(
+            f"{schema}.{name} is no base table but a {str(found[0][0]).lower()}: its changes are not in the binlog. "
+            "Name the tables it draws on"
+        )
+    nullable = {row[2]: row[5] == "YES" for row in columns}
+    keys = _keys(connection, columns[0][0], columns[0][1])
+    return Table(
+        schema=columns[0][0],
+        name=columns[0][1],
+        columns=tuple(_column(row[2:]) for row in columns),
+        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", [])),
+        unique_keys=tuple(
+            tuple(str(column) for column, _ in parts)
+            for parts in keys.values()
+            if all(column and prefix is None and not nullable[column] for column, prefix in parts)
+        ),
+    )
+
+
+def _column(row: Sequence[Any]) -> Column:
+    name, data_type, declared, is_nullable, charset, length, precision, scale, fraction = row
+    charset = _OLD_NAMES.get(charset, charset)
+    kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
+    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in CHARSETS:
+        kind = Kind.UNSUPPORTED
+    if kind is Kind.INTEGER:
+        length = precision if data_type == "bit" else 0
+    is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
+    return Column(
+        name=name,
+        kind=kind,
+        declared=declared,
+        is_nullable=is_nullable == "YES",
+        charset=charset,
+        is_unsigned=" unsigned" in declared and data_type not in ("enum", "set"),
+        length=int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0,
+        precision=int(precision) if kind is Kind.DECIMAL else 0,
+        scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
+        labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
+    )
+
+
+def _labels(declared: str) -> tuple[str, ...]:
+    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n \r.
+    unescaped = {"0": "\0", "n": "\n", "r": "\r"}
+    quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
+    return tuple(
+        re.sub(
+            r"''|\\(.)",
+            lambda found: unescaped.get(found[1], found[1]) if found[1] else "'",
+            label,
+            flags=re.DOTALL,
+        )
+        for label in quoted
+    )
+
+
+def _keys(
+    connection: pymysql.Connection[Any], schema: str, name: str
+) -> dict[str, list[tuple[str | None, int | None]]]:
+    keys: dict[str, list[tuple[str | None, int | None]]] = {}
+    for index, column, prefix in _query(
+        connection,
+        "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+        "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
+        (schema, name),
+    ):
+        keys.setdefault(index, []).append((column, prefix))
+    return keys
+
+
+def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[str, ...]) -> Sequence[Any]:
+    try:
+        # A plain cursor: the caller's session may give rows in another form.
+        with connection.cursor(pymysql.cursors.Cursor) as cursor:
+            cursor.execute(sql, arguments)
+            return cursor.fetchall()
+    except pymysql.err.MySQLError as error:
+        raise _source_error(error, connection) from None
+
+
+# --- The SELECT expression of a column ---
+
+
+def select_list(columns: Sequence[Column]) -> str:
+    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog does."""
+    return ", ".join(_expression(column) for column in columns)
+
+
+def _expression(column: Column) -> str:
+    name, declared = quote(column.name), column.declared.lower()
+    if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and "(" in declared):
+        # [M] A FLOAT is printed with 6 digits; the product with a double is the same value with all of them. (A
+        # sum would turn -0.0 into 0.0.)
+        return f"{name} * 1e0"
+    if declared.startswith("bit"):
+        return f"CAST({name} AS UNSIGNED)"
+    if column.kind is Kind.TEXT and column.charset == "ascii":
+        # The conversion for the client would turn invalid bytes into '?'.
+        return f"CAST({name} AS BINARY)"
+    return name
+
+
+# --- Reading rows ---
+
+
+def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column]) -> list[Row]:
+    """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
+
+    A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them in
+    the statement. After a statement the server refused the connection can be used on; after anything else that
+    goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
+    """
+    session: Any = connection  # its insides have no types
+    try:
+        # Through PyMySQL up to the last column definition: it knows about closed connections and refusals.
+        session._execute_command(COMMAND.COM_QUERY, sql)
+        count = session._read_packet().read_length_encoded_integer()
+        if count != len(columns):
+            raise SourceError(
+                f"a SELECT of {len(columns)} columns gave {count}; this is a fault in viewtail, report it"
+            )
+        for _ in range(count + 1):  # the definitions and the EOF packet after them
+            session._read_packet()
+        return _Result(session, tuple(columns)).rows()
+    except pymysql.err.MySQLError as error:
+        if not _is_refusal(error):
+            session._force_close()
+        raise _source_error(error, connection) from None
+    except (OSError, ValueError, IndexError, struct.error, AttributeError, ViewtailError) as error:
+        session._force_close()
+        if isinstance(error, ViewtailError):
+            raise
+        if isinstance(error, OSError):
+            lost = pymysql.err.OperationalError(2013, f"lost while reading rows ({type(error).__name__})")
+            raise _source_error(lost, connection) from None
+        raise SourceError(
+            f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
+            "If it happens again, report it with the server's version"
+        ) from None
+    except BaseException:
+        session._force_close()
+        raise
+
+
+def _is_refusal(error: pymysql.err.MySQLError) -> bool:
+    # The server's own numbers; the client's for lost connections begin at 2000, and 0 is a closed one.
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return number >= 1000 and not 2000 <= number < 3000
+
+
+def _source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[Any]) -> ViewtailError:
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=_user(connection))
+    mapped = session_error(error, address, "source")
+    if (
+        not _is_refusal(error)
+        or number in TEMPORARY_NUMBERS
+        or not mapped.__class__.__name__.startswith("SourceUn")
+    ):
+        return mapped
+    said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+    return SourceError(
+        f"{address} refused to read canonical rows: {number} {said}. If the table was changed meanwhile, start "
+        "viewtail again so that it looks at the table anew"
+    )
+
+
+def _user(connection: pymysql.Connection[Any]) -> str:
+    user = connection.user
+    return user.decode(errors="replace") if isinstance(user, bytes) else str(user)
+
+
+_READ_BYTES = 1 << 18
+_LARGEST_PACKET = 0xFFFFFF  # a packet of this length goes on in the next one
+_EOF, _ERROR = 0xFE, 0xFF
+
+
+class _Result:
+    """The row packets of one SELECT, read in large pieces and parsed in place."""
+
+    def __init__(self, connection: Any, columns: tuple[Column, ...]) -> None:
+        self._connection = connection
+        self._columns = columns
+        self._parse = _compiled(columns, is_careful=False)
+        self._read: Callable[[int], bytes] = connection._rfile.read1
+        self._rows: list[Row] = []
+
+    def rows(self) -> list[Row]:
+        data = b""
+        while True:
+            at = self._complete_rows(data)
+            data = data[at:]
+            if len(data) >= 4:
+                length = int.from_bytes(data[:3], "little")
+                if length == _LARGEST_PACKET:
+                    data = self._large_row(data)
+                    continue
+                if len(data) >= 4 + length:
+                    self._end(data, length)
+                    return self._rows
+                # read1 gives what is there: joining it piece by piece would copy a large row again and again
+                data = self._fill(data, 4 + length)
+            else:
+                data = self._fill(data, 4)
+
+    def _complete_rows(self, data: bytes) -> int:
+        before = len(self._rows)
+        try:
+            return self._parse(data, 0, len(data), self._rows.append)
+        except UnicodeDecodeError:
+            del self._rows[before:]
+            return _compiled(self._columns, is_careful=True)(data, 0, len(data), self._rows.append)
+
+    def _large_row(self, data: bytes) -> bytes:
+        """Take a row of several packets from the front of `data`; what follows it is given back."""
+        pieces = []
+        length = _LARGEST_PACKET
+        while length == _LARGEST_PACKET:
+            data = self._fill(data, 4)
+            length = int.from_bytes(data[:3], "little")
+            data = self._fill(data, 4 + length)
+            pieces.append(data[4 : 4 + length])
+            data = data[4 + length :]
+        # The parser looks at lengths only to know whether a row is complete, so that one header serves.
+        row = b"".join([b"\0\0\0\0", *pieces])
+        parse = _compiled(self._columns, is_careful=True, is_single=True)
+        if parse(row, 0, len(row), self._rows.append) != len(row):
+            raise ValueError("a large row has bytes left")
+        return data
+
+    def _fill(self, data: bytes, size: int) -> bytes:
+        pieces, missing = [data], size - len(data)
+        while missing > 0:
+            piece = self._read(max(_READ_BYTES, missing))
+            if not piece:
+                raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def _end(self, data: bytes, length: int) -> None:
+        packet = data[4 : 4 + length]
+        if packet[0] == _ERROR:
+            if len(data) != 4 + length:
+                raise ValueError("bytes behind an error packet")
+            pymysql.err.raise_mysql_exception(packet)
+        if packet[0] != _EOF or length >= 9 or len(data) != 4 + length:
+            raise ValueError("a row does not end where its packet does")
+        status = int.from_bytes(packet[3:5], "little")
+        if status & SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS:
+            raise ValueError("a second result")
+        self._connection.server_status = status
+
+
+# --- The parser made for some columns ---
+
+# How a field's bytes become its value; {raw} is the slice.
+_VALUES: dict[Kind, str] = {
+    Kind.INTEGER: "int({raw})",
+    Kind.FLOAT: "float({raw})",
+    Kind.DOUBLE: "float({raw})",
+    Kind.DECIMAL: "Decimal({raw}.decode('ascii'))",
+    Kind.BYTES: "{raw}",
+    Kind.GEOMETRY: "{raw}",
+    Kind.VECTOR: "{raw}",
+}
+
+
+@lru_cache(maxsize=256)
+def _compiled(
+    columns: tuple[Column, ...], *, is_careful: bool, is_single: bool = False
+) -> Callable[[bytes, int, int, Callable[[Row], None]], int]:
+    """parse(data, p, end, append) -> where the first packet begins that is no complete row.
+
+    Stops before EOF, error and incomplete packets and those of the largest size. `is_single`: takes the one row
+    that begins at p + 4 whatever its length.
+    """
+    names: dict[str, Any] = {"Decimal": Decimal, "from_bytes": int.from_bytes}
+    lines = ["def parse(data, p, end, append):"]
+    if is_single:
+        lines.append("    if True:")
+    else:
+        lines += [
+            "    while p + 4 < end:",
+            "        n = data[p] | data[p + 1] << 8 | data[p + 2] << 16",
+            "        stop = p + 4 + n",
+            f"        if stop > end or n == {_LARGEST_PACKET}: return p",
+            # 0xFE begins a field of 2^24 bytes and more only, which makes a packet of the largest size
+            f"        if data[p + 4] >= {_EOF}: return p",
+        ]
+    lines.append("        q = p + 4")
+    for number, column in enumerate(columns):
+        value = _VALUES.get(column.kind, "{raw}.decode()")
+        if column.kind is Kind.TEXT and column.charset == "ascii":
+            value = "{raw}.decode('ascii')"
+        if is_careful:
+            names[f"careful{number}"] = _careful(column)
+            if ".decode" in value and column.kind is not Kind.DECIMAL:
+                value = f"careful{number}({{raw}})"
+        lines += [
+            "        p = q + 1",
+            "        n = data[q]",
+            "        if n < 251:",
+            "            q = p + n",
+            f"            v{number} = {value.format(raw='data[p:q]')}",
+            "        elif n == 251:",
+            f"            v{number} = None",
+            "            q = p",
+            "        else:",
+            "            size = 2 if n == 252 else 3 if n == 253 else 8",
+            "            q = p + size + from_bytes(data[p:p + size], 'little')",
+            "            p += size",
+            f"            v{number} = {value.format(raw='data[p:q]')}",
+        ]
+    wanted = "".join(f"v{number}, " for number in range(len(columns)))
+    if not is_single:
+        lines.append("        if q != stop: raise ValueError('a row does not end where its packet does')")
+    lines += [f"        append(({wanted}))", "        p = q", "    return p"]
+    exec(compile("\n".join(lines), "<parser of rows>", "exec"), names)
+    parse: Callable[[bytes, int, int, Callable[[Row], None]], int] = names["parse"]
+    return parse
+
+
+def _careful(column: Column) -> Callable[[bytes], str | Unreadable]:
+    codec = "ascii" if column.charset == "ascii" and column.kind is Kind.TEXT else "utf-8"
+
+    def careful(raw: bytes) -> str | Unreadable:
+        try:
+            return raw.decode(codec)
+        except UnicodeDecodeError:
+            return Unreadable(column.name)
+
+    return careful
