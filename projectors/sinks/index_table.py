@@ -1,0 +1,290 @@
+"""What the table of an IndexTable view looks like, and how an existing one is brought into that shape.
+
+A table is viewtail's own when its comment begins with `MARK`; any other table of the same name is never touched.
+Key columns keep their type; text is kept in utf8mb4 with a binary collation that does not pad, so that two keys that
+differ in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label added to the source later then fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.tables import Column, Kind
+from offsets import schema
+from offsets.session import quote
+from projectors.binding import BoundView
+
+MARK = "viewtail index table of "
+VERSION = "version"
+INDEX = "value_idx"
+COLLATION = "utf8mb4_0900_bin"
+MAX_KEY_BYTES = 3072  # InnoDB, DYNAMIC rows, 16 KiB pages; the columns of one index together
+_BYTES_A_CHARACTER = 4  # utf8mb4
+
+# What two servers print differently for one type: display widths (but tinyint(1) and zerofill keep theirs).
+_WIDTH = re.compile(r"^(tinyint(?!\(1\))|smallint|mediumint|int|bigint|year)\(\d+\)(?!.*zerofill)")
+_OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
+_CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One column of an index table."""
+
+    name: str
+    type: str  # as information_schema.columns.column_type prints it
+    collation: str | None  # of text
+    is_nullable: bool
+    comment: str
+
+    @property
+    def ddl(self) -> str:
+        text = f" CHARACTER SET utf8mb4 COLLATE {self.collation}" if self.collation else ""
+        null = "NULL" if self.is_nullable else "NOT NULL"
+        return f"{quote(self.name)} {self.type}{text} {null} COMMENT {_string(self.comment)}"
+
+    @property
+    def shape(self) -> tuple[str, str | None, bool]:
+        return self.type, self.collation, self.is_nullable
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """A table as it is."""
+
+    columns: dict[str, tuple[str, str | None, bool]]
+    primary_key: tuple[str, ...]
+    index: tuple[str, ...]
+    comment: str
+
+
+class IndexTableShape:
+    """The table of one view; raises DeclarationError where the declaration cannot be made into one."""
+
+    def __init__(self, database: str, view: BoundView) -> None:
+        self.view = view
+        self._label = f"IndexTable({view.view.name!r})"
+        self._database = database
+        self._check_names()
+        self.table = quote(database, view.view.name)
+        entity = view.table.full_name
+        self._key = [
+            self._definition(column, is_nullable=False, comment=f"entity key, {entity}.{column.name}"[:1024])
+            for column in view.key
+        ]
+        self._values = [
+            self._definition(
+                column,
+                is_nullable=True,
+                comment=f"indexed value, {entity}.{column.name}; NULL where there is none or the entity is gone"[
+                    :1024
+                ],
+            )
+            for column in view.values
+        ]
+        self._version = Definition(
+            VERSION,
+            "bigint unsigned",
+            None,
+            False,
+            "version of the change that this row is from; only newer ones apply",
+        )
+        self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
+        self._check_lengths()
+
+    @property
+    def columns(self) -> list[Definition]:
+        return [*self._key, *self._values, self._version]
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(definition.name for definition in self._key)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return tuple(definition.name for definition in self._values)
+
+    def ensure(self, connection: pymysql.Connection[Any]) -> None:
+        """Create the table, or bring it into shape. Raises StoreError for a table that is not viewtail's."""
+        with connection.cursor() as cursor:
+            present = _describe(cursor, self._database, self.view.view.name)
+            statements = [self._create()] if present is None else self._changes(present)
+            for statement in statements:
+                try:
+                    cursor.execute(statement)
+                except pymysql.err.MySQLError as error:
+                    raise self._failure(error) or error from None
+
+    def _create(self) -> str:
+        lines = [definition.ddl for definition in self.columns]
+        lines += [f"PRIMARY KEY ({_names(self.key_names)})", self._index()]
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
+            f"DEFAULT CHARSET=utf8mb4 COLLATE={COLLATION} COMMENT={_string(self.comment)}"
+        )
+
+    def _index(self) -> str:
+        return f"INDEX {quote(INDEX)} ({_names((*self.value_names, *self.key_names))})"
+
+    def _changes(self, present: _Present) -> list[str]:
+        """The statements between the table that is there and the one declared."""
+        if not present.comment.startswith(MARK):
+            raise StoreError(
+                f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
+                f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
+            )
+        is_same_key = present.primary_key == self.key_names and all(
+            present.columns.get(definition.name) == definition.shape
+            for definition in (*self._key, self._version)
+        )
+        if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
+            # Rows under another key are of no use: the view is filled from nothing.
+            return [f"DROP TABLE {self.table}", self._create()]
+        return self._alter(present)
+
+    def _alter(self, present: _Present) -> list[str]:
+        wanted = {definition.name: definition for definition in self.columns}
+        parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
+        for definition in self._values:
+            shape = present.columns.get(definition.name)
+            if shape is None:
+                parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
+            elif shape != definition.shape:
+                parts.append(f"MODIFY COLUMN {definition.ddl}")
+        if present.index != (*self.value_names, *self.key_names):
+            parts += [f"DROP INDEX {quote(INDEX)}"] if present.index else []
+            parts.append(f"ADD {self._index()}")
+        return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
+
+    def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
+        number = error.args[0] if error.args else 0
+        if number in _CHANGED_MEANWHILE:
+            return StoreUnavailableError(
+                f"{self._label}: {self.table} was changed by somebody else meanwhile; again"
+            )
+        if number in (1071, 1118):
+            return self._too_long()
+        if number in (1264, 1265, 1292, 1366, 1406):
+            return StoreError(
+                f"{self._label}: {self.table} holds values that do not fit the columns as they are declared now "
+                f"(MySQL error {number}). DROP TABLE {self.table}, then run: viewtail replay {self.view.id}"
+            )
+        return None
+
+    def _definition(self, column: Column, *, is_nullable: bool, comment: str) -> Definition:
+        kind, declared = column.kind, _plain(column.declared)
+        if kind is Kind.ENUM:
+            return self._text(column, max(1, *map(len, column.labels)), is_nullable, comment)
+        if kind is Kind.SET:
+            return self._text(column, max(1, len(",".join(column.labels))), is_nullable, comment)
+        if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
+            return Definition(column.name, declared, COLLATION, is_nullable, comment)
+        is_long = kind in (Kind.TEXT, Kind.BYTES) and not declared.startswith(("binary", "varbinary"))
+        if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
+            name = column.name
+            raise DeclarationError(
+                f"{self._label}: column {name} is {column.declared.upper()}, which an index cannot hold whole. Index a "
+                f"generated column of bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
+                f"ADD {name}_start VARCHAR(100) AS (LEFT({name}, 100)) STORED"
+            )
+        return Definition(column.name, declared, None, is_nullable, comment)
+
+    def _text(self, column: Column, length: int, is_nullable: bool, comment: str) -> Definition:
+        return Definition(column.name, f"varchar({length})", COLLATION, is_nullable, comment)
+
+    def _check_names(self) -> None:
+        name = self.view.view.name
+        if len(name) > 64 or name.endswith(" ") or "\0" in name:
+            raise DeclarationError(
+                f"{self._label}: the name becomes a table: 1 to 64 characters, no blank at its end"
+            )
+        if name == "new" or name.lower() in _OWN_TABLES:
+            raise DeclarationError(
+                f"{self._label}: viewtail needs the table name {name} itself; choose another"
+            )
+        keys = {column.name.lower() for column in self.view.key}
+        for column in self.view.values:
+            if column.name.lower() in keys:
+                raise DeclarationError(
+                    f"{self._label}: column {column.name} is a key column, which each index table has anyway; "
+                    "take it out of value=[...]"
+                )
+        for column in (*self.view.key, *self.view.values):
+            if column.name.lower() == VERSION:
+                raise DeclarationError(
+                    f"{self._label}: column {column.name} has the name under which an index table keeps its versions; "
+                    f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
+                    f"ADD {column.name}_value {column.declared.upper()} AS ({quote(column.name)}) STORED"
+                )
+
+    def _check_lengths(self) -> None:
+        if sum(_max_bytes(definition) for definition in (*self._values, *self._key)) > MAX_KEY_BYTES:
+            raise self._too_long()
+
+    def _too_long(self) -> DeclarationError:
+        definitions = [*self._values, *self._key]
+        longest = max(definitions, key=_max_bytes)
+        total = sum(map(_max_bytes, definitions))
+        kind = "value" if longest in self._values else "key"
+        return DeclarationError(
+            f"{self._label}: its index over ({', '.join(definition.name for definition in definitions)}) needs up to "
+            f"{total} bytes, InnoDB allows {MAX_KEY_BYTES}. The longest is {kind} column {longest.name}, "
+            f"{longest.type.upper()}, {_max_bytes(longest)} bytes in utf8mb4: shorten it, or use a shorter column "
+            "(a generated one, e.g. its first 100 characters or a hash)"
+        )
+
+
+def _describe(cursor: Any, database: str, table: str) -> _Present | None:
+    cursor.execute(
+        "SELECT table_comment FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        (database, table),
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    cursor.execute(
+        "SELECT column_name, column_type, collation_name, is_nullable FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        (database, table),
+    )
+    columns = {
+        name: (_plain(type_), collation, null == "YES") for name, type_, collation, null in cursor.fetchall()
+    }
+    cursor.execute(
+        "SELECT index_name, column_name FROM information_schema.statistics "
+        "WHERE table_schema = %s AND table_name = %s ORDER BY seq_in_index",
+        (database, table),
+    )
+    parts = cursor.fetchall()
+    primary = tuple(column for index, column in parts if index == "PRIMARY")
+    value_index = tuple(column for index, column in parts if index == INDEX)
+    return _Present(columns, primary, value_index, row[0] or "")
+
+
+def _plain(declared: str) -> str:
+    """The type as this server would print it. Labels of ENUM and SET never come here."""
+    if declared[:5].lower() in ("enum(", "set('"):
+        return declared
+    return _WIDTH.sub(r"\1", declared.lower())
+
+
+def _max_bytes(definition: Definition) -> int:
+    found = re.match(r"(?:var)?(char|binary)\((\d+)\)", definition.type)
+    if found:
+        return int(found[2]) * (_BYTES_A_CHARACTER if found[1] == "char" else 1)
+    found = re.match(r"decimal\((\d+)", definition.type)
+    return int(found[1]) // 2 + 4 if found else 8
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(quote, names))
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,378 @@
+"""The MySQL sink: index tables, written with guarded multi-row upserts.
+
+`write` leaves its transaction open; the offset store, on the same connection, commits rows and offset together.
+The guard is in the upsert itself: each value is taken over only from a newer version, and the version is assigned
+last, because the assignments of ON DUPLICATE KEY UPDATE are evaluated from left to right and see each other. A delete
+is a row with NULL values and its version. This module does not decide when to commit, and does not fill views.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pymysql
+from pymysql.constants import SERVER_STATUS
+
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.positions import Position
+from changes.rendering import render_key
+from changes.writes import Key, Parked, ViewWrites, Write
+from offsets.servers import ServerFacts, facts_of
+from offsets.session import TEMPORARY_NUMBERS, quote
+from projectors.binding import BoundView
+from projectors.sinks.index_table import VERSION, IndexTableShape
+from projectors.sinks.literals import compile_rows, literal, selected
+
+Item = tuple[Key, Write]
+Connection: TypeAlias = "pymysql.Connection[Any]"
+
+ROWS_A_STATEMENT = 500
+BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
+ROWS_A_PAGE = 5_000  # of keys_below
+DEADLOCK_ATTEMPTS = 4
+DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
+
+_DEADLOCK = 1213
+_KEEPS_CONNECTION = frozenset({1205, _DEADLOCK})
+
+# Errors that one row causes and that every later attempt would meet again; what a person reads about them.
+_ROW_ERRORS = {
+    1048: "it is NULL where the column may not be",
+    1264: "the number is outside the column's range",
+    1265: "the value is not one of the column's",
+    1292: "the value is not valid for the column's type",
+    1300: "the text is not valid utf8mb4",
+    1366: "the value is not valid for the column's type or character set",
+    1367: "the value is not valid for the column's type",
+    1406: "the value is longer than the column",
+    1411: "the value is not valid for the column's type",
+    1416: "the value is not a geometry",
+    1690: "the number is outside the column's range",
+    3140: "the value is not valid JSON",
+    3819: "a CHECK constraint that somebody added refuses it",
+}
+_COLUMN = re.compile(r"column '([^']{1,64})'")
+
+
+class MySQLSink:
+    """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
+
+    def __init__(
+        self, connection_factory: Callable[[], Connection], database: str, views: Sequence[BoundView]
+    ) -> None:
+        self._open = connection_factory
+        self._database = database
+        self._views = {view.id: view for view in views}
+        self._connection: Connection | None = None
+        self._upserts: dict[str, _Upsert] = {}
+        self._max_packet = BYTES_A_STATEMENT
+
+    @property
+    def connection(self) -> Connection:
+        """The session that the rows are written on: whoever saves the offset commits this one.
+
+        Never opens one: an offset saved on a new session would say that rows are durable which went with the old.
+        """
+        if self._connection is None or not self._connection.open:
+            raise StoreUnavailableError(
+                "MySQL index tables: the connection broke; viewtail reconnects by itself"
+            )
+        return self._connection
+
+    def prepare(self) -> None:
+        """Connect if there is no living connection, and bring the tables of all views into shape."""
+        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+        try:
+            if not self._is_alive():
+                self.close()
+                self._connection = self._open()
+            connection = self.connection
+            connection.rollback()
+            facts = facts_of(connection)
+            self._max_packet = _max_packet(connection)
+            _create_database(connection, self._database)
+            connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
+            for shape in shapes:
+                shape.ensure(connection)
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "preparing the index tables") from None
+        self._upserts = {shape.view.id: _Upsert(shape, facts) for shape in shapes}
+
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good."""
+        connection = self.connection
+        # After a deadlock the server has rolled back everything. What this call wrote can be written again here;
+        # what earlier calls wrote (pieces of a large transaction) only the caller has.
+        attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._apply(connection, writes)
+            except pymysql.err.MySQLError as error:
+                if _number(error) != _DEADLOCK or attempt == attempts:
+                    raise self._failure(error, "writing rows") from None
+            time.sleep(random.uniform(0, 0.02 * attempt))
+        raise AssertionError("unreachable")
+
+    def witness(self, offset: Position) -> Position | None:
+        """The offset: its row is in the rows' own server and transaction, so it cannot be ahead of them."""
+        return offset
+
+    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) below `version`, in key order.
+
+        Rows whose values are all NULL are left out: they are tombstones, or entities that no value leads to, and a
+        table that shows neither needs no sweep of them. The whole table is read once, by primary key.
+        """
+        bound = self._views[view]
+        after: Key | None = None
+        while True:
+            rows = self._read(_page(self._database, bound, after, ROWS_A_PAGE))
+            page = [(row[:-2], row[-2]) for row in rows if row[-1] and row[-2] < version]
+            if page:
+                yield page
+            if len(rows) < ROWS_A_PAGE:
+                return
+            after = rows[-1][:-2]
+
+    def close(self) -> None:
+        """Give the connection up; the server rolls an open transaction back."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            _drop(connection)
+
+    def _apply(self, connection: Connection, writes: Sequence[ViewWrites]) -> list[Parked]:
+        parked: list[Parked] = []
+        # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
+        for of_view in sorted(writes, key=lambda one: one.view):
+            upsert = self._upserts[of_view.view]
+            items = sorted(of_view.writes.items())
+            for start in range(0, len(items), ROWS_A_STATEMENT):
+                self._send(connection, upsert, items[start : start + ROWS_A_STATEMENT], parked)
+        return parked
+
+    def _send(self, connection: Connection, upsert: _Upsert, items: list[Item], parked: list[Parked]) -> None:
+        """One statement; halved when it is too long, and to find the rows that MySQL refuses.
+
+        InnoDB takes a failed statement back as a whole and keeps the transaction, so no savepoint is needed.
+        """
+        try:
+            statement = upsert.statement(items)
+            is_too_long = len(statement) > (BYTES_A_STATEMENT if len(items) > 1 else self._max_packet)
+            if not is_too_long:
+                connection.query(statement)
+                return
+            reason = f"its row of {len(statement)} bytes is above the server's max_allowed_packet, {self._max_packet}"
+        except UnicodeEncodeError:
+            reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
+        except pymysql.err.MySQLError as error:
+            if _number(error) not in _ROW_ERRORS:
+                raise
+            reason = _reason(error)
+        if len(items) == 1:
+            ((key, (version, _)),) = items
+            parked.append(Parked(upsert.view.id, render_key(key, upsert.view.key), version, reason))
+            return
+        middle = len(items) // 2
+        self._send(connection, upsert, items[:middle], parked)
+        self._send(connection, upsert, items[middle:], parked)
+
+    def _read(self, query: str) -> list[tuple[Any, ...]]:
+        connection = self.connection
+        was_in_transaction = _is_in_transaction(connection)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                rows = list(cursor.fetchall())
+            if not was_in_transaction:
+                connection.commit()  # a reader's open transaction would hold up the next ALTER TABLE
+            return rows
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "reading an index table") from None
+
+    def _is_alive(self) -> bool:
+        if self._connection is None or not self._connection.open:
+            return False
+        try:
+            self._connection.ping(reconnect=False)
+        except pymysql.err.MySQLError:
+            return False
+        return True
+
+    def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
+        """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
+        number = _number(error)
+        if number in _KEEPS_CONNECTION:
+            self._roll_back()
+        else:
+            self.close()
+        if number in TEMPORARY_NUMBERS or number == 0:
+            return StoreUnavailableError(
+                f"MySQL index tables: {doing} failed with error {number}{_TEMPORARY_WORDS.get(number, '')}; "
+                "nothing of it was kept, viewtail tries again by itself"
+            )
+        return StoreError(
+            f"MySQL index tables: {doing} failed with error {number} ({type(error).__name__}){_what(error)}. "
+            f"{_REMEDIES.get(number, 'Look the number up in the MySQL manual, mend it, and start viewtail again')}"
+        )
+
+    def _roll_back(self) -> None:
+        try:
+            self.connection.rollback()
+        except (pymysql.err.MySQLError, StoreUnavailableError):
+            self.close()
+
+
+class _Upsert:
+    """The guarded upsert of one view, all but its rows made ready."""
+
+    def __init__(self, shape: IndexTableShape, facts: ServerFacts) -> None:
+        self.view = shape.view
+        columns = ", ".join(quote(definition.name) for definition in shape.columns)
+        self._before = f"INSERT INTO {shape.table} ({columns}) VALUES "
+        newer = f"{_new(facts, VERSION)} > {_old(shape, VERSION)}"
+        # The version last: assigned first, `newer` would be false for the values.
+        changes = ", ".join(
+            f"{quote(name)} = IF({newer}, {_new(facts, name)}, {_old(shape, name)})"
+            for name in (*shape.value_names, VERSION)
+        )
+        self._after = f" {facts.upsert_alias} ON DUPLICATE KEY UPDATE {changes}"
+        self._rows = compile_rows(shape.view.key, shape.view.values)
+
+    def statement(self, items: list[Item]) -> bytes:
+        return f"{self._before}{','.join(self._rows(items))}{self._after}".encode()
+
+
+def lookup(
+    connection: Connection, database: str, view: BoundView, values: Sequence[Any], limit: int | None = None
+) -> list[Key]:
+    """The keys of the entities with these values, in key order, read from the index alone.
+
+    `values` are those of the first value columns, in viewtail's forms; nothing is found by NULL alone.
+    Raises pymysql's errors as they are.
+    """
+    if not values or all(value is None for value in values):
+        return []
+    pairs = zip(view.values, values, strict=False)
+    where = " AND ".join(
+        f"{quote(column.name)} {'IS NULL' if value is None else '= ' + literal(value, column)}"
+        for column, value in pairs
+    )
+    keys = ", ".join(map(selected, view.key))
+    order = ", ".join(quote(column.name) for column in view.key)
+    query = f"SELECT {keys} FROM {quote(database, view.view.name)} WHERE {where} ORDER BY {order}"
+    with connection.cursor() as cursor:
+        cursor.execute(query if limit is None else f"{query} LIMIT {limit:d}")
+        return list(cursor.fetchall())
+
+
+def get(
+    connection: Connection, database: str, view: BoundView, key: Key
+) -> tuple[int, tuple[Any, ...]] | None:
+    """(version, values) of a key, None if the table has no row of it.
+
+    Values that are all NULL may be a tombstone: an index table does not tell it from an entity without values.
+    """
+    where = " AND ".join(
+        f"{quote(column.name)} = {literal(value, column)}"
+        for column, value in zip(view.key, key, strict=True)
+    )
+    values = ", ".join(map(selected, view.values))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {VERSION}, {values} FROM {quote(database, view.view.name)} WHERE {where}")
+        row = cursor.fetchone()
+    return None if row is None else (row[0], tuple(row[1:]))
+
+
+def _page(database: str, view: BoundView, after: Key | None, limit: int) -> str:
+    """SELECT of (key..., version, is something shown) after a key, in key order."""
+    keys = ", ".join(map(selected, view.key))
+    shown = " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)
+    order = ", ".join(quote(column.name) for column in view.key)
+    where = "" if after is None else f" WHERE {_beyond(view, after)}"
+    return f"SELECT {keys}, {VERSION}, {shown} FROM {quote(database, view.view.name)}{where} ORDER BY {order} LIMIT {limit}"
+
+
+def _beyond(view: BoundView, after: Key) -> str:
+    """`key > after`, expanded: MySQL reads far too much for the row constructor (a, b) > (x, y)."""
+    pairs = [
+        (quote(column.name), literal(value, column)) for column, value in zip(view.key, after, strict=True)
+    ]
+    condition = ""
+    for name, value in reversed(pairs):
+        condition = (
+            f"({name} > {value} OR ({name} = {value} AND {condition}))" if condition else f"{name} > {value}"
+        )
+    first, value = pairs[0]
+    return condition if len(pairs) == 1 else f"{first} >= {value} AND {condition}"
+
+
+def _max_packet(connection: Connection) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@max_allowed_packet")
+        row = cursor.fetchone()
+    assert row is not None
+    return int(row[0]) - 16  # the packet has the command's byte too; a little room
+
+
+def _create_database(connection: Connection, database: str) -> None:
+    with connection.cursor() as cursor:
+        # Asked first: CREATE, even IF NOT EXISTS, needs a privilege that the user may rightly lack.
+        cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
+        if cursor.fetchone() is None:
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
+
+
+def _is_in_transaction(connection: Connection) -> bool:
+    # PyMySQL keeps the flags of the last answer; its type stubs do not know them.
+    return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
+
+
+def _new(facts: ServerFacts, column: str) -> str:
+    return facts.new_value.format(column=quote(column))
+
+
+def _old(shape: IndexTableShape, column: str) -> str:
+    return quote(shape.view.view.name, column)
+
+
+def _number(error: pymysql.err.MySQLError) -> int:
+    """The server's or client's number; 0 for what PyMySQL says about a broken or closed connection."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def _reason(error: pymysql.err.MySQLError) -> str:
+    number = _number(error)
+    return f"MySQL refused it with error {number}{_what(error)}: {_ROW_ERRORS[number]}"
+
+
+def _what(error: pymysql.err.MySQLError) -> str:
+    """The column that the server names; the rest of its text may quote the value."""
+    found = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
+    return f", column {found[1]}" if found else ""
+
+
+def _drop(connection: Connection) -> None:
+    try:
+        connection.close()
+    except pymysql.err.MySQLError:
+        pass  # it was broken; the server rolls back what was open
+
+
+_TEMPORARY_WORDS = {
+    0: " (the connection broke)",
+    1205: " (waited too long for a lock of another session)",
+    1213: " (deadlock with another session, several times)",
+    2006: " (the connection broke)",
+    2013: " (the connection broke, or the server did not answer in time)",
+}
+_REMEDIES = {
+    1044: "Grant the user what `viewtail check` lists",
+    1054: "Somebody changed an index table; stop viewtail, drop that table, and run: viewtail replay",
+    1142: "Grant the user what `viewtail check` lists",
+    1146: "Somebody dropped an index table; run: viewtail replay",
+}
