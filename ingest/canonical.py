@@ -158,9 +158,9 @@ def select_list(columns: Sequence[Column]) -> str:
 
 def _expression(column: Column) -> str:
     name, declared = quote(column.name), column.declared.lower()
-    if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and "(" in declared):
-        # [M] A FLOAT is printed with 6 digits; the product with a double is the same value with all of them. (A
-        # sum would turn -0.0 into 0.0.)
+    if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and declared != "double"):
+        # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a double is the
+        # same value, printed in full. (A sum would turn -0.0 into 0.0.)
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"

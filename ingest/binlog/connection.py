@@ -33,7 +33,8 @@ class DumpConnection:
         self._timeout_s = heartbeat_s * 2.5
         # A number of its own for each connection: two readers with one server_id throw each other out.
         self.server_id = server_id or random.randrange(1 << 31, (1 << 32) - 1)
-        settings = connection_arguments(address) | {"read_timeout": None, "write_timeout": None}
+        timeout_s = max(self._timeout_s, 10.0)
+        settings = connection_arguments(address) | {"read_timeout": timeout_s, "write_timeout": timeout_s}
         reader: Any = BinLogStreamReader(
             connection_settings=settings,
             server_id=self.server_id,
@@ -43,7 +44,7 @@ class DumpConnection:
             blocking=True,
             slave_heartbeat=heartbeat_s,
             enable_logging=False,
-            pymysql_wrapper=self._open,
+            pymysql_wrapper=pymysql.connect,
         )
         self._reader = reader
         try:
@@ -55,10 +56,6 @@ class DumpConnection:
         self.has_checksums = bool(reader._BinLogStreamReader__use_checksum)
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
-
-    def _open(self, **settings: Any) -> pymysql.Connection[Any]:
-        settings["read_timeout"] = settings["write_timeout"] = max(self._timeout_s, 10.0)
-        return pymysql.connect(**settings)
 
     def receive_into(self, target: memoryview) -> int:
         """Bytes received, at least one. Raises SourceUnavailableError when the server is gone or silent."""

@@ -53,6 +53,10 @@ _GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16
 _MEMO_LIMIT = 10_000
 _NO_EXTRA_DATA = b"\x02\x00"
 
+_BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
+_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
+_USUAL_BYTES = 4096  # looked ahead for; a rarer, larger transaction takes the general walk
+_XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 _ARTIFICIAL = frozenset({ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2})  # their positions mean nothing here
@@ -71,6 +75,9 @@ class Plan:
     decode: Callable[[Any, int, int], list[Row]]
     write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
     update_image: bytes
+
+
+_NO_PLAN: Any = None
 
 
 class _Own:
@@ -138,10 +145,10 @@ class Dispatcher:
         self._watermark_was_seen = False
         self._refused: list[Refused] = []
         self._halts: list[Halt] = []
+        self._halted: set[Followed] = set()  # what is still gathered of them is dropped on delivery
         self._spool: Spool | None = None
         self._spool_is_committed = False
         self.is_quiet = True
-        self.event_count = 0
 
     # -- the hot path -----------------------------------------------------------------------------------------
 
@@ -150,11 +157,16 @@ class Dispatcher:
 
         Stops early, behind the commit, when a spooled transaction is complete: call `batches`, then go on.
         """
-        head, u32, table_id, check = _HEAD.unpack_from, _U32, _TABLE_ID, crc32
+        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, crc32
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
         base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
-        p, count = start, 0
+        file, committed, committed_bytes = self._file, self._committed, self._committed_bytes
+        end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+        spool_bytes, p = self._spool_bytes, start
+        usual_body = bytearray()
+        usual: Plan = _NO_PLAN
+        usual_id = usual_image_at = -1
         with memoryview(buffer) as view:
             while filled - p >= _HEAD_BYTES:
                 word, status, _, kind, _, size, log_pos, flags = head(buffer, p)
@@ -163,15 +175,75 @@ class Dispatcher:
                     break
                 if q > filled:
                     break
-                count += 1
                 rows_end = q - checksum_bytes
-                if checksum_bytes and check(view[p + 5 : rows_end]) != u32(buffer, rows_end)[0]:
+                if checksum_bytes and check(view[p + 5 : q]) != _RESIDUE:
                     self._corrupt(kind)
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
                         gtid, txn_start = buffer[b : b + _GTID_BYTES], above + log_pos - size
                         tables.clear()
+                        last_pos, p = log_pos, q
+                        if not checksum_bytes or filled - p < _USUAL_BYTES or self._spool is not None:
+                            continue
+                        # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go. Whatever
+                        # does not fit falls back to the general walk with the event at which it stopped fitting.
+                        status, kind, size, log_pos = brief(buffer, p)
+                        q = p + 5 + size
+                        if kind != QUERY or status or log_pos != last_pos + size or size > 1024:
+                            continue
+                        # Nothing of a BEGIN is used but that it is one: the tail and the lengths say so.
+                        at = p + 47 + buffer[p + 32] + (buffer[p + 35] | buffer[p + 36] << 8)
+                        if at != q or buffer[q - 10 : q - 4] != _BEGIN_TAIL:
+                            continue
+                        self._begun_at, last_pos, p = txn_start, log_pos, q
+                        status, kind, size, log_pos = brief(buffer, p)
+                        q = p + 5 + size
+                        if kind != TABLE_MAP or status or log_pos != last_pos + size or q + 64 > filled:
+                            continue
+                        body = buffer[p + 24 : q - 4]
+                        if body != usual_body:
+                            plan = memo.get(bytes(body))
+                            if not plan or check(view[p + 5 : q]) != _RESIDUE:
+                                continue
+                            usual_body, usual, (low, high) = body, plan, table_id(body)
+                            usual_id = low | high << 32
+                            usual_image_at = 32 + len(plan.write_image)
+                            is_quiet = False
+                        tables[usual_id] = usual
+                        last_pos, p = log_pos, q
+                        status, kind, size, log_pos = brief(buffer, p)
+                        q = p + 5 + size
+                        if (
+                            (kind != WRITE_ROWS and kind != DELETE_ROWS)
+                            or q + _XID_BYTES > filled
+                            or status
+                            or log_pos <= last_pos
+                            or held + size > spool_bytes
+                            or check(view[p + 5 : q]) != _RESIDUE
+                            or buffer[p + 32 : p + usual_image_at] != usual.write_image
+                            or buffer[p + 24 : p + 30] != usual_body[:6]
+                        ):
+                            continue
+                        try:
+                            rows = usual.decode(buffer, p + usual_image_at, q - 4)
+                        except (UnicodeDecodeError, TableUnreadableError):
+                            continue
+                        changes.append(
+                            new(change_type, (usual.followed, kind - WRITE_ROWS, base | log_pos >> 4, rows))
+                        )
+                        held += size
+                        last_pos, p = log_pos, q
+                        status, kind, size, log_pos = brief(buffer, p)
+                        q = p + 5 + size
+                        if kind != XID or status or log_pos <= last_pos or check(view[p + 5 : q]) != _RESIDUE:
+                            continue
+                        committed = len(changes)
+                        committed_bytes += held
+                        held = 0
+                        end = (file, above + log_pos, txn_start, gtid)
+                        if first_gtid is None:
+                            first_gtid = gtid
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -180,7 +252,7 @@ class Dispatcher:
                         low, high = table_id(body)
                         tables[low | high << 32] = plan
                         if plan is not OWN:
-                            self.is_quiet = False
+                            is_quiet = False
                         if self._spool is not None:
                             self._spool_map(view[p:q])
                         last_pos, p = log_pos, q
@@ -195,7 +267,7 @@ class Dispatcher:
                             held += size
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
-                            if held > self._spool_bytes:
+                            if held > spool_bytes:
                                 self._to_spool(view[p:q])
                             elif buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
@@ -209,28 +281,33 @@ class Dispatcher:
                         last_pos, p = log_pos, q
                         continue
                     if kind == QUERY:
-                        if buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL and _is_begin(buffer, b, rows_end):
+                        if _is_begin(buffer, b, rows_end):
                             self._begun_at = txn_start
                             last_pos, p = log_pos, q
                             continue
                     elif kind == XID and self._spool is None and not self._open_refused:
-                        self._committed = len(changes)
-                        self._committed_bytes += held
+                        committed = len(changes)
+                        committed_bytes += held
                         held = 0
-                        self._end = (self._file, above + log_pos, txn_start, gtid)
-                        if self._first_gtid is None:
-                            self._first_gtid = gtid
+                        end = (file, above + log_pos, txn_start, gtid)
+                        if first_gtid is None:
+                            first_gtid = gtid
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = last_pos, txn_start, gtid, held
+                self._committed, self._committed_bytes, self._end = committed, committed_bytes, end
+                self._first_gtid, self.is_quiet = first_gtid, is_quiet
                 if not self._has_wrapped(kind, log_pos, size):  # a wrapped event is walked again, with its true position
                     self._unusual(kind, flags, buffer, b, rows_end, log_pos, size)
                     p = q
                 base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
+                file, committed, committed_bytes = self._file, self._committed, self._committed_bytes
+                end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
                 if self._spool_is_committed:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = last_pos, txn_start, gtid, held
-        self.event_count += count
+        self._committed, self._committed_bytes, self._end = committed, committed_bytes, end
+        self._first_gtid, self.is_quiet = first_gtid, is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             self._not_an_event(bytes(buffer[p + 4 : filled]))
         return p
@@ -282,6 +359,8 @@ class Dispatcher:
     def _piece(self, first_gtid: bytearray) -> Batch:
         changes = self._changes[: self._committed]
         del self._changes[: self._committed]
+        if self._halted:
+            changes = [change for change in changes if change.followed not in self._halted]
         watermarks = []
         if self._watermark_was_seen:
             watermarks = [
@@ -348,14 +427,12 @@ class Dispatcher:
         """Stop decoding a table; its views learn of it with the next batch."""
         place = f"{followed.table.full_name} at {self._file}:{self._last_pos}"
         self._halts.append(Halt(followed, version, f"{place}: {reason}"))
+        self._halted.add(followed)
         self._followed.pop((followed.table.schema, followed.table.name), None)
         self._memo.clear()
         for identity, plan in self._tables.items():
             if plan and plan.followed is followed:
                 self._tables[identity] = None
-        self._changes[self._committed :] = [
-            change for change in self._changes[self._committed :] if change.followed is not followed
-        ]
 
     def _other_image(self, plan: Plan, kind: int, version: int, buffer: bytearray, b: int, rows_end: int) -> None:
         """Rows whose prefix is not the usual one: extra data (partitions) is stepped over, a partial image halts."""
@@ -647,8 +724,8 @@ def _compile(body: bytes, followed: Followed) -> Plan:
 
 
 def _is_begin(buffer: bytearray, b: int, rows_end: int) -> bool:
-    """Whether a query event that ends in BEGIN holds nothing else; its lengths must add up."""
-    return b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
+    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
+    return buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:
