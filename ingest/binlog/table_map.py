@@ -297,7 +297,8 @@ def _default_collations(value: _Reader, columns: list[int]) -> dict[int, int]:
     default = value.length()
     found = dict.fromkeys(columns, default)
     while not value.is_done():
-        found[columns[value.length()]] = value.length()
+        column = columns[value.length()]
+        found[column] = value.length()
     return found
 
 
