@@ -6,7 +6,7 @@ it meets the described table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,9 +69,13 @@ class View:
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"{label}: the name must be a non-empty string")
         if not isinstance(entity, Entity):
-            raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
+            raise DeclarationError(
+                f"{label}: the second argument must be an Entity, not {type(entity).__name__}"
+            )
         if where is not None and not callable(where):
-            raise DeclarationError(f"{label}: where must be a function of the row, e.g. where=lambda row: row['active']")
+            raise DeclarationError(
+                f"{label}: where must be a function of the row, e.g. where=lambda row: row['active']"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "entity", entity)
         object.__setattr__(self, "where", where)
@@ -220,7 +224,9 @@ class SearchIndex(View):
             if not callable(document):
                 raise DeclarationError(f"{label}: document must be a function of the row")
             if not mapping:
-                raise DeclarationError(f"{label}: with document=FUNCTION, fields must be a dict of field to type")
+                raise DeclarationError(
+                    f"{label}: with document=FUNCTION, fields must be a dict of field to type"
+                )
         object.__setattr__(self, "fields", names)
         object.__setattr__(self, "mapping", mapping)
         object.__setattr__(self, "document", document)
@@ -230,10 +236,7 @@ class SearchIndex(View):
 def _names(given: str | Sequence[str], label: str) -> tuple[str, ...]:
     if isinstance(given, str):
         given = (given,)
-    try:
-        names = tuple(given)
-    except TypeError:
-        names = (given,)
+    names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
     for name in names:
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"{label}: column names are non-empty strings, not {name!r}")

@@ -74,7 +74,9 @@ class Worker:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
                 self.state = "retrying" if isinstance(error, TemporaryError) else "halted"
                 self.error = str(error)
-                (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=str(error), state=self.state)
+                (_log.warning if attempt > 1 else _log.error)(
+                    "pipeline stopped", error=str(error), state=self.state
+                )
                 self._save_report()
                 self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
         self.state = "stopped"
@@ -97,7 +99,10 @@ class Worker:
         while not self.stop.is_set():
             if lease.acquire(STANDBY_ROUND_S):
                 return True
-            self.state, self.error = "standby", "another viewtail runs this pipeline; taking over when it ends"
+            self.state, self.error = (
+                "standby",
+                "another viewtail runs this pipeline; taking over when it ends",
+            )
         return False
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
@@ -138,7 +143,9 @@ class Worker:
         while not ending.is_set():
             try:
                 for view in own.views_to_fill(session):
-                    if view not in own.running:  # it was halted when the pipeline was taken: take it anew, with the view
+                    if (
+                        view not in own.running
+                    ):  # it was halted when the pipeline was taken: take it anew, with the view
                         _log.info("taking the pipeline anew", view=view)
                         ending.set()
                         return
@@ -156,9 +163,9 @@ class Worker:
                 own.fill_error = str(error)
                 ending.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 8)))
                 continue
-            except Exception as error:
-                _log.error("filling failed", error=f"{type(error).__name__}: {error}")
-                own.fill_error = f"{type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001 - a bug in a fill must not end in silence; its text may hold values
+                own.fill_error = f"filling failed: {type(error).__name__}{_place(error)}; please report it"
+                _log.error(own.fill_error)
                 ending.wait(_LONGEST_PAUSE_S)
                 continue
             own.fill_error = None
@@ -215,7 +222,12 @@ class Worker:
             "reconnects": own.source.progress.reconnect_count if own else 0,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "fills": [
-                {"view": fill.view, "rows": fill.row_count, "about": fill.row_estimate, "state": fill.state}
+                {
+                    "view": fill.view,
+                    "rows": fill.row_count,
+                    "about": fill.row_estimate,
+                    "state": fill.state,
+                }
                 for fill in list(own.fills.values())
             ]
             if own
@@ -243,6 +255,13 @@ class Worker:
             session.close()
 
 
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+
+
 def lag_s(own: Ownership) -> float:
     """Age of the oldest change that is not durable yet; 0 at the source's end."""
     vitals, progress = own.pipeline.vitals, own.source.progress
@@ -262,7 +281,9 @@ def main() -> int:
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
-    sys.setswitchinterval(0.0005)  # two stages share one interpreter: the writer must not wait 5 ms for the reader
+    sys.setswitchinterval(
+        0.0005
+    )  # two stages share one interpreter: the writer must not wait 5 ms for the reader
     try:
         config = settings.load(arguments.config, os.environ)
         logs.configure(config.logs)

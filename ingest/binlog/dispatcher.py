@@ -15,8 +15,23 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 from zlib import crc32
 
-from changes.batches import DELETE, Batch, Followed, Halt, Refused, Row, RowChanges, Unreadable, Watermark
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
+from changes.batches import (
+    DELETE,
+    Batch,
+    Followed,
+    Halt,
+    Refused,
+    Row,
+    RowChanges,
+    Unreadable,
+    Watermark,
+)
+from changes.errors import (
+    CorruptEventError,
+    HistoryGoneError,
+    SourceError,
+    TableUnreadableError,
+)
 from changes.positions import Position, file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import statements
@@ -59,7 +74,9 @@ _USUAL_BYTES = 4096  # looked ahead for; a rarer, larger transaction takes the g
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
-_ARTIFICIAL = frozenset({ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2})  # their positions mean nothing here
+_ARTIFICIAL = frozenset(
+    {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
+)  # their positions mean nothing here
 _WAYS_OUT = {
     TRANSACTION_PAYLOAD: "It is a compressed transaction: run SET GLOBAL binlog_transaction_compression = OFF, then "
     "viewtail replay --new-history.",
@@ -161,10 +178,14 @@ class Dispatcher:
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
         base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
-        file, committed, committed_bytes = self._file, self._committed, self._committed_bytes
+        file, committed, committed_bytes = (
+            self._file,
+            self._committed,
+            self._committed_bytes,
+        )
         end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
-        usual_body = bytearray()
+        usual_body = b""
         usual: Plan = _NO_PLAN
         usual_id = usual_image_at = -1
         with memoryview(buffer) as view:
@@ -181,7 +202,10 @@ class Dispatcher:
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
-                        gtid, txn_start = buffer[b : b + _GTID_BYTES], above + log_pos - size
+                        gtid, txn_start = (
+                            buffer[b : b + _GTID_BYTES],
+                            above + log_pos - size,
+                        )
                         tables.clear()
                         last_pos, p = log_pos, q
                         if not checksum_bytes or filled - p < _USUAL_BYTES or self._spool is not None:
@@ -201,9 +225,9 @@ class Dispatcher:
                         q = p + 5 + size
                         if kind != TABLE_MAP or status or log_pos != last_pos + size or q + 64 > filled:
                             continue
-                        body = buffer[p + 24 : q - 4]
+                        body = bytes(view[p + 24 : q - 4])
                         if body != usual_body:
-                            plan = memo.get(bytes(body))
+                            plan = memo.get(body)
                             if not plan or check(view[p + 5 : q]) != _RESIDUE:
                                 continue
                             usual_body, usual, (low, high) = body, plan, table_id(body)
@@ -230,7 +254,15 @@ class Dispatcher:
                         except (UnicodeDecodeError, TableUnreadableError):
                             continue
                         changes.append(
-                            new(change_type, (usual.followed, kind - WRITE_ROWS, base | log_pos >> 4, rows))
+                            new(
+                                change_type,
+                                (
+                                    usual.followed,
+                                    kind - WRITE_ROWS,
+                                    base | log_pos >> 4,
+                                    rows,
+                                ),
+                            )
                         )
                         held += size
                         last_pos, p = log_pos, q
@@ -275,8 +307,21 @@ class Dispatcher:
                                 version = base | log_pos >> 4
                                 try:
                                     rows = plan.decode(buffer, r, rows_end)
-                                    changes.append(new(change_type, (plan.followed, kind - WRITE_ROWS, version, rows)))
-                                except (UnicodeDecodeError, TableUnreadableError) as error:
+                                    changes.append(
+                                        new(
+                                            change_type,
+                                            (
+                                                plan.followed,
+                                                kind - WRITE_ROWS,
+                                                version,
+                                                rows,
+                                            ),
+                                        )
+                                    )
+                                except (
+                                    UnicodeDecodeError,
+                                    TableUnreadableError,
+                                ) as error:
                                     self._careful(plan, kind, version, buffer, r, rows_end, error)
                         last_pos, p = log_pos, q
                         continue
@@ -294,19 +339,52 @@ class Dispatcher:
                             first_gtid = gtid
                         last_pos, p = log_pos, q
                         continue
-                self._last_pos, self._txn_start, self._gtid, self._held_bytes = last_pos, txn_start, gtid, held
-                self._committed, self._committed_bytes, self._end = committed, committed_bytes, end
+                self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
+                    last_pos,
+                    txn_start,
+                    gtid,
+                    held,
+                )
+                self._committed, self._committed_bytes, self._end = (
+                    committed,
+                    committed_bytes,
+                    end,
+                )
                 self._first_gtid, self.is_quiet = first_gtid, is_quiet
-                if not self._has_wrapped(kind, log_pos, size):  # a wrapped event is walked again, with its true position
+                if not self._has_wrapped(
+                    kind, log_pos, size
+                ):  # a wrapped event is walked again, with its true position
                     self._unusual(kind, flags, buffer, b, rows_end, log_pos, size)
                     p = q
-                base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
-                file, committed, committed_bytes = self._file, self._committed, self._committed_bytes
+                (
+                    base,
+                    last_pos,
+                    above,
+                    txn_start,
+                    gtid,
+                    held,
+                    checksum_bytes,
+                    is_verifying,
+                ) = self._load()
+                file, committed, committed_bytes = (
+                    self._file,
+                    self._committed,
+                    self._committed_bytes,
+                )
                 end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
                 if self._spool_is_committed:
                     break
-        self._last_pos, self._txn_start, self._gtid, self._held_bytes = last_pos, txn_start, gtid, held
-        self._committed, self._committed_bytes, self._end = committed, committed_bytes, end
+        self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
+            last_pos,
+            txn_start,
+            gtid,
+            held,
+        )
+        self._committed, self._committed_bytes, self._end = (
+            committed,
+            committed_bytes,
+            end,
+        )
         self._first_gtid, self.is_quiet = first_gtid, is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             self._not_an_event(bytes(buffer[p + 4 : filled]))
@@ -392,7 +470,10 @@ class Dispatcher:
         spool, self._spool = self._spool, None
         self._spool_is_committed = False
         after = (self._last_pos, self._wraps, self._spool_bytes)
-        self._last_pos, self._wraps = self._txn_start & 0xFFFFFFFF, self._txn_start >> 32
+        self._last_pos, self._wraps = (
+            self._txn_start & 0xFFFFFFFF,
+            self._txn_start >> 32,
+        )
         self._spool_bytes = 1 << 62
         for buffer, filled in spool.chunks(self.max_event_bytes):
             rest = self.consume(buffer, 0, filled)
@@ -434,7 +515,15 @@ class Dispatcher:
             if plan and plan.followed is followed:
                 self._tables[identity] = None
 
-    def _other_image(self, plan: Plan, kind: int, version: int, buffer: bytearray, b: int, rows_end: int) -> None:
+    def _other_image(
+        self,
+        plan: Plan,
+        kind: int,
+        version: int,
+        buffer: bytearray,
+        b: int,
+        rows_end: int,
+    ) -> None:
         """Rows whose prefix is not the usual one: extra data (partitions) is stepped over, a partial image halts."""
         r = b + 8 + int.from_bytes(buffer[b + 8 : b + 10], "little")
         image = (plan.update_image if kind == UPDATE_ROWS else plan.write_image)[2:]
@@ -454,7 +543,14 @@ class Dispatcher:
             self._careful(plan, kind, version, buffer, r, rows_end, error)
 
     def _careful(
-        self, plan: Plan, kind: int, version: int, buffer: bytearray, r: int, rows_end: int, error: Exception
+        self,
+        plan: Plan,
+        kind: int,
+        version: int,
+        buffer: bytearray,
+        r: int,
+        rows_end: int,
+        error: Exception,
     ) -> None:
         """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
         if isinstance(error, TableUnreadableError):
@@ -487,7 +583,11 @@ class Dispatcher:
     def halt_too_large(self, event: bytes, size: int) -> None:
         """An event above max_event_bytes, of which only the first bytes were received."""
         kind, log_pos = event[4], _U32(event, 13)[0]
-        if kind == TRANSACTION_PAYLOAD or not WRITE_ROWS <= kind <= PARTIAL_UPDATE_ROWS or kind in (GTID, 34, 35, 36, 37, 38):
+        if (
+            kind == TRANSACTION_PAYLOAD
+            or not WRITE_ROWS <= kind <= PARTIAL_UPDATE_ROWS
+            or kind in (GTID, 34, 35, 36, 37, 38)
+        ):
             raise SourceError(
                 f"a {_name(kind)} event of {size} bytes at {self._file}:{log_pos} is above run.max_event_bytes "
                 f"({self.max_event_bytes}); raise that setting"
@@ -521,14 +621,23 @@ class Dispatcher:
         return True
 
     def _unusual(
-        self, kind: int, flags: int, buffer: bytearray, b: int, rows_end: int, log_pos: int, size: int
+        self,
+        kind: int,
+        flags: int,
+        buffer: bytearray,
+        b: int,
+        rows_end: int,
+        log_pos: int,
+        size: int,
     ) -> None:
         """Every event that the hot path does not take."""
         if kind == ROTATE:
             self._rotate(buffer, b, rows_end)
             return
         if kind == FORMAT_DESCRIPTION:
-            self._checksum_bytes = 4 if buffer[rows_end - 1 if self._checksum_bytes else rows_end - 5] == 1 else 0
+            self._checksum_bytes = (
+                4 if buffer[rows_end - 1 if self._checksum_bytes else rows_end - 5] == 1 else 0
+            )
             self._memo.clear()
             return
         if log_pos and kind not in _ARTIFICIAL:
@@ -542,11 +651,16 @@ class Dispatcher:
         elif kind == QUERY:
             self._query(buffer, b, rows_end, log_pos)
         elif kind in (GTID, ANONYMOUS_GTID):
-            self._gtid, self._txn_start = buffer[b : b + _GTID_BYTES], (self._wraps << 32) + log_pos - size
+            self._gtid, self._txn_start = (
+                buffer[b : b + _GTID_BYTES],
+                (self._wraps << 32) + log_pos - size,
+            )
             self._tables.clear()
         elif kind == XA_PREPARE:
             if not buffer[b]:
-                self._halt_touched("an XA transaction was prepared; viewtail cannot tell yet whether it will commit")
+                self._halt_touched(
+                    "an XA transaction was prepared; viewtail cannot tell yet whether it will commit"
+                )
             self._commit(log_pos)
         elif kind == PARTIAL_UPDATE_ROWS:
             low, high = _TABLE_ID(buffer, b)
@@ -587,7 +701,12 @@ class Dispatcher:
         """A transaction ended at `log_pos` and is to be delivered."""
         self._refused += self._open_refused
         self._open_refused = []
-        end: End = (self._file, (self._wraps << 32) + log_pos, self._txn_start, self._gtid)
+        end: End = (
+            self._file,
+            (self._wraps << 32) + log_pos,
+            self._txn_start,
+            self._gtid,
+        )
         if self._spool is not None:
             self._big_end, self._spool_is_committed = end, True
             return
@@ -599,12 +718,17 @@ class Dispatcher:
             self._first_gtid = self._gtid
 
     def _query(self, buffer: bytearray, b: int, rows_end: int, log_pos: int) -> None:
-        database_length, status_length = buffer[b + 8], int.from_bytes(buffer[b + 11 : b + 13], "little")
+        database_length, status_length = (
+            buffer[b + 8],
+            int.from_bytes(buffer[b + 11 : b + 13], "little"),
+        )
         at = b + 13 + status_length
         database = buffer[at : at + database_length].decode("utf-8", "replace")
         statement = buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace")
         match statements.meaning(statement):
-            case statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT:
+            case (
+                statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
+            ):
                 self.is_quiet = False
                 self._begun_at = self._txn_start
             case statements.Meaning.XA:
@@ -637,7 +761,11 @@ class Dispatcher:
         """Halt every followed table that the open transaction has a table map of; forget what it held."""
         touched = {plan.followed.table.full_name: plan.followed for plan in self._tables.values() if plan}
         for followed in touched.values():
-            self._halt(followed, self._version(self._last_pos), f"{why}. Fill the views again: viewtail replay VIEW")
+            self._halt(
+                followed,
+                self._version(self._last_pos),
+                f"{why}. Fill the views again: viewtail replay VIEW",
+            )
         if self._spool is not None:
             self._spool.close()
             self._spool = None
@@ -646,12 +774,23 @@ class Dispatcher:
 
     # -- resuming -----------------------------------------------------------------------------------------------
 
-    def _verify(self, kind: int, buffer: bytearray, b: int, rows_end: int, log_pos: int, size: int) -> None:
+    def _verify(
+        self,
+        kind: int,
+        buffer: bytearray,
+        b: int,
+        rows_end: int,
+        log_pos: int,
+        size: int,
+    ) -> None:
         """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""
         saved = self._verifying
         assert saved is not None
         if kind in (GTID, ANONYMOUS_GTID):
-            self._gtid, self._txn_start = buffer[b : b + _GTID_BYTES], (self._wraps << 32) + log_pos - size
+            self._gtid, self._txn_start = (
+                buffer[b : b + _GTID_BYTES],
+                (self._wraps << 32) + log_pos - size,
+            )
             if (gtid_text(self._gtid), self._txn_start) != (saved.gtid, saved.start):
                 self._diverged(saved, f"there is {gtid_text(self._gtid)} at {self._txn_start}")
         elif saved.end == (self._wraps << 32 | log_pos):
@@ -683,7 +822,9 @@ class Dispatcher:
         if packet[0] == 0xFF:
             raise DumpEnded(packet)
         if packet[0] == 0xFE:
-            raise CorruptEventError(f"the source ended the dump after {self._file}:{self._last_pos}; reconnecting")
+            raise CorruptEventError(
+                f"the source ended the dump after {self._file}:{self._last_pos}; reconnecting"
+            )
         raise CorruptEventError(
             f"the packet after {self._file}:{self._last_pos} is no binlog event; reconnecting to read it again"
         )
@@ -725,7 +866,10 @@ def _compile(body: bytes, followed: Followed) -> Plan:
 
 def _is_begin(buffer: bytearray, b: int, rows_end: int) -> bool:
     """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
-    return buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
+    return (
+        buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL
+        and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
+    )
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -25,7 +25,7 @@ class Spool:
         buffer = bytearray(max(_CHUNK_BYTES, largest_event + 64))
         self._rest = 0
         while True:
-            got = self._file.readinto(memoryview(buffer)[self._rest :])  # type: ignore[attr-defined]
+            got = self._file.readinto(memoryview(buffer)[self._rest :])
             if not got:
                 return
             yield buffer, self._rest + got
