@@ -35,6 +35,11 @@ class MySQLAddress:
     connect_timeout_s: float = 10.0
     io_timeout_s: float = 60.0
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the connection does not leave this machine."""
+        return self.unix_socket is not None or self.host in ("127.0.0.1", "::1", "localhost")
+
     def __str__(self) -> str:
         return f"mysql://{self.user}@{self.host}:{self.port}"
 
@@ -52,6 +57,8 @@ def connection_arguments(address: MySQLAddress) -> dict[str, Any]:
         "write_timeout": address.io_timeout_s,
         "charset": "utf8mb4",
         "ssl": address.tls,
+        # Without a wish: plain inside this machine, where TLS costs a third of the throughput; preferred elsewhere.
+        "ssl_disabled": address.tls is None and address.is_local,
     }
 
 
