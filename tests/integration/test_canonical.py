@@ -1,0 +1,222 @@
+"""Describing tables and reading canonical rows on a real server, and what happens when it goes wrong half-way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from changes.batches import Unreadable
+from changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
+from changes.tables import Column, Kind
+from ingest import canonical
+from ingest.canonical import describe, fetch_rows, select_list
+from offsets.session import MySQLAddress, open_session
+from stack.server import Server
+
+SCHEMA = "canonical"
+NUMBER = Column(name="n", kind=Kind.INTEGER, declared="bigint", is_nullable=True)
+TEXT = Column(name="t", kind=Kind.TEXT, declared="longtext", is_nullable=True, charset="utf8mb4")
+RAW = Column(name="b", kind=Kind.BYTES, declared="longblob", is_nullable=True)
+
+
+def address(server: Server, user: str = "root") -> MySQLAddress:
+    return MySQLAddress(host=server.host, port=server.port, user=user)
+
+
+@pytest.fixture(scope="module")
+def schema(mysql_server: Server) -> Iterator[None]:
+    connection = open_session(address(mysql_server), role="source")
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {SCHEMA}")
+        cursor.execute("SET GLOBAL max_allowed_packet = 268435456")
+    yield
+    connection.close()
+
+
+@pytest.fixture
+def session(mysql_server: Server, schema: None) -> Iterator[pymysql.Connection[Any]]:
+    connection = open_session(address(mysql_server), role="source")
+    connection.max_allowed_packet = 1 << 28  # type: ignore[attr-defined]
+    run(connection, f"USE {SCHEMA}")
+    yield connection
+    if connection.open:
+        connection.close()
+
+
+def run(connection: pymysql.Connection[Any], *statements: str) -> Any:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return cursor.fetchall()
+
+
+def is_usable(connection: pymysql.Connection[Any]) -> bool:
+    return fetch_rows(connection, "SELECT 7", [NUMBER]) == [(7,)] and run(connection, "SELECT 8") == ((8,),)
+
+
+# --- describe ---
+
+
+def test_a_description_holds_keys_labels_and_every_kind(session: pymysql.Connection[Any]) -> None:
+    run(
+        session,
+        r"""CREATE TABLE described (
+            b INT NOT NULL, a VARCHAR(20) CHARACTER SET latin1 NOT NULL, u BIGINT UNSIGNED NOT NULL, n INT,
+            e ENUM('it''s', 'b\\s', 'n\nl', 'c,d', '(x) unsigned'), d DECIMAL(10,3), ts TIMESTAMP(4) NULL,
+            w VARCHAR(9) CHARACTER SET utf16, h INT INVISIBLE, g INT AS (b + 1) VIRTUAL, x BIT(9), y YEAR, v VECTOR(3),
+            PRIMARY KEY (a, b), UNIQUE only_this (u), UNIQUE has_null (n), UNIQUE has_prefix (a(3)),
+            UNIQUE functional ((b + u)), UNIQUE two (u, b), KEY plain (b))""",
+    )
+    table = describe(session, SCHEMA, "described")
+    assert table.full_name == "canonical.described"
+    assert table.primary_key == ("a", "b")
+    assert sorted(table.unique_keys) == [("u",), ("u", "b")]
+    found = {column.name: column for column in table.columns}
+    assert list(found) == ["b", "a", "u", "n", "e", "d", "ts", "w", "h", "g", "x", "y", "v"]
+    assert found["e"].labels == ("it's", "b\\s", "n\nl", "c,d", "(x) unsigned") and not found["e"].is_unsigned
+    assert (found["a"].charset, found["a"].length, found["a"].is_nullable) == ("latin1", 20, False)
+    assert found["u"].is_unsigned and found["u"].declared == "bigint unsigned"
+    assert (found["d"].precision, found["d"].scale, found["ts"].scale) == (10, 3, 4)
+    assert (found["x"].kind, found["x"].length, found["y"].kind) == (Kind.INTEGER, 9, Kind.INTEGER)
+    assert (found["w"].kind, found["w"].charset) == (Kind.UNSUPPORTED, "utf16")
+    assert found["v"].kind is Kind.VECTOR
+
+
+def test_tables_that_cannot_be_followed_are_refused_by_name(
+    session: pymysql.Connection[Any], mysql_server: Server
+) -> None:
+    run(session, "CREATE TABLE hidden (id INT PRIMARY KEY)", "CREATE VIEW looks AS SELECT 1 AS one")
+    run(session, "CREATE USER IF NOT EXISTS nobody", "GRANT USAGE ON *.* TO nobody")
+    with pytest.raises(DeclarationError, match=r"canonical\.absent does not exist"):
+        describe(session, SCHEMA, "absent")
+    with pytest.raises(DeclarationError, match=r"canonical\.looks is no base table but a view"):
+        describe(session, SCHEMA, "looks")
+    stranger = open_session(address(mysql_server, "nobody"), role="source")
+    with pytest.raises(
+        DeclarationError, match=r"nobody may not see it.*GRANT SELECT ON `canonical`\.`hidden`"
+    ):
+        describe(stranger, SCHEMA, "hidden")
+    with pytest.raises(StoreError, match="1142"):
+        fetch_rows(stranger, "SELECT id FROM canonical.hidden", [NUMBER])
+    assert is_usable(stranger)
+    stranger.close()
+
+
+# --- fetch_rows ---
+
+
+def test_identifiers_are_quoted(session: pymysql.Connection[Any]) -> None:
+    run(session, "CREATE TABLE odd (`a``b, 1` FLOAT)", "INSERT INTO odd VALUES (1.23456789), (-0e0), (NULL)")
+    columns = describe(session, SCHEMA, "odd").columns
+    rows = fetch_rows(session, f"SELECT {select_list(columns)} FROM odd", columns)
+    assert repr(rows) == "[(1.2345678806304932,), (-0.0,), (None,)]"
+
+
+def test_results_of_every_size_arrive_whole(session: pymysql.Connection[Any]) -> None:
+    assert fetch_rows(session, "SELECT 1 FROM dual WHERE FALSE", [NUMBER]) == []
+    for length in (0, 1, 250, 251, 252, 65_535, 65_536, 300_000):
+        rows = fetch_rows(
+            session, f"SELECT 1, REPEAT('é', {length}), REPEAT(x'00', {length}) UNION ALL SELECT NULL, NULL, ''", [NUMBER, TEXT, RAW]
+        )  # fmt: skip
+        assert rows == [(1, "é" * length, bytes(length)), (None, None, b"")]
+    many = fetch_rows(
+        session,
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 900), s AS (SELECT 1 FROM r LIMIT 200) "
+        "SELECT n, REPEAT('x', n) FROM r, s",
+        [NUMBER, TEXT],
+    )
+    assert len(many) == 180_000 and all(len(text) == number for number, text in many)
+    assert is_usable(session)
+
+
+@pytest.mark.parametrize("extra", [-30, -9, -6, -5, -4, -1, 0, 1, 0xFFFFFF - 9, 0xFFFFFF, 9_000_000])
+def test_rows_around_and_above_16_mib_arrive_whole(session: pymysql.Connection[Any], extra: int) -> None:
+    length = 0xFFFFFF + extra  # with 9 bytes of length before the text, the packet limit is met exactly too
+    rows = fetch_rows(
+        session, f"SELECT 1, REPEAT('y', {length}) UNION ALL SELECT 2, 'z'", [NUMBER, TEXT]
+    )  # fmt: skip
+    assert [(number, len(text), set(text)) for number, text in rows] == [(1, length, {"y"}), (2, 1, {"z"})]
+    assert is_usable(session)
+
+
+def test_a_text_that_is_invalid_stands_as_unreadable(session: pymysql.Connection[Any]) -> None:
+    run(session, "CREATE TABLE IF NOT EXISTS good (t VARCHAR(9))", "INSERT INTO good VALUES ('fine'), ('é')")
+    rows = fetch_rows(
+        session,
+        "SELECT 1, 'fine' UNION ALL SELECT 2, CAST(x'ff41' AS BINARY) UNION ALL SELECT 3, 'é'",
+        [NUMBER, TEXT],
+    )
+    assert [row[0] for row in rows] == [1, 2, 3]
+    assert (rows[0][1], rows[2][1]) == ("fine", "é")
+    assert isinstance(rows[1][1], Unreadable) and rows[1][1].column == "t"
+    assert is_usable(session)
+
+
+def test_an_error_before_or_amid_the_rows_leaves_the_connection_usable(
+    session: pymysql.Connection[Any],
+) -> None:
+    with pytest.raises(SourceError, match=r"1146.*absent") as raised:
+        fetch_rows(session, "SELECT 1 FROM absent", [NUMBER])
+    assert not isinstance(raised.value, SourceUnavailableError)
+    assert is_usable(session)
+    # An error in the middle of the rows: rows are sent until the one that cannot be computed.
+    run(session, "CREATE TABLE amid (n INT PRIMARY KEY)")
+    run(
+        session,
+        "INSERT INTO amid WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 900) SELECT n FROM r",
+    )
+    with pytest.raises(SourceError, match="1690"):
+        fetch_rows(session, "SELECT n, REPEAT('x', 900) + EXP(n) FROM amid ORDER BY n", [NUMBER, TEXT])
+    assert is_usable(session)
+
+
+def test_a_connection_killed_amid_the_rows_is_closed_and_temporary(
+    session: pymysql.Connection[Any], mysql_server: Server
+) -> None:
+    ((number,),) = run(session, "SELECT CONNECTION_ID()")
+    started = threading.Event()
+
+    def kill() -> None:
+        with open_session(address(mysql_server), role="source") as other:
+            started.wait()
+            while not run(
+                other, f"SELECT 1 FROM information_schema.processlist WHERE id = {number} AND state <> ''"
+            ):
+                pass
+            run(other, f"KILL {number}")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    started.set()
+    with pytest.raises(SourceUnavailableError):
+        fetch_rows(session, "SELECT 1, REPEAT('x', 100000) UNION ALL SELECT 2, SLEEP(30)", [NUMBER, TEXT])
+    killer.join()
+    assert not session.open
+    with pytest.raises(SourceUnavailableError):
+        fetch_rows(session, "SELECT 1", [NUMBER])
+
+
+def test_an_answer_that_does_not_fit_closes_the_connection(session: pymysql.Connection[Any]) -> None:
+    with pytest.raises(SourceError, match="cannot be read"):
+        fetch_rows(session, "SELECT 'no number'", [NUMBER])
+    assert not session.open
+
+
+def test_two_columns_where_one_is_expected_are_refused(session: pymysql.Connection[Any]) -> None:
+    with pytest.raises(SourceError, match="1 columns gave 2"):
+        fetch_rows(session, "SELECT 1, 2", [NUMBER])
+    assert not session.open
+
+
+def test_small_pieces_from_the_network_make_the_same_rows(
+    session: pymysql.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = "SELECT 1, 'abc', NULL UNION ALL SELECT 22, REPEAT('é', 200), REPEAT('b', 70000)"
+    whole = fetch_rows(session, sql, [NUMBER, TEXT, RAW])
+    monkeypatch.setattr(canonical, "_READ_BYTES", 1)
+    assert fetch_rows(session, sql, [NUMBER, TEXT, RAW]) == whole
+    assert is_usable(session)
