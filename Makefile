@@ -1,0 +1,54 @@
+# `make test` is the whole check of a clean checkout; it needs Python 3.11, make, and for the servers a Debian machine
+# with a JDK and Maven (python3 -m stack says what is missing).
+.PHONY: venv test lint pytest demo bench up down install clean
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := test
+BIN := .venv/bin
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# One after another, in this order: the exit code is the first failure's.
+test: venv
+	$(BIN)/python -m stack install
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory pytest
+
+venv: .venv/stamp
+
+# The stamp names what the environment was built from, so that it is built again only when that changes.
+.venv/stamp: requirements-dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "viewtail needs Python 3.11 or newer; none found. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+	touch $@
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+pytest: venv
+	$(BIN)/pytest -q
+
+install: venv
+	$(BIN)/python -m stack install
+
+demo: venv
+	$(BIN)/python -m examples.demo
+
+bench: venv
+	$(BIN)/python -m bench
+
+up: venv
+	$(BIN)/python -m stack up
+
+down: venv
+	$(BIN)/python -m stack down
+
+clean:
+	-test ! -d .stack/run || python3 -m stack down
+	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

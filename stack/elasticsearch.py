@@ -1,0 +1,205 @@
+"""Elasticsearch 9.2: the server that its own integration tests run, fetched with Maven, on a JDK of the machine.
+
+It lacks the optional modules (`GET /`, reindex, painless: see STACK.md). It refuses to run as root; there it runs
+in a user namespace, where root's files stay its own but its user id is not 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from stack.errors import ServerUnavailable
+from stack.places import cache_directory, install_once, progress
+from stack.server import HOST, Launch, Server, free_port
+
+VERSION = "9.2.0"
+HEAP = "512m"
+# Pinned here because not every mirror of the repository serves checksums.
+_SHA256 = "bf44938a0490ba2a303d39c9cb64b38963dd08c812ce93e10816e878585bcb6b"
+_GROUP = "org.elasticsearch.distribution.integ-test-zip"
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_NEEDED_MODULE = "jdk.incubator.vector"
+_OLDEST_JAVA = 21
+
+
+def install() -> Path:
+    """Elasticsearch's home; downloaded on first use (99 MB). Raises ServerUnavailable without a JDK or Maven."""
+    java = java_home()
+    return install_once(f"elasticsearch-{VERSION}", lambda into: _download(java, into))
+
+
+def start(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
+    """Start a node with its data in `directory` and wait until its cluster is at least yellow.
+
+    `port` None takes a free one; `options` are the launcher's own (`-Ecluster.name=x`). A data folder that is there
+    is used again.
+    """
+    server = prepare(directory, port, options)
+    server.start()
+    return server
+
+
+def prepare(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
+    """What `start` does, without starting it."""
+    directory = directory.absolute()
+    home, java = install(), java_home()
+    chosen = free_port() if port is None else port
+    _lay_out(home, directory)
+    launch = Launch(
+        name="elasticsearch",
+        url=f"http://{HOST}:{chosen}",
+        port=chosen,
+        directory=directory,
+        argv=(*_not_as_root(), str(home / "bin/elasticsearch"), *_settings(directory, chosen), *options),
+        environment={
+            "ES_JAVA_HOME": str(java),
+            "ES_JAVA_OPTS": f"-Xms{HEAP} -Xmx{HEAP}",
+            "ES_PATH_CONF": str(directory / "config"),
+            "ES_TMPDIR": str(directory / "tmp"),
+        },
+        is_ready=lambda: _answers(chosen),
+        pid_file=directory / "pid",
+    )
+    return Server(launch)
+
+
+def java_home() -> Path:
+    """The first JDK that can run it: $ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm, /opt."""
+    for home in _java_homes():
+        if _is_fit(home):
+            return home
+    raise ServerUnavailable(
+        f"elasticsearch: found no Java of version {_OLDEST_JAVA} or newer with the module {_NEEDED_MODULE} in "
+        "$ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set ES_JAVA_HOME "
+        "to its folder, or use a container engine: python3 -m stack up --engine docker"
+    )
+
+
+def _java_homes() -> Iterator[Path]:
+    for variable in ("ES_JAVA_HOME", "JAVA_HOME"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    for parent in ("/usr/lib/jvm", "/opt"):
+        yield from sorted(path for path in Path(parent).glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _is_fit(home: Path) -> bool:
+    java = home / "bin/java"
+    if not java.is_file():
+        return False
+    try:
+        modules = subprocess.run([str(java), "--list-modules"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
+    return version is not None and int(version[1]) >= _OLDEST_JAVA and f"{_NEEDED_MODULE}@" in modules
+
+
+def _download(java: Path, into: Path) -> None:
+    archive = _fetch_archive(java)
+    progress("elasticsearch: unpacking")
+    with zipfile.ZipFile(archive) as bundle:
+        for member in bundle.infolist():
+            _extract(bundle, member, into)
+    archive.unlink()  # the unpacked copy is kept; the archive would double its size
+
+
+def _fetch_archive(java: Path) -> Path:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ServerUnavailable(
+            "elasticsearch: this machine has no Maven (mvn), which downloads the server. Install it "
+            "(`apt-get install maven`), or use a container engine: python3 -m stack up --engine docker"
+        )
+    progress("elasticsearch: downloading 99 MB ...")
+    repository = cache_directory() / "maven"
+    argv = [maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={repository}", f"{_PLUGIN}:get"]
+    argv += [f"-Dartifact={_GROUP}:elasticsearch:{VERSION}:zip", "-Dtransitive=false"]
+    environment = {**os.environ, "JAVA_HOME": str(java)}
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise ServerUnavailable(
+            f"elasticsearch: Maven could not fetch {_GROUP}:elasticsearch:{VERSION} (exit code {done.returncode}):\n"
+            f"{done.stdout[-2000:]}{done.stderr[-2000:]}\nCheck that Maven reaches its repository, then try again."
+        )
+    archive = repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
+    _require_digest(archive)
+    return archive
+
+
+def _require_digest(archive: Path) -> None:
+    with archive.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != _SHA256:
+        archive.unlink()
+        raise ServerUnavailable(
+            f"elasticsearch: {archive.name} has SHA-256 {digest}, expected {_SHA256}; it was removed. "
+            "Try again, and look at the repository that Maven is set up to use if it happens again."
+        )
+
+
+def _extract(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, into: Path) -> None:
+    # The archive has one folder at its top; zipfile does not restore the permissions it carries.
+    inner = member.filename.partition("/")[2]
+    if not inner or member.is_dir():
+        (into / inner).mkdir(parents=True, exist_ok=True)
+        return
+    target = into / inner
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with bundle.open(member) as packed, target.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    target.chmod(0o755 if (member.external_attr >> 16) & 0o100 else 0o644)
+
+
+def _lay_out(home: Path, directory: Path) -> None:
+    for part in ("data", "logs", "tmp", "config"):
+        (directory / part).mkdir(parents=True, exist_ok=True)
+    for name in ("jvm.options", "log4j2.properties"):
+        if not (directory / "config" / name).exists():
+            shutil.copy(home / "config" / name, directory / "config" / name)
+    (directory / "config/elasticsearch.yml").touch()
+
+
+def _settings(directory: Path, port: int) -> tuple[str, ...]:
+    return (
+        *("-p", str(directory / "pid")),
+        "-Ediscovery.type=single-node",
+        "-Expack.security.enabled=false",
+        "-Ecluster.routing.allocation.disk.threshold_enabled=false",  # a full disk would make indices read-only
+        f"-Epath.data={directory / 'data'}",
+        f"-Epath.logs={directory / 'logs'}",
+        f"-Enetwork.host={HOST}",
+        f"-Ehttp.port={port}",
+        f"-Etransport.port={free_port()}",
+    )
+
+
+def _not_as_root() -> tuple[str, ...]:
+    if os.geteuid() != 0:
+        return ()
+    # Outside the namespace it is still root, so it reads and writes below private folders such as pytest's.
+    wrapper = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    if shutil.which("unshare") and subprocess.run([*wrapper, "true"], capture_output=True).returncode == 0:
+        return wrapper
+    raise ServerUnavailable(
+        "elasticsearch: it refuses to run as root, and this machine allows no user namespace (`unshare --user`). "
+        "Run as an ordinary user, or use a container engine: python3 -m stack up --engine docker"
+    )
+
+
+def _answers(port: int) -> bool:
+    url = f"http://{HOST}:{port}/_cluster/health?wait_for_status=yellow&timeout=1s"
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False

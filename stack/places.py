@@ -1,0 +1,79 @@
+"""Where stack/ keeps things: one cache of downloads and unpacked servers, and one folder of running ones.
+
+It promises that an installation is either complete or absent, also when two processes ask at once or one is
+killed half-way. It does not know what a server is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+def stack_directory() -> Path:
+    """`.stack/` of this checkout, made if need be; git ignores it."""
+    directory = CHECKOUT / ".stack"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def cache_directory() -> Path:
+    """Where archives and unpacked servers are kept: $VIEWTAIL_STACK_CACHE if set, else `.stack/`."""
+    chosen = os.environ.get("VIEWTAIL_STACK_CACHE")
+    if not chosen:
+        return stack_directory()
+    directory = Path(chosen).expanduser().absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def run_directory() -> Path:
+    """Where `python3 -m stack up` keeps data, logs and pid files, one folder a server."""
+    directory = stack_directory() / "run"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def install_once(name: str, build: Callable[[Path], None]) -> Path:
+    """Return the cache's folder `name`, filled by `build` if it is not there yet.
+
+    `build` gets an empty folder beside it, which takes the name only when `build` returns.
+    """
+    target = cache_directory() / name
+    if target.is_dir():
+        return target
+    with _locked(target.with_name(f".{name}.lock")):
+        if not target.is_dir():
+            _build_beside(target, build)
+    return target
+
+
+def progress(message: str) -> None:
+    """Tell whoever waits what is being done."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build_beside(target: Path, build: Callable[[Path], None]) -> None:
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        build(unfinished)
+        unfinished.chmod(0o755)
+        unfinished.rename(target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
