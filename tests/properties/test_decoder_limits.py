@@ -1,0 +1,225 @@
+"""What the decoder refuses, and that bytes which do not fit are an error and never a row."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changes.batches import Followed, Unreadable
+from changes.errors import TableUnreadableError
+from changes.tables import Column, Kind, Table
+from ingest.binlog import table_map as types
+from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text
+from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.table_map import MapColumn, TableMap
+
+UTF8, LATIN1, UTF16, BINARY = 255, 8, 54, 63
+
+
+def seen(name: str, type_: int, metadata: int = 0, **more: Any) -> MapColumn:
+    return MapColumn(name=name, type=type_, metadata=metadata, is_nullable=True, **more)
+
+
+def described(name: str, kind: Kind, **more: Any) -> Column:
+    return Column(name=name, kind=kind, declared=f"{kind.value}", is_nullable=True, **more)
+
+
+def table_of(*columns: MapColumn) -> TableMap:
+    return TableMap(table_id=1, schema="shop", name="user", columns=columns, primary_key=())
+
+
+def following(*columns: Column) -> Followed:
+    table = Table(schema="shop", name="user", columns=columns, primary_key=())
+    return Followed(table, tuple(column.name for column in columns))
+
+
+NARROW = table_of(
+    seen("id", types.LONGLONG),
+    seen("name", types.VARCHAR, 256, collation=UTF8),
+    seen("at", types.TIMESTAMP2, 3),
+)
+NARROW_FOLLOWED = following(
+    described("id", Kind.INTEGER),
+    described("name", Kind.TEXT, charset="utf8mb4"),
+    described("at", Kind.TIMESTAMP, scale=3),
+)
+
+
+def row(number: int, name: bytes) -> bytes:
+    moment = (1704164645).to_bytes(4, "big") + (6780).to_bytes(2, "big")
+    return b"\0" + struct.pack("<qH", number, len(name)) + name + moment
+
+
+# --- What goes on, and what halts ---
+
+LABELS = {"collation": UTF8, "labels": (b"a", b"b")}
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "says"),
+    [
+        (seen("c", types.LONGLONG), described("c", Kind.INTEGER), None),
+        (seen("c", types.LONG, is_unsigned=True), described("c", Kind.INTEGER), "unsigned"),
+        (seen("c", types.LONG), described("c", Kind.INTEGER, is_unsigned=True), "signed"),
+        (seen("c", types.VARCHAR, 4000, collation=UTF8), described("c", Kind.TEXT, length=9), None),
+        (seen("c", types.VARCHAR, 9, collation=LATIN1), described("c", Kind.TEXT, charset="utf8mb4"), None),
+        (
+            seen("c", types.VARCHAR, 9, collation=UTF16),
+            described("c", Kind.TEXT),
+            "VARCHAR in the character set utf16",
+        ),
+        (seen("c", types.VARCHAR, 9, collation=9999), described("c", Kind.TEXT), "collation 9999"),
+        (seen("c", types.VARCHAR, 9, collation=BINARY), described("c", Kind.TEXT), "bytes instead of text"),
+        (seen("c", types.DOUBLE), described("c", Kind.FLOAT), "double instead of float"),
+        (seen("c", types.NEWDECIMAL, 12 << 8 | 2), described("c", Kind.DECIMAL, precision=10, scale=2), None),
+        (
+            seen("c", types.NEWDECIMAL, 12 << 8 | 3),
+            described("c", Kind.DECIMAL, precision=10, scale=2),
+            "3 digits",
+        ),
+        (seen("c", types.DATETIME2, 6), described("c", Kind.DATETIME, scale=0), "6 digits"),
+        (
+            seen("c", types.STRING, 20, collation=BINARY),
+            described("c", Kind.BYTES, length=16),
+            r"BINARY\(20\)",
+        ),
+        (seen("c", types.ENUM, 1, **LABELS), described("c", Kind.ENUM, labels=("a",)), None),
+        (seen("c", types.ENUM, 1, **LABELS), described("c", Kind.ENUM, labels=("a", "c")), "other labels"),
+        (seen("c", types.SET, 1, **LABELS), described("c", Kind.SET, labels=("b", "a")), "other labels"),
+        (seen("c", types.DATETIME), described("c", Kind.DATETIME), "DATETIME .before MySQL 5.6."),
+        (seen("other", types.LONG), described("c", Kind.INTEGER), "gone from the table"),
+    ],
+)
+def test_a_changed_column_halts_by_name_when_its_values_would_mean_something_else(
+    now: MapColumn, then: Column, says: str | None
+) -> None:
+    if says is None:
+        compile_decoder(table_of(now), following(then))
+        return
+    with pytest.raises(TableUnreadableError, match=rf"shop\.user, column c: .*{says}"):
+        compile_decoder(table_of(now), following(then))
+
+
+def test_the_images_are_what_the_server_writes_before_full_rows() -> None:
+    wide = table_of(*(seen(f"c{number}", types.TINY) for number in range(300)))
+    decoder = compile_decoder(wide, following(described("c0", Kind.INTEGER)))
+    assert decoder.write_image == b"\xfc\x2c\x01" + b"\xff" * 38
+    assert decoder.update_image == decoder.write_image + b"\xff" * 38
+
+
+# --- Bytes that do not fit ---
+
+
+def test_an_invalid_text_raises_and_the_careful_way_names_its_column_and_keeps_the_other_rows() -> None:
+    decoder = compile_decoder(NARROW, NARROW_FOLLOWED)
+    rows = row(1, b"fine") + row(2, b"\xffno") + row(3, "é".encode())
+    with pytest.raises(UnicodeDecodeError):
+        decoder.decode(bytearray(rows), 0, len(rows))
+    first, second, third = decoder.decode_carefully(bytearray(rows), 0, len(rows))
+    assert first == (1, "fine", "2024-01-02 03:04:05.678") and third[1] == "é"
+    assert second[0] == 2 and isinstance(second[1], Unreadable) and second[1].column == "name"
+
+
+@given(
+    st.lists(st.text(max_size=400), min_size=1, max_size=30),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.booleans(),
+)
+def test_rows_end_where_the_event_does_or_are_an_error(
+    names: list[str], before: int, cut: int, grow: bool
+) -> None:
+    decoder = compile_decoder(NARROW, NARROW_FOLLOWED)
+    rows = b"".join(row(number, name.encode()) for number, name in enumerate(names))
+    buffer = b"\xaa" * before + rows + b"\xbb" * 60
+    wanted = [(number, name, "2024-01-02 03:04:05.678") for number, name in enumerate(names)]
+    end = before + len(rows)
+    for kind in (bytes, bytearray):
+        assert decoder.decode(kind(buffer), before, end) == wanted
+        assert decoder.decode_carefully(kind(buffer), before, end) == wanted
+    moved = end + cut if grow else end - cut
+    if moved != end and moved >= before:
+        for read in (decoder.decode, decoder.decode_carefully):
+            try:
+                found = read(bytearray(buffer), before, moved)
+            except (TableUnreadableError, UnicodeDecodeError):
+                continue
+            # only a cut between two rows can look whole
+            assert found == wanted[: len(found)] and len(found) < len(names)
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_never_anything_but_rows_or_our_error(noise: bytes) -> None:
+    whole = table_of(
+        seen("e", types.ENUM, 1, **LABELS), seen("s", types.SET, 1, **LABELS), seen("d", types.NEWDECIMAL, 20 << 8 | 5),
+        seen("t", types.TIME2, 3), seen("m", types.DATETIME2, 5), seen("j", types.JSON, 4), seen("b", types.BLOB, 1, collation=BINARY),
+    )  # fmt: skip
+    chosen = following(
+        described("e", Kind.ENUM, labels=("a", "b")), described("s", Kind.SET, labels=("a", "b")),
+        described("d", Kind.DECIMAL, scale=5), described("t", Kind.TIME, scale=3), described("m", Kind.DATETIME, scale=5),
+        described("j", Kind.JSON), described("b", Kind.BYTES),
+    )  # fmt: skip
+    decoder = compile_decoder(whole, chosen)
+    for read in (decoder.decode, decoder.decode_carefully):
+        try:
+            assert all(len(found) == 7 for found in read(bytearray(noise), 0, len(noise)))
+        except (TableUnreadableError, UnicodeDecodeError):
+            pass
+
+
+def test_every_null_pattern_is_read_before_and_after_it_gets_code_of_its_own() -> None:
+    columns = [seen(f"c{number}", types.LONG) for number in range(9)]
+    chosen = following(*(described(f"c{number}", Kind.INTEGER) for number in (0, 3, 8)))
+    table = table_of(*columns)
+    decoder = compile_decoder(table, replace(chosen, columns=("c0", "c3", "c8")))
+    rows, wanted = b"", []
+    for number in range(512 * 40):
+        nulls = number % 512 if number < 5120 else number // 40
+        values = [None if nulls >> place & 1 else number * 9 + place for place in range(9)]
+        rows += nulls.to_bytes(2, "little") + b"".join(
+            struct.pack("<i", value) for value in values if value is not None
+        )
+        wanted.append((values[0], values[3], values[8]))
+        if len(rows) > 3000:
+            assert decoder.decode(bytearray(rows), 0, len(rows)) == wanted
+            assert decoder.decode_carefully(rows, 0, len(rows)) == wanted
+            rows, wanted = b"", []
+
+
+# --- JSON ---
+
+
+@given(st.binary(max_size=100))
+def test_noise_as_json_raises_nothing_but_our_errors(noise: bytes) -> None:
+    try:
+        to_text(noise)
+    except (MalformedJsonError, UnicodeDecodeError):
+        pass
+
+
+def test_a_document_that_contains_itself_ends() -> None:
+    # A small array whose one element points back to the array itself.
+    with pytest.raises(MalformedJsonError):
+        to_text(b"\x02\x01\x00\x07\x00\x02\x00\x00")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e20, "1e20"), (1e15, "1e15"), (1e14, "100000000000000.0"), (1234567890123456.8, "1234567890123456.8"),
+        (1e-14, "0.00000000000001"), (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-0.0, "-0.0"), (0.0, "0.0"),
+        (-1.5e-7, "-0.00000015"), (5e-324, "5e-324"), (1.25e-100, "1.25e-100"), (2.0, "2.0"),
+    ],
+)  # fmt: skip
+def test_doubles_in_json_print_as_the_server_prints_them(value: float, text: str) -> None:
+    assert double_text(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_doubles_in_json_read_back_equal(value: float) -> None:
+    assert repr(float(double_text(value))) == repr(value)
