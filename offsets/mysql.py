@@ -164,6 +164,10 @@ class BackgroundOffsets:
             newest, self._newest = self._newest, None
             self._offsets.save(newest)
 
+    def abandon(self) -> None:
+        """Save nothing more: somebody else owns the pipeline, or a restart applies the changes again."""
+        self._stop_thread()
+
     def _stop_thread(self) -> None:
         with self._wake:
             self._is_closed = True

@@ -123,6 +123,8 @@ class Worker:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
         finally:
+            if isinstance(own.offsets, BackgroundOffsets):
+                own.offsets.abandon()
             ending.set()
             own.refill.set()
             filler.join()
