@@ -1,0 +1,322 @@
+"""The Redis sink: a hash or a JSON document per entity, guarded by one Lua script a batch.
+
+The script compares versions as fixed-width text, so nothing older ever replaces something newer, and a delete leaves
+a tombstone (`{key}:t`) that counts as well. Tombstones have no expiry: one may be set only once every offset, running
+fill and replay window is past it, which nothing in viewtail establishes yet. The witness is sent when all scripts of
+a batch have answered, on their connection, so it is never ahead of the rows. One primary is supported; a Redis
+Cluster is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import orjson
+import redis
+from redis import exceptions
+
+from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
+from changes.positions import Position
+from changes.rendering import render_key
+from changes.versions import WIDTH
+from changes.writes import Key, Parked, ViewWrites
+from projectors.binding import BoundView
+from projectors.sinks.redis_keys import RedisKeys
+from projectors.sinks.redis_rows import Item, Packer, Unfit
+from projectors.sinks.redis_script import APPLY, SHA
+from projectors.views import RedisHash
+
+Client: TypeAlias = "redis.Redis"
+
+ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
+SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
+BYTES_A_SCRIPT = 8 << 20
+MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
+KEYS_A_SCAN = 1_000
+TIMEOUT_S = 60.0  # where the client was made without one: a stopped server must not hold us for ever
+
+_VERSION = "_version"
+_JSON_HEAD = f'{{"{_VERSION}":"'.encode()
+_TEMPORARY = re.compile(
+    r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b"
+)
+_DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+_UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
+
+
+class RedisSink:
+    """The Redis views of one pipeline. Raises as the Sink protocol says."""
+
+    def __init__(self, client_factory: Callable[[], Client], views: Sequence[BoundView], name: str) -> None:
+        self._open = client_factory
+        self._views = {view.id: view for view in views}
+        self._witness_key = f"viewtail:{name}:witness"
+        self._client: Client | None = None
+        self._connection: Any = None  # of redis-py's pool, for this sink alone
+        self._keys: dict[str, RedisKeys] = {}
+        self._packers: dict[str, Packer] = {}
+
+    def prepare(self) -> None:
+        """Connect anew, see that Redis will keep what it is given, and load the script."""
+        self._bind()
+        self._drop()
+        try:
+            self._connect()
+            self._check_server()
+            self._ask("SCRIPT", "LOAD", APPLY)
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, "connecting") from None
+
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
+        try:
+            try:
+                parked = self._apply(writes)
+            except exceptions.NoScriptError:
+                # SCRIPT FLUSH, or a restarted server. Writing once more what was applied changes nothing.
+                self._drop()
+                self._connect()
+                self._ask("SCRIPT", "LOAD", APPLY)
+                parked = self._apply(writes)
+            if upto is not None:
+                self._ask("SET", self._witness_key, upto.to_text())
+            return parked
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, "writing") from None
+
+    def witness(self, offset: Position) -> Position | None:
+        """The position that was last written here; None when Redis has none (new, or it lost everything)."""
+        try:
+            text = self._ask("GET", self._witness_key)
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, "reading the witness") from None
+        if text is None:
+            return None
+        try:
+            return Position.from_text(text)
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                f"Redis: the key {self._witness_key} does not hold what viewtail wrote there. Delete it "
+                f"(redis-cli DEL {self._witness_key}); viewtail then fills the views again"
+            ) from None
+
+    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) below `version`, from SCAN: in no order, and a key may come twice."""
+        keys = self._keys[view]
+        read = self._hash_versions if isinstance(self._views[view].view, RedisHash) else self._json_versions
+        cursor = b"0"
+        while True:
+            try:
+                cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
+                ours = [(name, key) for name in found if (key := keys.key_of(_text(name))) is not None]
+                versions = read([name for name, _ in ours]) if ours else []
+            except (exceptions.RedisError, OSError) as error:
+                raise self._failure(error, "scanning") from None
+            page = [
+                (key, stored)
+                for (_, key), stored in zip(ours, versions, strict=True)
+                if stored is not None and stored < version
+            ]
+            if page:
+                yield page
+            if int(cursor) == 0:
+                return
+
+    def close(self) -> None:
+        self._drop()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _bind(self) -> None:
+        self._keys = {name: _keys_of(view) for name, view in self._views.items()}
+        for one, other in combinations(self._keys.values(), 2):
+            one.check_apart(other)
+        self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
+
+    def _connect(self) -> None:
+        if self._client is None:
+            self._client = self._open()
+        if not isinstance(self._client, redis.Redis):
+            raise StoreError(_NO_CLUSTER)
+        settings = self._client.connection_pool.connection_kwargs
+        if settings.get("socket_timeout") is None:
+            settings["socket_timeout"] = TIMEOUT_S
+        self._connection = self._client.connection_pool.get_connection()
+
+    def _check_server(self) -> None:
+        answer = _text(self._ask("INFO"))
+        info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
+        if info.get("cluster_enabled") == "1":
+            raise StoreError(_NO_CLUSTER)
+        policy = info.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction" and info.get("maxmemory", "0") != "0":
+            raise StoreError(
+                f"Redis: maxmemory-policy is {policy}: Redis would drop keys and their versions when its memory is "
+                "full. Run: CONFIG SET maxmemory-policy noeviction (a managed Redis has it among its parameters)"
+            )
+        if info.get("evicted_keys", "0") != "0":
+            raise StoreError(
+                f"Redis: {info['evicted_keys']} keys were evicted, perhaps of these views. Run CONFIG RESETSTAT, and "
+                f"DEL {self._witness_key}: viewtail then fills the views again"
+            )
+
+    def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        parked: list[Parked] = []
+        waiting: deque[tuple[str, Sequence[Item]]] = deque()
+        for of_view in writes:
+            packer = self._packers[of_view.view]
+            items = list(of_view.writes.items())
+            for start in range(0, len(items), ROWS_A_SCRIPT):
+                for command, part in self._commands(
+                    of_view.view, packer, items[start : start + ROWS_A_SCRIPT], parked
+                ):
+                    self._living().send_packed_command((command,), check_health=False)
+                    waiting.append((of_view.view, part))
+                    if len(waiting) >= SCRIPTS_UNDER_WAY:
+                        self._settle(*waiting.popleft(), parked)
+        while waiting:
+            self._settle(*waiting.popleft(), parked)
+        return parked
+
+    def _commands(
+        self, view: str, packer: Packer, items: Sequence[Item], parked: list[Parked]
+    ) -> Iterator[tuple[bytes, Sequence[Item]]]:
+        """The script's calls for these items: one, or several where it is too long or an item cannot be packed."""
+        try:
+            command = packer.command(items)
+            limit = BYTES_A_SCRIPT if len(items) > 1 else MAX_COMMAND_BYTES
+            if len(command) <= limit:
+                yield command, items
+                return
+            reason = f"its {len(command)} bytes are more than Redis takes"
+        except Unfit as error:
+            reason = str(error)
+        except (UnicodeEncodeError, orjson.JSONEncodeError):
+            reason = "Redis views cannot hold it: a text has a lone surrogate, which is no character"
+        if len(items) == 1:
+            parked.append(self._parked(view, items[0], reason))
+            return
+        middle = len(items) // 2
+        yield from self._commands(view, packer, items[:middle], parked)
+        yield from self._commands(view, packer, items[middle:], parked)
+
+    def _settle(self, view: str, items: Sequence[Item], parked: list[Parked]) -> None:
+        for at in self._living().read_response(disable_decoding=True):
+            redis_key = self._keys[view].redis_key(items[at][0])
+            reason = (
+                f"the Redis key {redis_key!r} holds something that viewtail did not write; it is left alone. Delete "
+                f"or rename it, then run: viewtail replay {view}"
+            )
+            parked.append(self._parked(view, items[at], reason))
+
+    def _parked(self, view: str, item: Item, reason: str) -> Parked:
+        key, (version, _) = item
+        return Parked(view, render_key(key, self._views[view].key), version, reason)
+
+    def _ask(self, *command: object) -> Any:
+        connection = self._living()
+        connection.send_command(*command, check_health=False)
+        return connection.read_response(disable_decoding=True)
+
+    def _hash_versions(self, names: list[bytes]) -> list[int | None]:
+        return [_number(answer) for answer in self._ask_each([("HGET", name, _VERSION) for name in names])]
+
+    def _json_versions(self, names: list[bytes]) -> list[int | None]:
+        end = len(_JSON_HEAD) + WIDTH - 1
+        answers = self._ask_each([("GETRANGE", name, 0, end) for name in names])
+        return [
+            _number(answer[len(_JSON_HEAD) :])
+            if answer is not None and answer.startswith(_JSON_HEAD)
+            else None
+            for answer in answers
+        ]
+
+    def _ask_each(self, commands: list[tuple[object, ...]]) -> list[bytes | None]:
+        """The answers; None for a key that is gone or of another type."""
+        connection = self._living()
+        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        answers: list[bytes | None] = []
+        for _ in commands:
+            try:
+                answers.append(connection.read_response(disable_decoding=True))
+            except exceptions.ResponseError as error:
+                if "WRONGTYPE" not in str(error):
+                    raise
+                answers.append(None)
+        return answers
+
+    def _living(self) -> Any:
+        if self._connection is None:
+            raise exceptions.ConnectionError("the connection broke")
+        return self._connection
+
+    def _drop(self) -> None:
+        """Close the connection: answers that were not read must not be taken for later ones."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._client is not None:
+            connection.disconnect()
+            self._client.connection_pool.release(connection)
+
+    def _failure(self, error: Exception, doing: str) -> ViewtailError:
+        """The error of viewtail's tree; Redis's own texts name commands and keys, never values."""
+        self._drop()
+        said = f"Redis: {doing} failed: {error}"
+        if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
+            return StoreError(f"{said}. Check user, password and permissions (ACL) of viewtail in Redis")
+        if isinstance(error, _UNREACHABLE) or _TEMPORARY.search(str(error)):
+            return StoreUnavailableError(
+                f"{said}. viewtail tries again by itself; is Redis up, with memory left?"
+            )
+        return StoreError(f"{said}. Mend that in Redis and start viewtail again")
+
+
+def get(client: Client, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
+    """(version, content) of an entity, None when Redis shows none.
+
+    The content of a RedisHash is a dict of field to bytes, that of a RedisJson its document; both without the
+    version. Raises redis-py's errors as they are, ValueError for a key that viewtail did not write.
+    """
+    name = _keys_of(view).redis_key(key)
+    if isinstance(view.view, RedisHash):
+        flat = client.execute_command("HGETALL", name, NEVER_DECODE=True)
+        fields = {_text(field): value for field, value in _pairs(flat)}
+        return (int(fields.pop(_VERSION)), fields) if fields else None
+    text = client.execute_command("GET", name, NEVER_DECODE=True)
+    if text is None:
+        return None
+    document = orjson.loads(text)
+    return int(document.pop(_VERSION)), document
+
+
+def _keys_of(view: BoundView) -> RedisKeys:
+    taken = next((column.name for column in view.values if column.name == _VERSION), None)
+    if taken is not None:
+        raise DeclarationError(
+            f"{type(view.view).__name__}({view.view.name!r}): column {_VERSION} has the name under which viewtail keeps "
+            "its version; leave it out, or show it through a generated column of another name"
+        )
+    return RedisKeys(view)
+
+
+def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
+    """HGETALL's answer, which is a map or a flat list by protocol."""
+    return list(flat.items()) if isinstance(flat, dict) else list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _text(answer: Any) -> str:
+    return answer.decode("utf-8", "surrogateescape") if isinstance(answer, bytes) else str(answer)
+
+
+def _number(text: bytes | None) -> int | None:
+    return int(text) if text is not None and len(text) == WIDTH and text.isdigit() else None
+
+
+_NO_CLUSTER = (
+    "Redis: this is a Redis Cluster, which viewtail does not write to yet; give the address of a single primary in "
+    "VIEWTAIL_REDIS__URL"
+)

@@ -1,0 +1,179 @@
+"""The Redis keys of a view: from an entity key to its Redis key and back, and whether two views could meet.
+
+A template such as 'user:{id}' is taken apart once. Rendered values never hold a ':' or a brace (they are
+percent-encoded), which is what makes keys distinct, readable backwards, and safe as a hash tag: the tombstone of
+key K is `{K}:t`, and the braces around the whole of K put both into one slot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import Formatter
+
+from changes.errors import DeclarationError, MisuseError
+from changes.rendering import key_renderer, parse_key
+from changes.tables import Column, Kind
+from changes.writes import Key
+from projectors.binding import BoundView
+from projectors.views import RedisHash, RedisJson
+
+_PATTERNS = {Kind.INTEGER: r"-?[0-9]+", Kind.BYTES: r"[0-9a-f]*"}
+_ANYTHING = r"[^:{}]*"
+# What may follow a value of such a column in a template, besides anything with a ':' in it.
+_CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
+
+Piece = str | Column  # literal text, or the place of a column's value
+
+
+class RedisKeys:
+    """The keys of one view. Raises DeclarationError for a template that cannot name each entity."""
+
+    def __init__(self, view: BoundView) -> None:
+        assert isinstance(view.view, RedisHash | RedisJson)
+        self._label = f"{type(view.view).__name__}({view.view.name!r})"
+        self._columns = view.key
+        self.pieces = _default(view) if view.view.key is None else self._parsed(view.view.key)
+        self._check()
+        self.prefix = self.pieces[0] if isinstance(self.pieces[0], str) else ""
+        self._pattern = re.compile("".join(_pattern(piece) for piece in self.pieces))
+        self._shape = _segments(self.pieces)
+        self._placed = [piece for piece in self.pieces if isinstance(piece, Column)]
+        self._renderers = [
+            piece if isinstance(piece, str) else (self._columns.index(piece), key_renderer((piece,)))
+            for piece in self.pieces
+        ]
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
+        return all(
+            piece.isascii()
+            if isinstance(piece, str)
+            else piece.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL)
+            for piece in self.pieces
+        )
+
+    @property
+    def scan_match(self) -> str:
+        """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
+        return re.sub(r"([*?\[\]\\^-])", r"\\\1", self.prefix) + "*"
+
+    def redis_key(self, key: Key) -> str:
+        return "".join(one if isinstance(one, str) else one[1]((key[one[0]],)) for one in self._renderers)
+
+    def key_of(self, redis_key: str) -> Key | None:
+        """The entity key that a Redis key was made of; None for a key that is none of this view's."""
+        found = self._pattern.fullmatch(redis_key)
+        if found is None:
+            return None
+        by_column = dict(zip(self._placed, found.groups(), strict=True))
+        try:
+            return parse_key(":".join(by_column[column] for column in self._columns), self._columns)
+        except MisuseError:
+            return None
+
+    def check_apart(self, other: RedisKeys) -> None:
+        """Raises DeclarationError when some key could belong to both views."""
+        if len(self._shape) != len(other._shape):
+            return
+        if all(_could_meet(mine, theirs) for mine, theirs in zip(self._shape, other._shape, strict=True)):
+            raise DeclarationError(
+                f"{self._label} and {other._label}: one Redis key could belong to both; give one of them another "
+                "name, or a key template with another prefix, e.g. key='user2:{id}'"
+            )
+
+    def _parsed(self, template: str) -> list[Piece]:
+        by_name = {column.name: column for column in self._columns}
+        names = ", ".join("{" + name + "}" for name in by_name)
+        pieces: list[Piece] = []
+        try:
+            parsed = list(Formatter().parse(template))
+        except ValueError as error:
+            raise DeclarationError(
+                f"{self._label}: key template {template!r}: {error}; it may name {names}"
+            ) from None
+        for text, field, form, conversion in parsed:
+            if text:
+                pieces.append(text)
+            if field is None:
+                continue
+            if field not in by_name or form or conversion:
+                raise DeclarationError(
+                    f"{self._label}: key template {template!r}: {{{field}}} is not one of the key columns {names}"
+                )
+            pieces.append(by_name[field])
+        missing = [name for name, column in by_name.items() if pieces.count(column) != 1]
+        if missing:
+            raise DeclarationError(
+                f"{self._label}: key template {template!r} must name each of {names} once, or two entities would "
+                "share one Redis key"
+            )
+        return pieces
+
+    def _check(self) -> None:
+        first = self.pieces[0]
+        if not isinstance(first, str):
+            raise DeclarationError(
+                f"{self._label}: the key template must begin with text, so that the view's keys can be found "
+                f"again, e.g. key='{self._columns[0].name}:{{{self._columns[0].name}}}'"
+            )
+        if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in self.pieces):
+            raise DeclarationError(
+                f"{self._label}: the Redis key holds a brace besides the placeholders; Redis would look for the "
+                "key's slot there. Take it out of the name or the template"
+            )
+        for left, between, right in _neighbours(self.pieces):
+            clear = _CLEAR_SEPARATORS.get(left.kind)
+            if ":" not in between and not (between and clear and clear.match(between)):
+                raise DeclarationError(
+                    f"{self._label}: in the key template the values of {left.name} and {right.name} could run into "
+                    "each other; put a ':' between them"
+                )
+
+
+def _default(view: BoundView) -> list[Piece]:
+    pieces: list[Piece] = [f"{view.view.name}:"]
+    for at, column in enumerate(view.key):
+        pieces += [":", column] if at else [column]
+    return pieces
+
+
+def _neighbours(pieces: Sequence[Piece]) -> list[tuple[Column, str, Column]]:
+    """Each two columns that follow each other, and the text between them."""
+    found: list[tuple[Column, str, Column]] = []
+    last: Column | None = None
+    between = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            between += piece
+            continue
+        if last is not None:
+            found.append((last, between, piece))
+        last, between = piece, ""
+    return found
+
+
+def _pattern(piece: Piece) -> str:
+    return re.escape(piece) if isinstance(piece, str) else f"({_PATTERNS.get(piece.kind, _ANYTHING)})"
+
+
+def _segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The template cut at its ':', which no value holds: keys with another number of them are other keys."""
+    segments: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if isinstance(piece, Column):
+            segments[-1].append(piece)
+            continue
+        first, *rest = piece.split(":")
+        segments[-1] += [first] if first else []
+        segments += [[text] if text else [] for text in rest]
+    return segments
+
+
+def _could_meet(one: list[Piece], other: list[Piece]) -> bool:
+    for left, right in ((one, other), (other, one)):
+        if all(isinstance(piece, str) for piece in left):
+            text = "".join(piece for piece in left if isinstance(piece, str))
+            return re.fullmatch("".join(map(_pattern, right)), text) is not None
+    return True

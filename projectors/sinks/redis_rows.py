@@ -1,0 +1,204 @@
+"""Packing of a batch of writes into one EVALSHA command, by code generated for each view.
+
+redis-py packs a command argument by argument, which costs several times what the server needs for the same row; a
+view's columns are known beforehand. A command is put together as text and encoded once: bytes that are no UTF-8 go
+through as lone surrogates (PEP 383), so binary values arrive exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from changes.rendering import json_value, key_renderer, redis_text
+from changes.tables import Column, Kind
+from changes.versions import as_text
+from changes.writes import Key, Write
+from projectors.binding import BoundView
+from projectors.sinks.redis_keys import RedisKeys
+from projectors.sinks.redis_script import SHA
+from projectors.views import RedisJson
+
+Item = tuple[Key, Write]
+Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
+
+_STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
+_ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_ASCII_ONCE_CONVERTED = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_VERSION = "_version"
+
+
+class Unfit(Exception):
+    """A write that Redis, or the form in which viewtail keeps it there, cannot hold; says why, without the value."""
+
+
+class Packer:
+    """Commands of one view."""
+
+    def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+        fields = [column.name for column in view.values]
+        is_json = isinstance(view.view, RedisJson)
+        arguments = ["json"] if is_json else [str(len(fields)), *fields]
+        self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
+        self._between = "".join(map(argument, arguments))
+        self._count = 3 + len(arguments)
+        self._encode = _compile(view, keys)
+
+    def command(self, items: Sequence[Item]) -> bytes:
+        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
+        keys, arguments, count = self._encode(items)
+        total = self._count + 2 * len(keys) + count
+        pieces = [
+            f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}",
+            *keys,
+            self._between,
+            *arguments,
+        ]
+        return "".join(pieces).encode("utf-8", "surrogateescape")
+
+
+def argument(text: str) -> str:
+    """One argument as the Redis protocol has it (RESP, bulk string)."""
+    return f"${len(text.encode())}\r\n{text}\r\n"
+
+
+def _compile(view: BoundView, keys: RedisKeys) -> Encode:
+    """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
+    names: dict[str, Any] = {"as_text": as_text}
+    key_text = _key_text(view, keys, names)
+    length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
+    is_json = isinstance(view.view, RedisJson)
+    tombstone = r"$19\r\n{text}\r\n" if is_json else r"$20\r\n{text}t\r\n"
+    body = (_json_body if is_json else _hash_body)(view, names)
+    source = f"""
+def encode(items):
+    keys = []
+    found = []
+    add_key = keys.append
+    add = found.append
+    count = 0
+    last = -1
+    for ({"".join(f"k{at}, " for at in range(len(view.key)))}), (version, values) in items:
+        key = {key_text}
+        size = {length}
+        add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + 4}}\\r\\n{{{{{{key}}}}}}:t\\r\\n")
+        if version != last:
+            last = version
+            text = as_text(version)
+        if values is None:
+            add(f"{tombstone}")
+            count += 1
+            continue
+{body}
+    return keys, found, count
+"""
+    exec(compile(source, f"<redis rows of {view.id}>", "exec"), names)
+    encode: Encode = names["encode"]
+    return encode
+
+
+def _key_text(view: BoundView, keys: RedisKeys, names: dict[str, Any]) -> str:
+    """The expression of a Redis key, of k0, k1, ..."""
+    shown = []
+    for piece in keys.pieces:
+        if isinstance(piece, str):
+            shown.append(repr(piece))
+            continue
+        at = view.key.index(piece)
+        names[f"render{at}"] = key_renderer((piece,))
+        if piece.kind is Kind.INTEGER:
+            shown.append(f"str(k{at})")
+        elif piece.kind is Kind.TEXT:
+            shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
+        else:
+            shown.append(f"render{at}((k{at},))")
+    return " + ".join(shown)
+
+
+def _hash_body(view: BoundView, names: dict[str, Any]) -> str:
+    names["some_fields"] = _some_fields([_field_argument(column) for column in view.values])
+    variables = [f"v{at}" for at in range(len(view.values))]
+    lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
+    lines += [f"if {' or '.join(f'{name} is None' for name in variables)}:"]
+    lines += [
+        "    packed, number = some_fields(text, values)",
+        "    add(packed)",
+        "    count += number",
+        "    continue",
+    ]
+    pieces = []
+    for name, column in zip(variables, view.values, strict=True):
+        before, size, shown = _field_code(name, column, names)
+        lines += before
+        pieces.append(f"${{{size}}}\\r\\n{{{shown}}}\\r\\n")
+    lines += [f'add(f"$19\\r\\n{{text}}\\r\\n{"".join(pieces)}")', f"count += {len(variables) + 1}"]
+    return _indented(lines)
+
+
+def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[str], str, str]:
+    """Lines that prepare a value that is not NULL, the expression of its length in bytes, and of its text."""
+    if column.kind in _ASCII:
+        return [], f"len({name})", name
+    if column.kind in _STRINGS:
+        return [], f"len({name}) if {name}.isascii() else len({name}.encode())", name
+    if column.kind in _ASCII_ONCE_CONVERTED:
+        names[f"to_{name}"] = redis_text(column.kind)
+        return [f"{name} = to_{name}({name})"], f"len({name})", name
+    return [f"b{name} = {name}.decode('utf-8', 'surrogateescape')"], f"len({name})", f"b{name}"
+
+
+def _field_argument(column: Column) -> Callable[[Any], str]:
+    convert = redis_text(column.kind)
+
+    def packed(value: Any) -> str:
+        content = convert(value)
+        if isinstance(content, bytes):
+            return f"${len(content)}\r\n{content.decode('utf-8', 'surrogateescape')}\r\n"
+        return argument(content)
+
+    return packed
+
+
+def _some_fields(packers: list[Callable[[Any], str]]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
+    """For rows with NULLs: a mask behind the version says which values follow."""
+
+    def some(version: str, values: tuple[Any, ...]) -> tuple[str, int]:
+        mask = "".join("0" if value is None else "1" for value in values)
+        present = [pack(value) for pack, value in zip(packers, values, strict=True) if value is not None]
+        return argument(version + mask) + "".join(present), 1 + len(present)
+
+    return some
+
+
+def _json_body(view: BoundView, names: dict[str, Any]) -> str:
+    names["dumps"] = orjson.dumps
+    names["with_version"] = _with_version
+    assert isinstance(view.view, RedisJson)
+    if view.view.document is not None:
+        lines = ["document = with_version(values, text)"]
+    else:
+        variables = [f"v{at}" for at in range(len(view.values))]
+        lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
+        members = [f"'{_VERSION}': text"]
+        for name, column in zip(variables, view.values, strict=True):
+            convert = json_value(column)
+            names[f"to_{name}"] = convert
+            shown = name if convert is None else f"None if {name} is None else to_{name}({name})"
+            members.append(f"{column.name!r}: {shown}")
+        lines += [f"document = dumps({{{', '.join(members)}}})"]
+    lines += ['add(f"${len(document)}\\r\\n{document.decode()}\\r\\n")', "count += 1"]
+    return _indented(lines)
+
+
+def _with_version(document: bytes, version: str) -> bytes:
+    """A user's document with the version as its first member."""
+    if b'"_version"' in document and _VERSION in orjson.loads(document):
+        raise Unfit("the document has a member _version, which viewtail sets itself; name it otherwise")
+    head = f'{{"{_VERSION}":"{version}"'.encode()
+    return head + b"}" if document == b"{}" else head + b"," + document[1:]
+
+
+def _indented(lines: list[str]) -> str:
+    return "\n".join("        " + line for line in lines)

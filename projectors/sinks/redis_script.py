@@ -1,0 +1,104 @@
+"""The guard of the Redis sink: one Lua script applies a batch of writes, each only if it is newer.
+
+KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since
+Lua's numbers end at 2^53. At most one of the two keys exists, and holds the version that stands. The script
+returns the numbers (from 0) of the pairs whose key holds something that viewtail did not write; those it leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+APPLY = r"""
+-- ARGV[1]: the number of fields of a hash, then their names, and for each pair its version and
+--   '' and all values | a mask of 1 (value follows) and 0 (NULL) and the values | 't' alone: a tombstone.
+-- ARGV[1] 'json': for each pair its document, which begins with the version, | the bare version: a tombstone.
+local call, pcall, sub = redis.call, redis.pcall, string.sub
+local refused = {}
+
+local field_count = tonumber(ARGV[1])
+local at = 2
+local row = {'_version'}
+if field_count then
+  for number = 1, field_count do
+    row[2 * number + 1] = ARGV[number + 1]
+  end
+  at = field_count + 2
+end
+
+for number = 1, #KEYS, 2 do
+  local key, tombstone = KEYS[number], KEYS[number + 1]
+  local given = ARGV[at]
+  at = at + 1
+
+  local stored, in_value
+  if field_count then
+    stored = pcall('HGET', key, '_version')
+  else
+    stored = pcall('GETRANGE', key, 0, 31)
+    if stored == '' then stored = false end
+  end
+  if type(stored) == 'table' then
+    if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+    stored = nil
+  elseif stored then
+    stored = string.match(stored, field_count and '^(%d+)$' or '^{"_version":"(%d+)$')
+    if stored and #stored ~= 19 then stored = nil end
+    in_value = true
+  elseif call('EXISTS', key) == 1 then
+    stored = nil
+  else
+    stored = call('GET', tombstone)
+  end
+
+  local version, mark
+  if field_count then
+    version, mark = sub(given, 1, 19), sub(given, 20)
+  elseif #given == 19 then
+    version, mark = given, 't'
+  else
+    version, mark = sub(given, 14, 32), ''
+  end
+
+  local applies = stored ~= nil and (not stored or version > stored)
+  if stored == nil then refused[#refused + 1] = (number - 1) / 2 end
+
+  if mark == 't' then
+    if applies then
+      if in_value then call('DEL', key) end
+      call('SET', tombstone, version)
+    end
+  elseif not field_count then
+    if applies then
+      call('SET', key, given)
+      if stored and not in_value then call('DEL', tombstone) end
+    end
+  elseif mark == '' then
+    if applies then
+      row[2] = version
+      for field = 1, field_count do
+        row[2 * field + 2] = ARGV[at + field - 1]
+      end
+      if in_value then call('DEL', key) elseif stored then call('DEL', tombstone) end
+      call('HSET', key, unpack(row, 1, 2 * field_count + 2))
+    end
+    at = at + field_count
+  else
+    local some = {'_version', version}
+    for field = 1, field_count do
+      if sub(mark, field, field) == '1' then
+        some[#some + 1] = row[2 * field + 1]
+        some[#some + 1] = ARGV[at]
+        at = at + 1
+      end
+    end
+    if applies then
+      if in_value then call('DEL', key) elseif stored then call('DEL', tombstone) end
+      call('HSET', key, unpack(some))
+    end
+  end
+end
+return refused
+"""
+
+SHA = hashlib.sha1(APPLY.encode()).hexdigest()  # the name under which Redis keeps it
