@@ -79,8 +79,8 @@ def java_home() -> Path:
             return home
     raise ServerUnavailable(
         f"elasticsearch: found no Java of version {_OLDEST_JAVA} or newer with the module {_NEEDED_MODULE} in "
-        "$ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set ES_JAVA_HOME "
-        "to its folder, or use a container engine: python3 -m stack up --engine docker"
+        "$ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set "
+        "ES_JAVA_HOME to its folder, or use a container engine: python3 -m stack up --engine docker"
     )
 
 
@@ -97,7 +97,9 @@ def _is_fit(home: Path) -> bool:
     if not java.is_file():
         return False
     try:
-        modules = subprocess.run([str(java), "--list-modules"], capture_output=True, text=True, timeout=30).stdout
+        modules = subprocess.run(
+            [str(java), "--list-modules"], capture_output=True, text=True, timeout=30
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
     version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
@@ -131,7 +133,9 @@ def _fetch_archive(java: Path) -> Path:
             f"elasticsearch: Maven could not fetch {_GROUP}:elasticsearch:{VERSION} (exit code {done.returncode}):\n"
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}\nCheck that Maven reaches its repository, then try again."
         )
-    archive = repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
+    archive = (
+        repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
+    )
     _require_digest(archive)
     return archive
 

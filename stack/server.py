@@ -123,11 +123,8 @@ class Server:
 
     def adopt(self) -> bool:
         """Take over the server that another process left running in this directory; False when there is none."""
-        try:
-            state = _State(**json.loads(self._state_file.read_text()))
-        except (OSError, ValueError, TypeError):
-            return False
-        if _started_at(state.group) != state.started_at:
+        state = _read_state(self.directory)
+        if state is None or state.url != self.url or _started_at(state.group) != state.started_at:
             return False
         self._group = state.group
         return True
@@ -137,7 +134,9 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while not self._launch.is_ready():
             if not self.is_running():
-                raise ServerFailed(f"{self.name} ended while starting on port {self.port}.\n{self._log_tail()}")
+                raise ServerFailed(
+                    f"{self.name} ended while starting on port {self.port}.\n{self._log_tail()}"
+                )
             if time.monotonic() > deadline:
                 raise ServerFailed(
                     f"{self.name} on port {self.port} did not answer within {timeout_s:.0f} s.\n{self._log_tail()}"
@@ -163,7 +162,9 @@ class Server:
         """SIGKILL, as a crash of the server would look; returns when it is gone."""
         self._signal(signal.SIGKILL)
         if not self._wait_gone(STOP_TIMEOUT_S):
-            raise ServerFailed(f"{self.name} (process group {self._group}) survives SIGKILL; look at its state with ps")
+            raise ServerFailed(
+                f"{self.name} (process group {self._group}) survives SIGKILL; look at its state with ps"
+            )
         self._forget()
 
     def pause(self) -> None:
@@ -197,14 +198,18 @@ class Server:
                 "Stop it, or ask for another port."
             )
 
-    @property
-    def _state_file(self) -> Path:
-        return self.directory / "server.json"
-
     def _remember(self) -> None:
         assert self._group is not None
-        state = _State(port=self.port, group=self._group, started_at=_started_at(self._group))
-        self._state_file.write_text(json.dumps(asdict(state)))
+        pid_file = self._launch.pid_file
+        state = _State(
+            name=self.name,
+            url=self.url,
+            port=self.port,
+            group=self._group,
+            started_at=_started_at(self._group),
+            pid_file=None if pid_file is None else str(pid_file),
+        )
+        _state_file(self.directory).write_text(json.dumps(asdict(state)))
 
     def _forget(self) -> None:
         for child in (self._process, self._guard):
@@ -227,18 +232,51 @@ def free_port() -> int:
 
 
 def remembered_port(directory: Path) -> int | None:
-    """The port a server last had in this directory."""
-    try:
-        return int(json.loads((directory / "server.json").read_text())["port"])
-    except (OSError, ValueError, KeyError, TypeError):
+    """The port that a server last had in this directory, if nobody else has it now."""
+    state = _read_state(directory)
+    if state is None:
         return None
+    is_ours = _started_at(state.group) == state.started_at
+    return state.port if is_ours or _is_free(state.port) else None
+
+
+def running_in(directory: Path) -> Server | None:
+    """The server that runs with its data in this directory, to look at and to stop; it cannot be started again."""
+    state = _read_state(directory)
+    if state is None:
+        return None
+    launch = Launch(
+        name=state.name,
+        url=state.url,
+        port=state.port,
+        directory=directory,
+        argv=(),
+        is_ready=lambda: False,
+        pid_file=Path(state.pid_file) if state.pid_file else None,
+    )
+    server = Server(launch)
+    return server if server.adopt() else None
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
+    name: str
+    url: str
     port: int
     group: int
     started_at: int  # clock ticks after boot; with the pid it names a process for good
+    pid_file: str | None
+
+
+def _state_file(directory: Path) -> Path:
+    return directory / "server.json"
+
+
+def _read_state(directory: Path) -> _State | None:
+    try:
+        return _State(**json.loads(_state_file(directory).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _is_free(port: int) -> bool:
