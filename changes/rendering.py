@@ -1,8 +1,9 @@
-"""How a value looks in each store: keys, Redis fields, JSON documents, Elasticsearch documents, user functions' rows.
+"""How a value looks in each store: keys, Redis fields, JSON documents, Elasticsearch documents, user
+functions' rows.
 
 The one place that renders values; docs/types.md is its table. Everything here is pure and takes values in the
-canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null). What
-is called for each row comes in two steps, a function of the column that gives the function of the value.
+canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null).
+What is called for each row comes in two steps, a function of the column that gives the function of the value.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _parse_integer(part: str, column: Column) -> int:
     return int(part)
 
 
-def _parse_float(part: str, column: Column) -> float:
+def _parse_float(part: str, _column: Column) -> float:
     if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", part, re.IGNORECASE):
         raise ValueError
     return float(part)
@@ -125,7 +126,7 @@ def _parse_bytes(part: str, column: Column) -> bytes:
     return raw
 
 
-def _parse_text(part: str, column: Column) -> str:
+def _parse_text(part: str, _column: Column) -> str:
     pieces = part.split("%")
     decoded = [pieces[0]]
     for piece in pieces[1:]:
@@ -223,8 +224,8 @@ def _base64(raw: bytes) -> str:
 def row_value(column: Column) -> Convert | None:
     """What turns a value into what a user's function sees; None when it is the same.
 
-    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Every other value is as it is.
-    """
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Every other value is as
+    it is."""
     return orjson.loads if column.kind is Kind.JSON else None
 
 

@@ -1,9 +1,10 @@
-"""Canonical rows: what a table looks like, and reading its rows with SELECT in the same form as from the binlog.
+"""Canonical rows: what a table looks like, and reading its rows with SELECT in the same form as from the
+binlog.
 
-Owns the description of tables, the SELECT expression of every column type, and a reader of text-protocol results
-that is generated for the columns asked for: PyMySQL's own takes several times as long per row. It opens no session
-and decides no transaction: the caller's connection is a PyMySQL one from offsets.session.open_session, whose time
-zone, SQL mode and character set the values rely on.
+Owns the description of tables, the SELECT expression of every column type, and a reader of text-protocol
+results that is generated for the columns asked for: PyMySQL's own takes several times as long per row. It
+opens no session and decides no transaction: the caller's connection is a PyMySQL one from
+offsets.session.open_session, whose time zone, SQL mode and character set the values rely on.
 
 Source of the protocol: MySQL's internals manual, "Text Resultset".
 """
@@ -28,15 +29,15 @@ from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_erro
 
 # --- Describing a table ---
 
+_GEOMETRIES = (
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+    *("geomcollection", "geometrycollection"),
+)
 _KINDS = (
     dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), Kind.INTEGER)
     | dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT)
     | dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES)
-    | dict.fromkeys(
-        ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
-        + ("geomcollection", "geometrycollection"),
-        Kind.GEOMETRY,
-    )
+    | dict.fromkeys(_GEOMETRIES, Kind.GEOMETRY)
     | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
     | {name: Kind(name) for name in ("timestamp", "json", "vector")}
 )
@@ -110,7 +111,8 @@ def _column(row: Sequence[Any]) -> Column:
 
 
 def _labels(declared: str) -> tuple[str, ...]:
-    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n \r.
+    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n
+    # \r.
     unescaped = {"0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
     return tuple(
@@ -152,15 +154,16 @@ def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[str, 
 
 
 def select_list(columns: Sequence[Column]) -> str:
-    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog does."""
+    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog
+    does."""
     return ", ".join(_expression(column) for column in columns)
 
 
 def _expression(column: Column) -> str:
     name, declared = quote(column.name), column.declared.lower()
     if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and declared != "double"):
-        # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a double is the
-        # same value, printed in full. (A sum would turn -0.0 into 0.0.)
+        # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a
+        # double is the same value, printed in full. (A sum would turn -0.0 into 0.0.)
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"
@@ -176,9 +179,9 @@ def _expression(column: Column) -> str:
 def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column]) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
-    A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them in
-    the statement. After a statement the server refused the connection can be used on; after anything else that
-    goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
+    A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
+    in the statement. After a statement the server refused the connection can be used on; after anything else
+    that goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
     try:
@@ -342,9 +345,8 @@ def _compiled(
 ) -> Callable[[bytes, int, int, Callable[[Row], None]], int]:
     """parse(data, p, end, append) -> where the first packet begins that is no complete row.
 
-    Stops before EOF, error and incomplete packets and those of the largest size. `is_single`: takes the one row
-    that begins at p + 4 whatever its length.
-    """
+    Stops before EOF, error and incomplete packets and those of the largest size. `is_single`: takes the one
+    row that begins at p + 4 whatever its length."""
     names: dict[str, Any] = {"Decimal": Decimal, "from_bytes": int.from_bytes}
     lines = ["def parse(data, p, end, append):"]
     if is_single:

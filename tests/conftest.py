@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+import stack.elasticsearch
 import stack.mysql
+import stack.redis
 from stack.server import Server
 
 
@@ -14,5 +16,21 @@ from stack.server import Server
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A MySQL that all tests share; each makes a schema of its own."""
     server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Redis that all tests share; each uses keys of its own."""
+    server = stack.redis.start(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An Elasticsearch node that all tests share; each makes indices of its own."""
+    server = stack.elasticsearch.start(tmp_path_factory.mktemp("elasticsearch"))
     yield server
     server.stop()

@@ -1,8 +1,8 @@
 """The server's binary JSON, turned into the text that the server itself would print for it.
 
-Owns the walk over the binary form and its scalars: numbers, strings, and the "opaque" values (decimals, dates,
-times, bytes). It promises MySQL's own text, byte for byte, so that a row from the binlog and one from a SELECT
-are equal. It parses nothing into Python objects and knows nothing of MariaDB, whose JSON is text.
+Owns the walk over the binary form and its scalars: numbers, strings, and the "opaque" values (decimals,
+dates, times, bytes). It promises MySQL's own text, byte for byte, so that a row from the binlog and one from
+a SELECT are equal. It parses nothing into Python objects and knows nothing of MariaDB, whose JSON is text.
 
 Sources: sql-common/json_binary.h (the format), Json_wrapper::to_string (the text), strings/dtoa.cc (my_gcvt).
 """
@@ -136,7 +136,8 @@ def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: i
 
 
 def _variable_length(raw: bytes, at: int) -> tuple[int, int]:
-    # Seven bits a byte, the lowest first; the high bit says that more follow. Gives (where the data begin, length).
+    # Seven bits a byte, the lowest first; the high bit says that more follow. Gives (where the data begin,
+    # length).
     length = shift = 0
     for _ in range(5):
         byte = raw[at]
@@ -155,7 +156,8 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says "double"."""
+    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says
+    "double"."""
     shown = repr(value)
     sign, shown = ("-", shown[1:]) if shown[0] == "-" else ("", shown)
     mantissa, _, shown_exponent = shown.partition("e")
@@ -190,7 +192,8 @@ def _opaque(type_: int, raw: bytes) -> str:
 
 
 def _temporal_text(type_: int, packed: int) -> str:
-    # Packed as in sql-common/my_time.cc (TIME_from_longlong_*_packed): 24 bits of microseconds below the rest.
+    # Packed as in sql-common/my_time.cc (TIME_from_longlong_*_packed): 24 bits of microseconds below the
+    # rest.
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     rest, microseconds = packed >> 24, packed & 0xFFFFFF
     clock = f"{rest >> 6 & 63:02d}:{rest & 63:02d}.{microseconds:06d}"

@@ -1,12 +1,13 @@
 """Row images, turned into tuples by Python source generated for one table and the columns that are followed.
 
-Owns the binary form of every column type in ROWS events. `compile_decoder` judges once whether a table can be read
-exactly; the decoder it makes is a pure function of bytes and gives the values that docs/types.md lists, the same
-that ingest/canonical.py selects. Columns nobody follows are stepped over, whatever their type. It does not parse
-event headers.
+Owns the binary form of every column type in ROWS events. `compile_decoder` judges once whether a table can be
+read exactly; the decoder it makes is a pure function of bytes and gives the values that docs/types.md lists,
+the same that ingest/canonical.py selects. Columns nobody follows are stepped over, whatever their type. It
+does not parse event headers.
 
-How it is fast: fixed-width columns that stand together are one Struct; rows that have the same columns NULL share
-straight-line code, made when such a row is seen often enough; texts of dates and decimals are remembered.
+How it is fast: fixed-width columns that stand together are one Struct; rows that have the same columns NULL
+share straight-line code, made when such a row is seen often enough; texts of dates and decimals are
+remembered.
 
 Source of the forms: sql/field.cc (pack, unpack), sql-common/my_time.cc, strings/decimal.cc of MySQL 9.
 """
@@ -59,16 +60,15 @@ class Decoder(Protocol):
     """Reads the row images of one table map; a pure function, for any number of events."""
 
     write_image: bytes
-    # The column count and the bitmap of a full image, as in WRITE_ROWS and DELETE_ROWS after the extra data. Unused
-    # high bits of the bitmap are ones [M, MySQL 9.7].
+    # The column count and the bitmap of a full image, as in WRITE_ROWS and DELETE_ROWS after the extra data.
+    # Unused high bits of the bitmap are ones [M, MySQL 9.7].
     update_image: bytes  # the same with both bitmaps, as in UPDATE_ROWS
 
     def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         """The rows that fill buffer[start:end]; of an UPDATE_ROWS event before, after, before, after, ...
 
-        Raises UnicodeDecodeError when a text is invalid in its character set (`decode_carefully` finds which) and
-        TableUnreadableError when the bytes do not fit the table.
-        """
+        Raises UnicodeDecodeError when a text is invalid in its character set (`decode_carefully` finds which)
+        and TableUnreadableError when the bytes do not fit the table."""
 
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         """As `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
@@ -137,8 +137,8 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
 
 
 def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
-    # Only what changes the values that the views hold already, or what a value means, counts. A wider integer or
-    # text, a label added at the end, another supported character set do not.
+    # Only what changes the values that the views hold already, or what a value means, counts. A wider integer
+    # or text, a label added at the end, another supported character set do not.
     if kind is not described.kind:
         return f"is now {seen.type_name} ({kind.value} instead of {described.kind.value})"
     if kind is Kind.INTEGER and seen.type in _INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
@@ -171,9 +171,9 @@ def _labels(column: MapColumn) -> tuple[str, ...]:
 class _Layout:
     """How one column stands in a row and what turns it into its value.
 
-    Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then the
-    bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to it.
-    """
+    Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then
+    the bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to
+    it."""
 
     number: int | None  # the value's place in followed.columns; None: step over it
     is_nullable: bool
@@ -258,7 +258,7 @@ def _decimal(layout: _Layout, column: MapColumn) -> None:
     _remembered(layout, f"{layout.size}s", lambda raw: Decimal(decimal_text(raw, precision, scale)))
 
 
-def _date(layout: _Layout, column: MapColumn) -> None:
+def _date(layout: _Layout, _column: MapColumn) -> None:
     _remembered(layout, "3s", _date_text)
 
 
@@ -439,7 +439,8 @@ _GLOBALS: dict[str, Any] = {
 
 
 class _Decoder:
-    """Generated code for one table: the row without NULLs inline, other NULL patterns in functions of their own."""
+    """Generated code for one table: the row without NULLs inline, other NULL patterns in functions of their
+    own."""
 
     def __init__(self, table: str, layouts: list[_Layout]) -> None:
         count = len(layouts)

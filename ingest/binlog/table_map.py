@@ -1,8 +1,8 @@
 """TABLE_MAP events: which table the row events after them belong to, and how its columns are laid out.
 
-Owns the parsing of the event's body, the "full row metadata" included (binlog_row_metadata=FULL), without which
-names, signs and character sets are unknown. It decodes no rows and does not judge whether a column is supported.
-A body that is cut short or garbled raises TableUnreadableError, never anything else.
+Owns the parsing of the event's body, the "full row metadata" included (binlog_row_metadata=FULL), without
+which names, signs and character sets are unknown. It decodes no rows and does not judge whether a column is
+supported. A body that is cut short or garbled raises TableUnreadableError, never anything else.
 
 Sources: mysql/binlog/event/rows_event.h (class Table_map_event) of MySQL 9, and what MySQL 9.7 writes.
 """
@@ -33,7 +33,8 @@ _NAMES = {
     GEOMETRY: "GEOMETRY",
 }  # fmt: skip
 
-# Bytes of metadata a column has in the event (Table_map_event, "Column metadata"); types not listed have none.
+# Bytes of metadata a column has in the event (Table_map_event, "Column metadata"); types not listed have
+# none.
 _METADATA_SIZE = {
     FLOAT: 1, DOUBLE: 1, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, BLOB: 1, TINY_BLOB: 1, MEDIUM_BLOB: 1, LONG_BLOB: 1,
     GEOMETRY: 1, JSON: 1, VECTOR: 1, VARCHAR: 2, BIT: 2, NEWDECIMAL: 2, STRING: 2, VAR_STRING: 2, ENUM: 2, SET: 2,
@@ -43,8 +44,8 @@ _NO_METADATA = frozenset(
     (TINY, SHORT, LONG, LONGLONG, INT24, NULL, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE)
 )
 
-# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit, VECTOR a
-# character set].
+# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit,
+# VECTOR a character set].
 _NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
 _CHARACTER = frozenset(
     (
@@ -120,7 +121,8 @@ class TableMap:
 
 
 def names(body: bytes | bytearray) -> tuple[str, str]:
-    """Schema and table name, without parsing the rest. `body`: the bytes after the header, without the checksum."""
+    """Schema and table name, without parsing the rest. `body`: the bytes after the header, without the
+    checksum."""
     try:
         middle = 9 + body[8]
         end = middle + 2 + body[middle + 1]
@@ -157,8 +159,8 @@ def _parse(reader: _Reader, schema: str, name: str) -> TableMap:
     optional = _Optional(reader, types)
     if optional.names is None:
         raise TableUnreadableError(
-            f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the source "
-            "(and put it into its configuration), then rebuild the views of this table or start them at a later position"
+            f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
+            "source (and put it into its configuration), then rebuild the views of this table"
         )
     columns = tuple(
         MapColumn(
@@ -215,8 +217,8 @@ def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], 
 
 
 def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
-    # CHAR hides its real type in the metadata, and bits 8 and 9 of long lengths, inverted, in bits 4 and 5 of that
-    # byte (Field_string::do_save_field_metadata).
+    # CHAR hides its real type in the metadata, and bits 8 and 9 of long lengths, inverted, in bits 4 and 5 of
+    # that byte (Field_string::do_save_field_metadata).
     if first & 0x30 != 0x30:
         return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
     return first if first in (ENUM, SET, STRING) else type_, second

@@ -1,4 +1,5 @@
-"""Describing tables and reading canonical rows on a real server, and what happens when it goes wrong half-way."""
+"""Describing tables and reading canonical rows on a real server, and what happens when it goes wrong
+half-way."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from ingest import canonical
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.session import MySQLAddress, open_session
 from stack.server import Server
+
+pytestmark = pytest.mark.mysql
 
 SCHEMA = "canonical"
 NUMBER = Column(name="n", kind=Kind.INTEGER, declared="bigint", is_nullable=True)
@@ -40,7 +43,7 @@ def schema(mysql_server: Server) -> Iterator[None]:
 @pytest.fixture
 def session(mysql_server: Server, schema: None) -> Iterator[pymysql.Connection[Any]]:
     connection = open_session(address(mysql_server), role="source")
-    connection.max_allowed_packet = 1 << 28  # type: ignore[attr-defined]
+    connection.max_allowed_packet = 1 << 28
     run(connection, f"USE {SCHEMA}")
     yield connection
     if connection.open:
@@ -119,9 +122,8 @@ def test_identifiers_are_quoted(session: pymysql.Connection[Any]) -> None:
 def test_results_of_every_size_arrive_whole(session: pymysql.Connection[Any]) -> None:
     assert fetch_rows(session, "SELECT 1 FROM dual WHERE FALSE", [NUMBER]) == []
     for length in (0, 1, 250, 251, 252, 65_535, 65_536, 300_000):
-        rows = fetch_rows(
-            session, f"SELECT 1, REPEAT('é', {length}), REPEAT(x'00', {length}) UNION ALL SELECT NULL, NULL, ''", [NUMBER, TEXT, RAW]
-        )  # fmt: skip
+        sql = f"SELECT 1, REPEAT('é', {length}), REPEAT(x'00', {length}) UNION ALL SELECT NULL, NULL, ''"
+        rows = fetch_rows(session, sql, [NUMBER, TEXT, RAW])
         assert rows == [(1, "é" * length, bytes(length)), (None, None, b"")]
     many = fetch_rows(
         session,

@@ -1,9 +1,8 @@
 """The decoder against the server's own answer, over every column type, with values that look for trouble.
 
-Every row image of every insert, update and delete that a real server logged is compared with what `fetch_rows`
-read between the statements, and that with a plain SELECT through stock PyMySQL. The seed is printed;
-VIEWTAIL_TEST_SEED sets it.
-"""
+Every row image of every insert, update and delete that a real server logged is compared with what
+`fetch_rows` read between the statements, and that with a plain SELECT through stock PyMySQL. The seed is
+printed; VIEWTAIL_TEST_SEED sets it."""
 
 from __future__ import annotations
 
@@ -34,6 +33,8 @@ from tests.support.binlog_file import (
     table_id,
 )
 from tests.support.random_rows import SampleTable, sample_tables
+
+pytestmark = pytest.mark.mysql
 
 ROWS_A_TABLE = 2_860  # inserted, updated, and half of them deleted: 50,050 row changes over seven tables
 ROWS_A_STATEMENT = 130
@@ -175,10 +176,10 @@ def _prints_as(value: Any, shown: bytes | None, column: Column) -> bool:
         )
     if "zerofill" in column.declared:
         text = text.lstrip("0") or "0"  # also of '000-0'
-    if column.kind is Kind.FLOAT or "(" in column.declared and column.kind is Kind.DOUBLE:
+    if column.kind is Kind.FLOAT or ("(" in column.declared and column.kind is Kind.DOUBLE):
         is_single = column.kind is Kind.DOUBLE or value == struct.unpack("f", struct.pack("f", value))[0]
-        return is_single and abs(value - float(text)) <= max(
-            abs(value) * 1e-5, 0.006 if "(" in column.declared else 0
+        return is_single and bool(
+            abs(value - float(text)) <= max(abs(value) * 1e-5, 0.006 if "(" in column.declared else 0)
         )
     if column.kind is Kind.DOUBLE:
         return repr(value) == repr(float(text))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from changes.batches import Followed, Unreadable
@@ -125,6 +125,7 @@ def test_an_invalid_text_raises_and_the_careful_way_names_its_column_and_keeps_t
     assert second[0] == 2 and isinstance(second[1], Unreadable) and second[1].column == "name"
 
 
+@example(["a long event"] * 400, 7, 0, False)
 @given(
     st.lists(st.text(max_size=400), min_size=1, max_size=30),
     st.integers(0, 50),
@@ -156,14 +157,23 @@ def test_rows_end_where_the_event_does_or_are_an_error(
 @given(st.binary(max_size=200))
 def test_noise_is_never_anything_but_rows_or_our_error(noise: bytes) -> None:
     whole = table_of(
-        seen("e", types.ENUM, 1, **LABELS), seen("s", types.SET, 1, **LABELS), seen("d", types.NEWDECIMAL, 20 << 8 | 5),
-        seen("t", types.TIME2, 3), seen("m", types.DATETIME2, 5), seen("j", types.JSON, 4), seen("b", types.BLOB, 1, collation=BINARY),
-    )  # fmt: skip
+        seen("e", types.ENUM, 1, **LABELS),
+        seen("s", types.SET, 1, **LABELS),
+        seen("d", types.NEWDECIMAL, 20 << 8 | 5),
+        seen("t", types.TIME2, 3),
+        seen("m", types.DATETIME2, 5),
+        seen("j", types.JSON, 4),
+        seen("b", types.BLOB, 1, collation=BINARY),
+    )
     chosen = following(
-        described("e", Kind.ENUM, labels=("a", "b")), described("s", Kind.SET, labels=("a", "b")),
-        described("d", Kind.DECIMAL, scale=5), described("t", Kind.TIME, scale=3), described("m", Kind.DATETIME, scale=5),
-        described("j", Kind.JSON), described("b", Kind.BYTES),
-    )  # fmt: skip
+        described("e", Kind.ENUM, labels=("a", "b")),
+        described("s", Kind.SET, labels=("a", "b")),
+        described("d", Kind.DECIMAL, scale=5),
+        described("t", Kind.TIME, scale=3),
+        described("m", Kind.DATETIME, scale=5),
+        described("j", Kind.JSON),
+        described("b", Kind.BYTES),
+    )
     decoder = compile_decoder(whole, chosen)
     for read in (decoder.decode, decoder.decode_carefully):
         try:

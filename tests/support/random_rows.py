@@ -1,9 +1,8 @@
 """Tables over every column type, and random SQL literals for them that look for trouble.
 
 A `Sample` is one column: its declaration and a function that makes a literal. What the server makes of the
-literal (cut, rounded, refused and zeroed under sql_mode '') is the server's business: tests compare with what it
-answers, never with what was sent.
-"""
+literal (cut, rounded, refused and zeroed under sql_mode '') is the server's business: tests compare with what
+it answers, never with what was sent."""
 
 from __future__ import annotations
 
@@ -207,10 +206,10 @@ def members(labels: Sequence[str]) -> Literal:
 
 def _json_leaf(rng: random.Random) -> str:
     plain: tuple[object, ...] = (
-        None, True, False, 0, -1, 32767, 32768, -32768, -32769, 65535, 65536, 2**31 - 1, 2**31, -(2**31), 2**32, 2**63 - 1,
-        2**63, 2**64 - 1, -(2**63), 0.0, -0.0, 1e20, 1e15, 1e14, 1e-14, 1e-15, 0.1, 1 / 3, 5e-324, 1.7976931348623157e308,
-        rng.uniform(-1, 1) * 10.0 ** rng.randint(-30, 30), rng.randint(-(2**63), 2**63), "", 'q"\\/\b\f\n\r\t\x01\x1f\x7f',
-        "é中😀", "x" * rng.randint(0, 200), [], {},
+        None, True, False, 0, -1, 32767, 32768, -32768, -32769, 65535, 65536, 2**31 - 1, 2**31, -(2**31), 2**32,
+        2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.0, -0.0, 1e20, 1e15, 1e14, 1e-14, 1e-15, 0.1, 1 / 3, 5e-324,
+        1.7976931348623157e308, rng.uniform(-1, 1) * 10.0 ** rng.randint(-30, 30), rng.randint(-(2**63), 2**63),
+        "", 'q"\\/\b\f\n\r\t\x01\x1f\x7f', "é中😀", "x" * rng.randint(0, 200), [], {},
     )  # fmt: skip
     style = rng.random()
     if style < 0.6:
@@ -333,8 +332,13 @@ def _texts() -> list[Sample]:
     samples = []
     for charset in _MORE:
         for declared, characters in (
-            ("char(10)", 10), ("varchar(64)", 64), ("varchar(300)", 300), ("char(255)", 255), ("tinytext", 60), ("text", 900)
-        ):  # fmt: skip
+            ("char(10)", 10),
+            ("varchar(64)", 64),
+            ("varchar(300)", 300),
+            ("char(255)", 255),
+            ("tinytext", 60),
+            ("text", 900),
+        ):
             name = f"{charset}_{declared.translate({40: '', 41: ''})}"
             samples.append(Sample(name, f"{declared} character set {charset}", text(charset, characters)))
     samples.append(Sample("bin", "varchar(20) collate utf8mb4_bin", text("utf8mb4", 20)))
@@ -413,10 +417,14 @@ def _mixture() -> list[Sample]:
         Sample("not_enum", "enum('a','b') character set utf16", one_of("'a'", "2"), is_readable=False)
     )
     followed = [
-        Sample("j1", "json", document), Sample("v1", "varchar(64)", text("utf8mb4", 64)), Sample("n1", "int", integer(32)),
-        Sample("t1", "timestamp(6) null", timestamp), Sample("b1", "varbinary(300)", raw(300)), Sample("n2", "bigint not null", integer(64)),
+        Sample("j1", "json", document),
+        Sample("v1", "varchar(64)", text("utf8mb4", 64)),
+        Sample("n1", "int", integer(32)),
+        Sample("t1", "timestamp(6) null", timestamp),
+        Sample("b1", "varbinary(300)", raw(300)),
+        Sample("n2", "bigint not null", integer(64)),
         Sample("d1", "decimal(10,2)", decimal(10, 2)),
-    ]  # fmt: skip
+    ]
     mixed = [sample for pair in zip(skipped, followed, strict=True) for sample in pair]
     return [
         *mixed,
