@@ -131,13 +131,12 @@ class MySQLSink:
         bound = self._views[view]
         after: Key | None = None
         while True:
-            rows = self._read(_page(self._database, bound, after, ROWS_A_PAGE))
-            page = [(row[:-2], row[-2]) for row in rows if row[-1] and row[-2] < version]
-            if page:
-                yield page
+            rows = self._read(_page(self._database, bound, after, version))
+            if rows:
+                yield [(row[:-1], row[-1]) for row in rows]
             if len(rows) < ROWS_A_PAGE:
                 return
-            after = rows[-1][:-2]
+            after = rows[-1][:-1]
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""
@@ -288,13 +287,16 @@ def get(
     return None if row is None else (row[0], tuple(row[1:]))
 
 
-def _page(database: str, view: BoundView, after: Key | None, limit: int) -> str:
-    """SELECT of (key..., version, is something shown) after a key, in key order."""
+def _page(database: str, view: BoundView, after: Key | None, version: int) -> str:
+    """SELECT of (key..., version) after a key, in key order, of what is shown and older; the server filters."""
     keys = ", ".join(map(selected, view.key))
     shown = " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)
     order = ", ".join(quote(column.name) for column in view.key)
-    where = "" if after is None else f" WHERE {_beyond(view, after)}"
-    return f"SELECT {keys}, {VERSION}, {shown} FROM {quote(database, view.view.name)}{where} ORDER BY {order} LIMIT {limit}"
+    beyond = "" if after is None else f" AND ({_beyond(view, after)})"
+    return (
+        f"SELECT {keys}, {VERSION} FROM {quote(database, view.view.name)} "
+        f"WHERE {VERSION} < {version} AND ({shown}){beyond} ORDER BY {order} LIMIT {ROWS_A_PAGE}"
+    )
 
 
 def _beyond(view: BoundView, after: Key) -> str:
