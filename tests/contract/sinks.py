@@ -1,0 +1,283 @@
+"""The stores that the sink contract (test_sink_contract.py) is held against.
+
+To add a sink: write a class like `Store` below and put it into `STORES`. Its reader must not use the sink's own code,
+or both could be wrong in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import orjson
+import pymysql
+import redis
+
+import stack.mysql
+import stack.redis
+from changes.tables import Column, Kind, Table
+from changes.writes import Key, Write
+from offsets.session import MySQLAddress, open_session
+from projectors.binding import BoundView
+from projectors.sinks import Sink
+from projectors.sinks.mysql import MySQLSink
+from projectors.sinks.redis import RedisSink
+from projectors.views import Entity, IndexTable, RedisHash, RedisJson, View
+from stack.server import Server
+from tests.support.fake_sink import FakeSink, FakeStore
+
+Shown = dict[
+    Key, tuple[int, tuple[str | None, ...]]
+]  # what a reader sees: key to version and values, as text
+
+
+class Store(Protocol):
+    """One store, with two views of its own: `person` by id, `place` by country and code."""
+
+    person: BoundView  # key (id BIGINT), values (email, note), all VARCHAR(200)
+    place: BoundView  # key (country VARCHAR(40), code INT), values (name,)
+
+    def sink(self) -> Sink:
+        """A new sink over both views, not prepared; each call gives one of the same pipeline."""
+
+    def finish(self, sink: Sink) -> None:
+        """What makes a write durable where `write` leaves that to the offset store."""
+
+    def shown(self, view: BoundView) -> Shown:
+        """Everything of a view that a reader sees, read without the sink's code."""
+
+    def unacceptable(self, key: Key) -> Write:
+        """Arrange that the returned write of `person` (version 1000) is refused for good, and only for this key."""
+
+    def close(self) -> None: ...
+
+
+def column(name: str, kind: Kind = Kind.TEXT, declared: str = "varchar(200)", length: int = 200) -> Column:
+    """A column; by default one of the value columns of the contract's tables."""
+    charset = "utf8mb4" if kind is Kind.TEXT else None
+    is_key = name in ("id", "country", "code")
+    return Column(
+        name=name, kind=kind, declared=declared, is_nullable=not is_key, charset=charset, length=length
+    )
+
+
+PERSON = Table(
+    schema="shop",
+    name="person",
+    columns=(column("id", Kind.INTEGER, "bigint", 0), column("email"), column("note")),
+    primary_key=("id",),
+)
+PLACE = Table(
+    schema="shop",
+    name="place",
+    columns=(
+        column("country", length=40, declared="varchar(40)"),
+        column("code", Kind.INTEGER, "int", 0),
+        column("name"),
+    ),
+    primary_key=("country", "code"),
+)
+
+
+def bound(view: View, table: Table, values: Sequence[str]) -> BoundView:
+    """A view bound by hand."""
+    found = {one.name: one for one in table.columns}
+    return BoundView(
+        view=view,
+        table=table,
+        key=tuple(found[name] for name in table.primary_key),
+        values=tuple(found[name] for name in values),
+        needed=tuple(found),
+        fingerprint="0" * 64,
+    )
+
+
+def both(make: Callable[[str, Entity, list[str]], View], token: str) -> tuple[BoundView, BoundView]:
+    """The two views; `make(name, entity, values)` declares one. `token` keeps one test's names from another's."""
+    person = make(f"person_{token}", Entity("shop.person"), ["email", "note"])
+    place = make(f"place_{token}", Entity("shop.place"), ["name"])
+    return bound(person, PERSON, ["email", "note"]), bound(place, PLACE, ["name"])
+
+
+class FakeOne:
+    """The fake, held to the same promise."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        self.person, self.place = both(lambda name, of, values: RedisHash(name, of, fields=values), token)
+        self._store = FakeStore()
+        self._rejected: Key | None = None
+
+    def sink(self) -> FakeSink:
+        sink = FakeSink([self.person, self.place], self._store)
+        if self._rejected is not None:
+            sink.faults.reject(self.person.id, self._rejected)
+        return sink
+
+    def finish(self, sink: Sink) -> None:
+        pass
+
+    def shown(self, view: BoundView) -> Shown:
+        return {
+            key: (version, tuple(values or ()))
+            for key, (version, values) in self._store.shown(view.id).items()
+        }
+
+    def unacceptable(self, key: Key) -> Write:
+        self._rejected = key
+        return Write(1000, ("x", "y"))
+
+    def close(self) -> None:
+        pass
+
+
+class MySQLOne:
+    """Index tables, in a database of the test's own."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        assert server is not None
+        self.address = MySQLAddress(host=server.host, port=server.port, user="root", io_timeout_s=20)
+        self.database = f"contract_{token}"
+        self.person, self.place = both(lambda name, of, values: IndexTable(name, of, value=values), token)
+
+    def sink(self) -> MySQLSink:
+        return MySQLSink(
+            lambda: open_session(self.address, role="store"), self.database, [self.person, self.place]
+        )
+
+    def finish(self, sink: Sink) -> None:
+        assert isinstance(sink, MySQLSink)
+        sink.connection.commit()
+
+    def shown(self, view: BoundView) -> Shown:
+        names = [one.name for one in (*view.key, *view.values)]
+        query = f"SELECT version, {', '.join(names)} FROM {self.database}.{view.view.name}"
+        with (
+            pymysql.connect(
+                host=self.address.host, port=self.address.port, user="root", autocommit=True
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(query)
+            rows = cursor.fetchall()
+        width = len(view.key)
+        found: Shown = {tuple(row[1 : width + 1]): (row[0], tuple(row[width + 1 :])) for row in rows}
+        # A lookup never meets a row without values: tombstones are such rows.
+        return {key: shown for key, shown in found.items() if any(value is not None for value in shown[1])}
+
+    def unacceptable(self, key: Key) -> Write:
+        return Write(1000, ("x" * 201, "longer than the column"))
+
+    def close(self) -> None:
+        with pymysql.connect(host=self.address.host, port=self.address.port, user="root") as connection:
+            connection.cursor().execute(f"DROP DATABASE IF EXISTS {self.database}")
+
+
+class _RedisOne:
+    kind: Callable[..., View]
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        assert server is not None
+        self._token = token
+        self._port = server.port
+        kind = type(self).kind
+        self.person, self.place = both(lambda name, of, values: kind(name, of, fields=values), token)
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self._port, socket_timeout=20)
+
+    def sink(self) -> RedisSink:
+        return RedisSink(self.client, [self.person, self.place], f"pipeline_{self._token}")
+
+    def finish(self, sink: Sink) -> None:
+        pass
+
+    def shown(self, view: BoundView) -> Shown:
+        client = self.client()
+        prefix = f"{view.view.name}:"
+        names: list[bytes] = list(client.scan_iter(match=f"{prefix}*"))
+        return {
+            _key(name.decode().removeprefix(prefix), view): self._one(client, name, view) for name in names
+        }
+
+    def _one(self, client: redis.Redis, name: bytes, view: BoundView) -> tuple[int, tuple[str | None, ...]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        client = self.client()
+        for name in client.scan_iter(match=f"*{self._token}*"):
+            client.delete(name)
+
+
+class RedisHashOne(_RedisOne):
+    kind = RedisHash
+
+    def unacceptable(self, key: Key) -> Write:
+        self.client().lpush(f"{self.person.view.name}:{key[0]}", "a list of somebody else's")
+        return Write(1000, ("x", "y"))
+
+    def shown(self, view: BoundView) -> Shown:
+        return {key: shown for key, shown in super().shown(view).items() if shown[0] >= 0}
+
+    def _one(self, client: redis.Redis, name: bytes, view: BoundView) -> tuple[int, tuple[str | None, ...]]:
+        if client.type(name) != b"hash":
+            return -1, ()
+        fields: dict[bytes, bytes] = client.hgetall(name)
+        version = fields.pop(b"_version")
+        assert len(version) == 19
+        values = tuple(_text(fields.pop(one.name.encode(), None)) for one in view.values)
+        assert not fields, f"{name!r} holds stale fields"
+        return int(version), values
+
+
+class RedisJsonOne(_RedisOne):
+    kind = RedisJson
+
+    def unacceptable(self, key: Key) -> Write:
+        self.client().set(f"{self.person.view.name}:{key[0]}", '{"not": "viewtail\'s"}')
+        return Write(1000, ("x", "y"))
+
+    def shown(self, view: BoundView) -> Shown:
+        return {key: shown for key, shown in super().shown(view).items() if shown[0] >= 0}
+
+    def _one(self, client: redis.Redis, name: bytes, view: BoundView) -> tuple[int, tuple[str | None, ...]]:
+        text: Any = client.get(name)
+        document = orjson.loads(text)
+        if "_version" not in document:
+            return -1, ()
+        assert next(iter(document)) == "_version"
+        version = document.pop("_version")
+        assert len(version) == 19
+        assert list(document) == [one.name for one in view.values]
+        return int(version), tuple(document.values())
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _key(rendered: str, view: BoundView) -> Key:
+    parts = [unquote(part) for part in rendered.split(":")]
+    return tuple(
+        int(part) if one.kind is Kind.INTEGER else part for part, one in zip(parts, view.key, strict=True)
+    )
+
+
+# By name: the store, and how a server of its own is started for the test that kills it (None: it has none).
+STORES: dict[str, Callable[[Server | None, str], Store]] = {
+    "fake": FakeOne,
+    "mysql": MySQLOne,
+    "redis_hash": RedisHashOne,
+    "redis_json": RedisJsonOne,
+}
+SHARED_SERVERS = {  # the session fixture of each
+    "mysql": "mysql_server",
+    "redis_hash": "redis_server",
+    "redis_json": "redis_server",
+}
+SERVERS: dict[str, Callable[[Path], Server]] = {
+    "mysql": stack.mysql.start,
+    "redis_hash": stack.redis.start,
+    "redis_json": stack.redis.start,
+}

@@ -1,0 +1,342 @@
+"""What every sink promises, the fake included. The stores are in sinks.py beside this file."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from changes.errors import StoreUnavailableError
+from changes.positions import Position
+from changes.writes import Key, Parked, ViewWrites, Write
+from projectors.binding import BoundView
+from projectors.sinks import Sink
+from tests.contract.sinks import SERVERS, SHARED_SERVERS, STORES, Shown, Store
+
+_tokens = itertools.count(1)
+
+
+@pytest.fixture(params=sorted(STORES))
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    shared = SHARED_SERVERS.get(request.param)
+    server = request.getfixturevalue(shared) if shared else None
+    found = STORES[request.param](server, f"{next(_tokens)}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def sink(store: Store) -> Iterator[Sink]:
+    sink = store.sink()
+    sink.prepare()
+    yield sink
+    sink.close()
+
+
+def apply(
+    store: Store,
+    sink: Sink,
+    writes: dict[Key, Write],
+    view: BoundView | None = None,
+    upto: Position | None = None,
+) -> list[Parked]:
+    parked = sink.write([ViewWrites((view or store.person).id, writes)], upto)
+    store.finish(sink)
+    return parked
+
+
+def position(end: int) -> Position:
+    return Position(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
+
+
+def test_a_newer_write_wins(store: Store, sink: Sink) -> None:
+    assert apply(store, sink, {(1,): Write(10, ("old", "n"))}) == []
+    assert apply(store, sink, {(1,): Write(11, ("new", "n"))}) == []
+    assert store.shown(store.person) == {(1,): (11, ("new", "n"))}
+
+
+def test_a_write_of_the_same_version_changes_nothing(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(10, ("first", "n"))})
+    apply(store, sink, {(1,): Write(10, ("second", "n"))})
+    apply(store, sink, {(1,): Write(10, None)})
+    assert store.shown(store.person) == {(1,): (10, ("first", "n"))}
+
+
+def test_an_older_write_never_wins(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(10, ("new", "n"))})
+    apply(store, sink, {(1,): Write(9, ("old", "n"))})
+    apply(store, sink, {(1,): Write(8, None)})
+    assert store.shown(store.person) == {(1,): (10, ("new", "n"))}
+
+
+def test_versions_compare_as_numbers_over_their_whole_range(store: Store, sink: Sink) -> None:
+    # Neighbours above 2^53 are one number to Lua and JavaScript; 9 and 10 are the wrong way round as plain text.
+    for lower, higher in ((9, 10), ((1 << 53) + 2, (1 << 53) + 3), ((1 << 63) - 2, (1 << 63) - 1)):
+        apply(store, sink, {(lower,): Write(higher, ("new", "n"))})
+        apply(store, sink, {(lower,): Write(lower, ("old", "n"))})
+        assert store.shown(store.person)[lower,] == (higher, ("new", "n"))
+
+
+def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(10, ("old", "n")), (2,): Write(10, ("stays", "n"))})
+    apply(store, sink, {(1,): Write(20, None)})
+    assert store.shown(store.person) == {(2,): (10, ("stays", "n"))}
+    apply(store, sink, {(1,): Write(19, ("old", "n"))})
+    apply(store, sink, {(1,): Write(20, ("old", "n"))})
+    assert store.shown(store.person) == {(2,): (10, ("stays", "n"))}
+
+
+def test_a_tombstone_of_a_key_that_never_was_counts_too(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(20, None)})
+    apply(store, sink, {(1,): Write(19, ("old", "n"))})
+    assert store.shown(store.person) == {}
+
+
+def test_an_older_tombstone_does_not_lower_a_newer_one(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(20, None)})
+    apply(store, sink, {(1,): Write(10, None)})
+    apply(store, sink, {(1,): Write(15, ("old", "n"))})
+    assert store.shown(store.person) == {}
+
+
+def test_a_key_inserted_again_after_its_delete_is_shown(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(10, ("first", "n"))})
+    apply(store, sink, {(1,): Write(20, None)})
+    apply(store, sink, {(1,): Write(21, ("second", None))})
+    assert store.shown(store.person) == {(1,): (21, ("second", None))}
+    apply(store, sink, {(1,): Write(20, None)})
+    assert store.shown(store.person) == {(1,): (21, ("second", None))}
+
+
+def test_replayed_history_in_any_order_gives_no_old_value_and_no_deleted_key_back(
+    store: Store, sink: Sink
+) -> None:
+    chance = random.Random(7)
+    history = _history(chance)
+    now: Shown = {
+        key: (version, values)
+        for key, (version, values) in dict(history).items()
+        if isinstance(values, tuple)
+    }
+    apply(store, sink, dict(history))
+    assert store.shown(store.person) == now
+    for _ in range(100):
+        chance.shuffle(history)
+        for start in range(0, len(history), 60):
+            apply(store, sink, _coalesced(history[start : start + 60]))
+        assert store.shown(store.person) == now
+
+
+def _history(chance: random.Random) -> list[tuple[Key, Write]]:
+    """180 changes of 30 keys, in order; a third of them deletes."""
+    keys = [(number,) for number in range(30)]
+    return [
+        (chance.choice(keys), Write(version, None if chance.random() < 0.33 else (f"value {version}", None)))
+        for version in range(1000, 1180)
+    ]
+
+
+def _coalesced(changes: list[tuple[Key, Write]]) -> dict[Key, Write]:
+    found: dict[Key, Write] = {}
+    for key, write in changes:
+        if key not in found or found[key].version < write.version:
+            found[key] = write
+    return found
+
+
+def test_views_of_one_batch_are_written_each_for_itself(store: Store, sink: Sink) -> None:
+    people = ViewWrites(store.person.id, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)})
+    places = ViewWrites(store.place.id, {("DE", 1): Write(5, ("Berlin",)), ("DE", 2): Write(6, ("Bonn",))})
+    assert sink.write([people, places], None) == []
+    store.finish(sink)
+    assert store.shown(store.person) == {(1,): (5, ("a", "b"))}
+    assert store.shown(store.place) == {("DE", 1): (5, ("Berlin",)), ("DE", 2): (6, ("Bonn",))}
+
+
+def test_nulls_are_nulls_and_empty_texts_are_empty_texts(store: Store, sink: Sink) -> None:
+    writes: dict[Key, Write] = {
+        (1,): Write(5, (None, "n")),
+        (2,): Write(5, ("e", None)),
+        (3,): Write(5, ("", "")),
+        (4,): Write(5, ("NULL", "n")),
+    }
+    apply(store, sink, writes)
+    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
+
+
+def test_a_value_that_becomes_null_is_gone(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(5, ("e", "n"))})
+    apply(store, sink, {(1,): Write(6, (None, "n"))})
+    assert store.shown(store.person) == {(1,): (6, (None, "n"))}
+
+
+def test_an_entity_that_has_no_values_can_be_written_and_get_some(store: Store, sink: Sink) -> None:
+    assert apply(store, sink, {(1,): Write(5, (None, None))}) == []
+    apply(store, sink, {(1,): Write(6, ("e", None))})
+    assert store.shown(store.person) == {(1,): (6, ("e", None))}
+
+
+STRANGE = [
+    "plain",
+    "it's \\' \\\\ \"quoted\" `tick`",
+    "line\nbreak\r\ntab\t nul\0 escape\x1b substitute\x1a",
+    "äöü ß 漢字 😀 e\u0301 \u202e rtl",
+    "%s %(x)s {} {{id}} $1 -- /* ; */",
+    " blanks around ",
+    "100%25:{a}:b",
+    "\U0010ffff\ud7ff\ue000",
+]
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_values_arrive_exactly(store: Store, sink: Sink, text: str) -> None:
+    apply(store, sink, {(1,): Write(5, (text, text))})
+    assert store.shown(store.person) == {(1,): (5, (text, text))}
+
+
+def test_keys_that_differ_in_anything_are_different_keys(store: Store, sink: Sink) -> None:
+    texts = [
+        *(text[:40] for text in STRANGE),
+        "abc",
+        "ABC",
+        "abc ",
+        "äbc",
+        "a:b",
+        "a%3Ab",
+        "a{b",
+        "a}b",
+        "{a}",
+        "1",
+        "ß",
+        "ss",
+    ]
+    writes: dict[Key, Write] = {
+        (text, code): Write(5, (f"{text}/{code}",)) for text in texts for code in (1, -1)
+    }
+    assert apply(store, sink, writes, store.place) == []
+    assert store.shown(store.place) == {key: (5, values) for key, (_, values) in writes.items()}
+    apply(store, sink, {key: Write(6, None) for key in writes if key[1] == 1}, store.place)
+    assert {key for key in store.shown(store.place)} == {key for key in writes if key[1] == -1}
+
+
+def test_a_big_batch_arrives_whole(store: Store, sink: Sink) -> None:
+    writes: dict[Key, Write] = {
+        (number,): Write(5 + number % 3, (f"{number}@example.org", None if number % 7 else "é" * 100))
+        for number in range(5_003)
+    }
+    assert apply(store, sink, writes) == []
+    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
+
+
+def test_an_empty_batch_is_fine(store: Store, sink: Sink) -> None:
+    assert sink.write([], None) == []
+    assert sink.write([], position(500)) == []
+    store.finish(sink)
+    assert sink.witness(position(500)) == position(500)
+
+
+def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
+    assert sink.witness(position(500)) == position(500)
+    again = store.sink()
+    again.prepare()
+    assert again.witness(position(500)) == position(500)
+    again.close()
+
+
+def test_a_write_without_a_position_leaves_the_witness(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
+    apply(store, sink, {(1,): Write(6, ("a", "b"))}, upto=None)
+    assert sink.witness(position(500)) == position(500)
+
+
+def test_keys_below_are_the_present_keys_with_smaller_versions(store: Store, sink: Sink) -> None:
+    writes: dict[Key, Write] = {(number,): Write(number + 1, ("e", None)) for number in range(1_500)}
+    writes |= {(number,): Write(3, None) for number in range(2_000, 2_010)}
+    apply(store, sink, writes)
+    found = [pair for page in sink.keys_below(store.person.id, 1_001) for pair in page]
+    assert set(found) == {((number,), number + 1) for number in range(1_000)}
+
+
+def test_keys_below_gives_keys_as_they_were_written(store: Store, sink: Sink) -> None:
+    keys = {(text[:40], code) for text in STRANGE for code in (1, -1)}
+    apply(store, sink, {key: Write(5, ("v",)) for key in keys}, store.place)
+    apply(store, sink, {(7,): Write(5, ("other", "view"))})
+    found = [pair for page in sink.keys_below(store.place.id, 6) for pair in page]
+    assert set(found) == {(key, 5) for key in keys}
+    assert list(sink.keys_below(store.place.id, 5)) == []
+
+
+def test_a_sweep_may_delete_while_it_reads(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(number,): Write(number, ("e", None)) for number in range(1, 1_200)})
+    for page in sink.keys_below(store.person.id, 1_000):
+        apply(store, sink, {key: Write(1_000, None) for key, _ in page})
+    assert set(store.shown(store.person)) == {(number,) for number in range(1_000, 1_200)}
+
+
+def test_a_key_that_cannot_be_applied_is_parked_and_the_rest_is_applied(store: Store) -> None:
+    refused = store.unacceptable((700,))
+    sink = store.sink()
+    sink.prepare()
+    writes: dict[Key, Write] = {(number,): Write(1000, (f"e{number}", None)) for number in range(1_200)}
+    writes[700,] = refused
+    parked = apply(store, sink, writes)
+    assert [(one.view, one.key, one.version) for one in parked] == [(store.person.id, "700", 1000)]
+    assert parked[0].reason
+    del writes[700,]
+    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
+    sink.close()
+
+
+def test_prepare_again_keeps_everything(store: Store, sink: Sink) -> None:
+    apply(store, sink, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)}, upto=position(500))
+    sink.prepare()
+    another = store.sink()
+    another.prepare()
+    apply(store, another, {(2,): Write(4, ("old", "n"))})
+    assert store.shown(store.person) == {(1,): (5, ("a", "b"))}
+    another.close()
+
+
+def test_two_sinks_write_to_one_store(store: Store, sink: Sink) -> None:
+    other = store.sink()
+    other.prepare()
+    apply(store, sink, {(1,): Write(6, ("new", "n"))})
+    apply(store, other, {(1,): Write(5, ("old", "n")), (2,): Write(5, ("two", "n"))})
+    assert store.shown(store.person) == {(1,): (6, ("new", "n")), (2,): (5, ("two", "n"))}
+    other.close()
+
+
+def test_a_closed_sink_says_that_the_store_is_unavailable_until_it_is_prepared(
+    store: Store, sink: Sink
+) -> None:
+    sink.close()
+    with pytest.raises(StoreUnavailableError):
+        sink.write([ViewWrites(store.person.id, {(1,): Write(6, ("new", "n"))})], None)
+    sink.prepare()
+    apply(store, sink, {(1,): Write(6, ("new", "n"))})
+    assert store.shown(store.person) == {(1,): (6, ("new", "n"))}
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_writing_goes_on_after_the_server_was_killed_and_came_back(name: str, tmp_path: Path) -> None:
+    server = SERVERS[name](tmp_path)
+    store = STORES[name](server, "1")
+    sink = store.sink()
+    sink.prepare()
+    apply(store, sink, {(1,): Write(5, ("before", "n")), (2,): Write(5, None)})
+    server.kill()
+    batch = {(1,): Write(6, ("after", "n")), (2,): Write(4, ("old", "n"))}
+    with pytest.raises(StoreUnavailableError):
+        apply(store, sink, batch)
+    with pytest.raises(StoreUnavailableError):
+        sink.prepare()
+    server.start()
+    sink.prepare()
+    assert apply(store, sink, batch) == []
+    assert store.shown(store.person)[1,] == (6, ("after", "n"))
+    sink.close()
+    server.stop()

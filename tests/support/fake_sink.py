@@ -1,0 +1,161 @@
+"""A sink in memory, with the faults that stores have, by name.
+
+It keeps the whole promise of the Sink protocol (the contract suite runs over it too), so that a pipeline's tests can
+use it instead of a server. What survives is in `FakeStore`; several sinks may write to one.
+
+    sink.faults.reject("redis:user", (7,), "because")   # this key is parked from now on
+    sink.faults.fail_before_write()                     # the next write does nothing and breaks off
+    sink.faults.fail_after_write()                      # the next write is kept, but breaks off before it says so
+    with sink.faults.hold(): sink.faults.wait_held()    # writes wait inside until the block ends
+    sink.faults.slow(0.01)                              # every write takes so much longer, in seconds
+    store.lose()                                        # the server came back empty
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from changes.errors import StoreUnavailableError
+from changes.positions import Position
+from changes.rendering import render_key
+from changes.writes import Key, Parked, ViewWrites, Write
+from projectors.binding import BoundView
+
+PAGE = 3  # small, so that tests meet several pages
+
+
+@dataclass(slots=True)
+class FakeStore:
+    """What is durable."""
+
+    rows: dict[str, dict[Key, Write]] = field(default_factory=dict)
+    witness: Position | None = None
+    write_count: int = 0  # calls of write that were kept
+
+    def lose(self) -> None:
+        """As a server that comes back without its data."""
+        self.rows.clear()
+        self.witness = None
+
+    def shown(self, view: str) -> dict[Key, Write]:
+        """What a reader sees: no tombstones."""
+        return {key: write for key, write in self.rows.get(view, {}).items() if write.values is not None}
+
+
+class Faults:
+    """What is to go wrong. Safe to call from another thread than the sink's."""
+
+    def __init__(self) -> None:
+        self._rejected: dict[tuple[str, Key], str] = {}
+        self._before = self._after = 0
+        self._slow_s = 0.0
+        self._open = threading.Event()
+        self._open.set()
+        self._held = threading.Event()
+
+    def reject(self, view: str, key: Key, reason: str = "rejected by the test") -> None:
+        self._rejected[view, key] = reason
+
+    def accept(self, view: str, key: Key) -> None:
+        del self._rejected[view, key]
+
+    def fail_before_write(self, times: int = 1) -> None:
+        self._before = times
+
+    def fail_after_write(self, times: int = 1) -> None:
+        self._after = times
+
+    def slow(self, seconds: float) -> None:
+        self._slow_s = seconds
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        self._held.clear()
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    def wait_held(self, timeout_s: float = 10.0) -> None:
+        """Return when a write waits inside; a test's failure if none comes."""
+        assert self._held.wait(timeout_s), "no write came to be held"
+
+    def before(self) -> None:
+        if not self._open.is_set():
+            self._held.set()
+            self._open.wait()
+        if self._slow_s:
+            time.sleep(self._slow_s)
+        if self._before:
+            self._before -= 1
+            raise StoreUnavailableError("fake store: broke off before the write")
+
+    def after(self) -> None:
+        if self._after:
+            self._after -= 1
+            raise StoreUnavailableError("fake store: broke off after the write")
+
+    def reason(self, view: str, key: Key) -> str | None:
+        return self._rejected.get((view, key))
+
+
+class FakeSink:
+    """See the module; the Sink protocol's own words hold."""
+
+    def __init__(self, views: Sequence[BoundView], store: FakeStore | None = None) -> None:
+        self.store = FakeStore() if store is None else store
+        self.faults = Faults()
+        self.prepare_count = 0
+        self._views = {view.id: view for view in views}
+        self._is_connected = False
+
+    def prepare(self) -> None:
+        self.prepare_count += 1
+        self._is_connected = True
+
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        self._require_connection()
+        try:
+            self.faults.before()
+            parked = [letter for of_view in writes for letter in self._apply(of_view)]
+            self.store.witness = upto or self.store.witness
+            self.store.write_count += 1
+            self.faults.after()
+        except StoreUnavailableError:
+            self._is_connected = False
+            raise
+        return parked
+
+    def witness(self, offset: Position) -> Position | None:
+        self._require_connection()
+        return self.store.witness
+
+    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+        self._require_connection()
+        found = [
+            (key, write.version) for key, write in self.store.shown(view).items() if write.version < version
+        ]
+        for start in range(0, len(found), PAGE):
+            yield found[start : start + PAGE]
+
+    def close(self) -> None:
+        self._is_connected = False
+
+    def _apply(self, of_view: ViewWrites) -> Iterator[Parked]:
+        rows = self.store.rows.setdefault(of_view.view, {})
+        for key, (version, values) in of_view.writes.items():
+            reason = self.faults.reason(of_view.view, key)
+            if reason is not None:
+                rendered = render_key(key, self._views[of_view.view].key)
+                yield Parked(of_view.view, rendered, version, reason)
+            elif key not in rows or rows[key].version < version:
+                rows[key] = Write(version, values)
+
+    def _require_connection(self) -> None:
+        if not self._is_connected:
+            raise StoreUnavailableError("fake store: not connected; call prepare()")
