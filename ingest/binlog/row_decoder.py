@@ -626,6 +626,9 @@ class _Writer:
             if layout.value and layout.value != f"v{layout.number}":
                 self._after.append(f"v{layout.number} = {layout.value}")
             return
+        if layout.number is None and layout.prefix <= 2 and not any(fields for _, fields, _ in self._run):
+            self._step_over(layout.prefix)
+            return
         self._run.append(_PREFIXES[layout.prefix])
         self._settle()
         length = {1: "n", 2: "n", 3: "n + (n2 << 16)", 4: "n"}[layout.prefix]
@@ -639,6 +642,15 @@ class _Writer:
             value = layout.careful if self._is_careful and layout.careful else layout.value
             self._line(f"v{layout.number} = {value.format(raw=f'buffer[{start}:{stop}]')}")
             self._at = stop
+        self._offset = 0
+
+    def _step_over(self, prefix: int) -> None:
+        # Nothing to unpack before the length: indexing is cheaper than a Struct of one field.
+        self._settle()
+        length = f"buffer[{self._place(self._offset)}]"
+        if prefix == 2:
+            length = f"({length} | buffer[{self._place(self._offset + 1)}] << 8)"
+        self._line(f"{self._at} += {self._offset + prefix} + {length}")
         self._offset = 0
 
     def _settle(self) -> None:
