@@ -27,7 +27,7 @@ from changes.writes import Key, Parked, ViewWrites
 from projectors.binding import BoundView
 from projectors.sinks.redis_keys import RedisKeys
 from projectors.sinks.redis_rows import Item, Packer, Unfit
-from projectors.sinks.redis_script import APPLY, SHA
+from projectors.sinks.redis_script import APPLY
 from projectors.views import RedisHash
 
 Client: TypeAlias = "redis.Redis"
@@ -283,10 +283,10 @@ def get(client: Client, view: BoundView, key: Key) -> tuple[int, dict[str, Any]]
     """
     name = _keys_of(view).redis_key(key)
     if isinstance(view.view, RedisHash):
-        flat = client.execute_command("HGETALL", name, NEVER_DECODE=True)
+        flat = client.execute_command("HGETALL", name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         fields = {_text(field): value for field, value in _pairs(flat)}
         return (int(fields.pop(_VERSION)), fields) if fields else None
-    text = client.execute_command("GET", name, NEVER_DECODE=True)
+    text = client.execute_command("GET", name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
     if text is None:
         return None
     document = orjson.loads(text)
@@ -297,8 +297,8 @@ def _keys_of(view: BoundView) -> RedisKeys:
     taken = next((column.name for column in view.values if column.name == _VERSION), None)
     if taken is not None:
         raise DeclarationError(
-            f"{type(view.view).__name__}({view.view.name!r}): column {_VERSION} has the name under which viewtail keeps "
-            "its version; leave it out, or show it through a generated column of another name"
+            f"{type(view.view).__name__}({view.view.name!r}): column {_VERSION} has the name under which viewtail "
+            "keeps its version; leave it out, or show it through a generated column of another name"
         )
     return RedisKeys(view)
 

@@ -219,7 +219,7 @@ def test_keys_that_differ_in_anything_are_different_keys(store: Store, sink: Sin
     assert apply(store, sink, writes, store.place) == []
     assert store.shown(store.place) == {key: (5, values) for key, (_, values) in writes.items()}
     apply(store, sink, {key: Write(6, None) for key in writes if key[1] == 1}, store.place)
-    assert {key for key in store.shown(store.place)} == {key for key in writes if key[1] == -1}
+    assert set(store.shown(store.place)) == {key for key in writes if key[1] == -1}
 
 
 def test_a_big_batch_arrives_whole(store: Store, sink: Sink) -> None:
