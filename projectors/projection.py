@@ -52,7 +52,7 @@ class Projections:
         self._by_view: dict[str, Projection] = {}
         for view in views:
             table = followed[view.table.schema, view.table.name]
-            projection = Projection(view, table.columns)
+            projection = Projection(view, table)
             self._projections.setdefault(id(table), []).append(projection)
             self._by_view[view.id] = projection
         self._halted: set[str] = set()
@@ -91,16 +91,34 @@ class Projections:
         """The writes of canonical rows read under a watermark of `version`."""
         into: dict[Key, Write] = {}
         parked: list[Parked] = []
-        self._by_view[view].apply(INSERT, version, rows, into, parked)
+        projection = self._by_view[view]
+        if Unreadable.made:
+            rows = self._without_unreadable(projection, rows, version, into, parked)
+        projection.apply(INSERT, version, rows, into, parked)
         return Projected([ViewWrites(view, into)] if into else [], parked)
+
+    @staticmethod
+    def _without_unreadable(
+        projection: Projection, rows: list[Row], version: int, into: dict[Key, Write], parked: list[Parked]
+    ) -> list[Row]:
+        readable = []
+        for row in rows:
+            bad = next((value for value in row if isinstance(value, Unreadable)), None)
+            if bad is None:
+                readable.append(row)
+            else:
+                reason = f"column {bad.column} holds bytes that are invalid in its character set"
+                projection.refuse(Refused(projection.followed, INSERT, version, [row], reason), into, parked)
+        return readable
 
 
 class Projection:
     """One view's projection; `apply` puts the writes of one row event into a dict."""
 
-    def __init__(self, view: BoundView, columns: tuple[str, ...]) -> None:
+    def __init__(self, view: BoundView, followed: Followed) -> None:
+        columns = followed.columns
         self.view = view
-        self.columns = columns
+        self.followed = followed
         self._key_columns = view.key
         self._key_at = [columns.index(column.name) for column in view.key]
         self._needed = frozenset(view.needed)
