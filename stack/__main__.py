@@ -117,9 +117,7 @@ def _pick_engine(command: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m stack", description=__doc__)
     parser.add_argument("command", choices=["up", "down", "status", "addresses", "install"])
-    parser.add_argument(
-        "names", nargs="*", type=_server_name, metavar="SERVER", help=", ".join(_MODULES)
-    )
+    parser.add_argument("names", nargs="*", type=_server_name, metavar="SERVER", help=", ".join(_MODULES))
     parser.add_argument("--engine", choices=["auto", "local", "docker"], default="auto")
     return parser
 

@@ -14,12 +14,12 @@ _INNER_PORTS = {"mysql": 3306, "redis": 6379, "elasticsearch": 9200}
 
 def engine_answers() -> bool:
     """Whether `docker compose` is there and its engine answers within ten seconds."""
-    if shutil.which("docker") is None:
-        return False
-    try:
-        return all(_succeeds(question) for question in (["docker", "compose", "version"], ["docker", "info"]))
-    except subprocess.TimeoutExpired:
-        return False
+    return has_compose() and _succeeds("docker", "info")
+
+
+def has_compose() -> bool:
+    """Whether `docker compose` is there; it can check a file without an engine."""
+    return shutil.which("docker") is not None and _succeeds("docker", "compose", "version")
 
 
 def up(names: list[str]) -> None:
@@ -67,6 +67,8 @@ def _require_engine() -> None:
         )
 
 
-def _succeeds(argv: list[str]) -> bool:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
-    return done.returncode == 0
+def _succeeds(*argv: str) -> bool:
+    try:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

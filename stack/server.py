@@ -124,7 +124,7 @@ class Server:
     def adopt(self) -> bool:
         """Take over the server that another process left running in this directory; False when there is none."""
         state = _read_state(self.directory)
-        if state is None or state.url != self.url or _started_at(state.group) != state.started_at:
+        if state is None or state.url != self.url or not state.is_alive():
             return False
         self._group = state.group
         return True
@@ -236,8 +236,7 @@ def remembered_port(directory: Path) -> int | None:
     state = _read_state(directory)
     if state is None:
         return None
-    is_ours = _started_at(state.group) == state.started_at
-    return state.port if is_ours or _is_free(state.port) else None
+    return state.port if state.is_alive() or _is_free(state.port) else None
 
 
 def running_in(directory: Path) -> Server | None:
@@ -266,6 +265,10 @@ class _State:
     group: int
     started_at: int  # clock ticks after boot; with the pid it names a process for good
     pid_file: str | None
+
+    def is_alive(self) -> bool:
+        # A dead leader keeps its entry where nobody reaps orphans (a container without an init).
+        return _started_at(self.group) == self.started_at and bool(_living_members(self.group))
 
 
 def _state_file(directory: Path) -> Path:

@@ -1,0 +1,29 @@
+# The program alone; what it connects to is in docker-compose.yml.
+FROM python:3.13-slim AS build
+WORKDIR /build
+COPY requirements.txt requirements-dev.txt ./
+RUN python -m venv /opt/viewtail \
+    && /opt/viewtail/bin/pip install --no-cache-dir --require-hashes -r requirements.txt \
+    && python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-dev.txt
+COPY pyproject.toml ./
+COPY stack/typing_markers stack/typing_markers
+COPY changes changes
+COPY offsets offsets
+COPY ingest ingest
+COPY projectors projectors
+COPY operations operations
+COPY viewtail viewtail
+RUN /opt/build/bin/python -m build --wheel --no-isolation --outdir /build/dist \
+    && /opt/viewtail/bin/pip install --no-cache-dir --no-deps --no-index /build/dist/*.whl
+
+FROM python:3.13-slim
+RUN useradd --system --create-home --uid 10001 viewtail
+COPY --from=build /opt/viewtail /opt/viewtail
+ENV PATH=/opt/viewtail/bin:$PATH PYTHONUNBUFFERED=1
+# views.py and viewtail.toml are mounted here.
+WORKDIR /views
+ENV PYTHONPATH=/views
+USER viewtail
+ENTRYPOINT ["viewtail"]
+CMD ["run"]

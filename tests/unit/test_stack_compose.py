@@ -1,0 +1,73 @@
+"""docker-compose.yml: valid, and what viewtail needs of it. The schema is that of the Compose Specification
+(Apache-2.0), as docker-compose 1.29 carries it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from stack import containers, mysql
+from stack.places import CHECKOUT
+
+FILE = CHECKOUT / "docker-compose.yml"
+SCHEMA = CHECKOUT / "stack/compose_spec.json"
+MYSQL_FLAGS_OF_THE_MACHINE = ("--bind-address=", "--socket=", "--pid-file=")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    parsed: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return parsed
+
+
+def test_it_follows_the_compose_specification(compose: dict[str, Any]) -> None:
+    jsonschema.Draft201909Validator(json.loads(SCHEMA.read_text())).validate(compose)
+
+
+def test_the_schema_refuses_what_compose_refuses(compose: dict[str, Any]) -> None:
+    broken = {**compose, "services": {"mysql": {"imagee": "mysql"}}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft201909Validator(json.loads(SCHEMA.read_text())).validate(broken)
+
+
+def test_docker_itself_accepts_it() -> None:
+    if not containers.has_compose():
+        pytest.skip("docker compose is not on this machine; the schema is checked in any case")
+    done = subprocess.run(
+        ["docker", "compose", "--file", str(FILE), "--profile", "*", "config", "--quiet"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_service_says_when_it_is_ready(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == {"mysql", "redis", "elasticsearch", "kafka", "viewtail"}
+    for name, service in compose["services"].items():
+        assert service["healthcheck"]["test"], name
+
+
+def test_everything_a_service_refers_to_is_declared(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    named = [mount.split(":")[0] for service in services.values() for mount in service["volumes"]]
+    assert {name for name in named if name[0] not in "./$"} == set(compose["volumes"])
+    for service in services.values():
+        for needed, condition in service.get("depends_on", {}).items():
+            assert "healthcheck" in services[needed]
+            assert condition == {"condition": "service_healthy"}
+
+
+def test_mysql_has_the_flags_of_the_local_server(compose: dict[str, Any]) -> None:
+    expected = {flag for flag in mysql.DEFAULTS if not flag.startswith(MYSQL_FLAGS_OF_THE_MACHINE)}
+    assert set(compose["services"]["mysql"]["command"]) == expected
+
+
+def test_no_port_is_open_to_other_machines(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
