@@ -27,9 +27,7 @@ from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord
 from projectors.sinks import Sink
-from projectors.sinks.elasticsearch import ElasticsearchSink
 from projectors.sinks.mysql import MySQLSink
-from projectors.sinks.redis import RedisSink
 from projectors.views import View
 from projectors.watermarks import Watermarks
 from viewtail.settings import Settings
@@ -106,8 +104,13 @@ class Deployment:
         """A new writer of one store, not connected yet."""
         if store == "mysql":
             return MySQLSink(self.open_store, self.database, views)
+        # A process imports the client of its own store only: the others' would double its memory.
         if store == "redis":
+            from projectors.sinks.redis import RedisSink
+
             return RedisSink(self.settings.redis_client_factory(), views, name=store)
+        from projectors.sinks.elasticsearch import ElasticsearchSink
+
         return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
 
 

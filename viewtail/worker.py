@@ -8,6 +8,7 @@ must change (a declaration, a setting) ends the process, with exit code 2.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import os
 import random
@@ -292,6 +293,7 @@ def main() -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # Rows make no cycles, and looking for some among them took a third of the time: collect now and then instead.
     gc.disable()
+    faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
         config = settings.load(arguments.config, os.environ)
         logs.configure(config.logs)
