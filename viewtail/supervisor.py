@@ -79,8 +79,8 @@ class Supervisor:
     def reports(self) -> dict[str, Mapping[str, Any]]:
         return {child.store: child.report for child in self._children}
 
-    def stop(self, *_: object) -> None:
-        """Begin to end; a signal handler."""
+    def stop(self) -> None:
+        """Begin to end; from any thread."""
         self._stop.set()
 
     def run(self) -> int:

@@ -32,6 +32,7 @@ from projectors.backfill import Stopped
 from projectors.pipeline import Vitals
 from viewtail import declarations, logs, settings
 from viewtail.composition import Deployment, Ownership, deploy, open_store_session, take
+from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -299,8 +300,7 @@ def main() -> int:
         logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.store)
         worker = Worker(arguments.store, config, arguments.report_to)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stop.set())
+        on_stop(worker.stop.set)
         worker.run()
     except ViewtailError as error:
         print(f"viewtail: error: {error}", file=sys.stderr)

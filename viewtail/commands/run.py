@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from viewtail import declarations, logs, metrics, settings
 from viewtail.composition import deploy
+from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
 
 _log = structlog.get_logger("viewtail.run")
@@ -34,8 +34,7 @@ def run(config: Path | None) -> int:
     deployment = deploy(loaded, views)
     show, finish = _display()
     supervisor = Supervisor(deployment.stores(), config, show)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, supervisor.stop)
+    on_stop(supervisor.stop)
     stop_metrics: Callable[[], None] | None = None
     if loaded.metrics.port:
         stop_metrics = metrics.serve(loaded.metrics.host, loaded.metrics.port, supervisor.reports)
