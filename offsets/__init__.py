@@ -24,3 +24,6 @@ class OffsetStore(Protocol):
 
     def save(self, position: Position) -> None:
         """Make `position`, and what the sink wrote on the same connection, durable. Raises FencedError."""
+
+    def save_rows(self) -> None:
+        """Make what the sink wrote on the same connection durable, the offset staying where it is."""

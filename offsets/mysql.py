@@ -85,15 +85,18 @@ class MySQLOffsets:
         return Taken(self.fence, _position(row[1:]))
 
     def save(self, position: Position) -> None:
+        self._commit(position)
+
+    def save_rows(self) -> None:
+        self._commit(None)
+
+    def _commit(self, position: Position | None) -> None:
         connection = self._session()
         try:
             with connection.cursor() as cursor:
                 check_fence(cursor, self._table, self._pipeline, self.fence)
-                cursor.execute(
-                    f"UPDATE {self._table} SET epoch = %s, binlog_file = %s, end_position = %s, start_position = %s, "
-                    "gtid = %s, saved_at = CURRENT_TIMESTAMP(6) WHERE name = %s",
-                    (position.epoch, position.file, position.end, position.start, position.gtid, self._pipeline),
-                )
+                if position is not None:
+                    self._move(cursor, position)
             connection.commit()
         except pymysql.err.MySQLError as error:
             connection.close()
@@ -101,6 +104,13 @@ class MySQLOffsets:
         except FencedError:
             connection.rollback()
             raise
+
+    def _move(self, cursor: Any, position: Position) -> None:
+        cursor.execute(
+            f"UPDATE {self._table} SET epoch = %s, binlog_file = %s, end_position = %s, start_position = %s, "
+            "gtid = %s, saved_at = CURRENT_TIMESTAMP(6) WHERE name = %s",
+            (position.epoch, position.file, position.end, position.start, position.gtid, self._pipeline),
+        )
 
 
 def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
@@ -154,6 +164,9 @@ class BackgroundOffsets:
                 raise self._error
             self._newest = position
             self._wake.notify()
+
+    def save_rows(self) -> None:
+        """Nothing to do: the rows are in another store, and durable there."""
 
     def close(self) -> None:
         """Save what is outstanding; raises what saving it raised."""

@@ -15,6 +15,7 @@ from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.session import quote
 
+TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
 
 
@@ -121,7 +122,10 @@ def read(connection: pymysql.Connection[Any], database: str) -> list[PipelineSta
 def _pipeline(cursor: Any, database: str, row: tuple[Any, ...]) -> PipelineStatus:
     number, name, file, end, gtid, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
-    is_run = cursor.fetchone()[0] is not None
+    is_owned = cursor.fetchone()[0] is not None
+    # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
+    is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
+    is_run = is_owned or is_trying
     return PipelineStatus(
         name=name,
         state=(state or "starting") if is_run else "down",

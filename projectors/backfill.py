@@ -22,7 +22,7 @@ import structlog
 from changes.batches import Followed, Row
 from changes.errors import TemporaryError
 from changes.tables import Column
-from changes.writes import Key, ViewWrites
+from changes.writes import Key, Parked, ViewWrites
 from ingest.canonical import fetch_rows, select_list
 from offsets.session import quote
 from projectors import failpoints
@@ -36,6 +36,7 @@ from projectors.watermarks import Watermarks
 _log = structlog.get_logger("viewtail.backfill")
 
 CHUNK_ROWS = 4000
+PARKED_IN_A_ROW = 100  # so many refusals without one success halt the view
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
 WATERMARK_WAIT_S = 3600.0
 
@@ -68,9 +69,11 @@ class Backfill:
     dead_letters: DeadLetters
     watermarks: Watermarks
     open_source: Callable[[], pymysql.Connection[Any]]  # the tailed server
+    on_halt: Callable[[str], None]  # the view is halted: the pipeline gives it no more writes
     stop: threading.Event
     vitals: FillVitals
     chunk_rows: int = CHUNK_ROWS
+    _parked_in_a_row: int = 0
 
     def run(self) -> None:
         """Raises Stopped, StoreUnavailableError or SourceUnavailableError; call again to go on."""
@@ -115,13 +118,30 @@ class Backfill:
                 continue
             projected = self.projections.of_rows(self.view.id, rows, version)
             parked = projected.parked + self.sink.write(projected.writes, None)
-            if parked:
-                self.dead_letters.record(parked)
+            self._park(projected.writes, parked)
             self.vitals.row_count += len(rows)
             self.progress.save(key, self.vitals.row_count)
             failpoints.reach("after chunk")
             if self.stop.is_set():
                 raise Stopped
+
+    def _park(self, writes: list[ViewWrites], parked: list[Parked]) -> None:
+        """Dead letters for what was refused; a fill that does nothing but refuse halts the view."""
+        if not parked:
+            self._parked_in_a_row = 0
+            return
+        self.dead_letters.record(parked)
+        has_success = sum(len(found.writes) for found in writes) > len(parked)
+        self._parked_in_a_row = 0 if has_success else self._parked_in_a_row + len(parked)
+        if self._parked_in_a_row >= PARKED_IN_A_ROW:
+            reason = (
+                f"{self._parked_in_a_row} keys in a row could not be filled in, the last because: "
+                f"{parked[-1].reason}. Mend that, then fill the view again: viewtail replay {self.view.id}"
+            )
+            _log.error("view halted", view=self.view.id, reason=reason)
+            self.registry.halt(self.view.id, reason)
+            self.on_halt(self.view.id)
+            raise Stopped
 
     def _sweep(self, chunks: _Chunks, version: int) -> None:
         """Tombstones for present keys that are older than the fill and not in the table."""

@@ -17,10 +17,17 @@ class DeadLetters:
 
     def __init__(self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]) -> None:
         self._session = session
+        self._database = database
         self._table = quote(database, "dead_letter")
         self._views = {view.id: view for view in views}
         self._ids = ids
         self._keys: dict[str, set[str]] = {view.id: set() for view in views}
+
+    def on(self, session: Session) -> DeadLetters:
+        """The same dead letters, written on another thread's session; what is known of them is shared."""
+        twin = DeadLetters(session, self._database, list(self._views.values()), self._ids)
+        twin._keys = self._keys
+        return twin
 
     def load(self) -> None:
         names = {number: name for name, number in self._ids.items()}

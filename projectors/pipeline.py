@@ -123,7 +123,9 @@ class Pipeline:
         parked = projected.parked + self.sink.write(projected.writes, batch.end)
         failpoints.reach("after write")
         self._park(projected.writes, parked)
-        if batch.end is not None:
+        if batch.end is None:
+            self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
+        else:
             self.offsets.save(batch.end)
             self.vitals.position, self._unsaved = batch.end, None
         failpoints.reach("after offset")
@@ -147,6 +149,7 @@ class Pipeline:
     def save_now(self) -> None:
         """Save the offset of what was read past but not saved yet; at the end of the loop, and on a timer."""
         if self._unsaved is not None:
+            self.sink.write([], self._unsaved)  # the witness moves too, or it would look like a loss
             self.offsets.save(self._unsaved)
             self.vitals.position, self._unsaved = self._unsaved, None
 
@@ -193,6 +196,7 @@ class Pipeline:
         kept = self.sink.witness(offset)
         if kept is None:
             self.on_store_lost()
+            self.sink.write([], offset)
             return offset
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))

@@ -71,6 +71,31 @@ def command(prefix: Path, program: str) -> tuple[str, ...]:
     return (str(_loader(prefix)), "--library-path", ":".join(libraries), str(prefix / program))
 
 
+def wrap(prefix: Path, program: Path) -> None:
+    """Put a script in the place of `program` that starts it as `command` does, for others who start it by path."""
+    original = program.rename(program.with_name(f"{program.name}.original"))
+    up = "/".join([".."] * len(program.parent.relative_to(prefix).parts))
+    libraries = ":".join(f"$prefix/{path.relative_to(prefix)}" for path in _library_directories(prefix))
+    program.write_text(
+        "#!/bin/sh\n"
+        'here=$(dirname "$(readlink -f "$0")")\n'
+        f"prefix=$here/{up}\n"
+        f'exec "$prefix/{_loader(prefix).relative_to(prefix)}" --library-path "{libraries}" '
+        f'"$here/{original.name}" "$@"\n'
+    )
+    program.chmod(0o755)
+
+
+def relink(prefix: Path) -> None:
+    """Make absolute links of the packages (/etc/java/...) point into `prefix`, wherever that is moved."""
+    for folder, folders, files in os.walk(prefix):
+        for link in (Path(folder, name) for name in folders + files):
+            if link.is_symlink() and link.readlink().is_absolute():
+                inside = prefix / link.readlink().relative_to("/")
+                link.unlink()
+                link.symlink_to(os.path.relpath(inside, link.parent))
+
+
 def _loader(prefix: Path) -> Path:
     for directory in _library_directories(prefix):
         for loader in sorted(directory.glob("ld-linux*.so.*")):

@@ -1,4 +1,4 @@
-"""Elasticsearch 9.2: the server that its own integration tests run, fetched with Maven, on a JDK of the machine.
+"""Elasticsearch 9.2: the server that its own integration tests run, fetched with Maven, on a full JDK.
 
 It lacks the optional modules (`GET /`, reindex, painless: see STACK.md). It refuses to run as root; there it runs
 in a user namespace, where root's files stay its own but its user id is not 0.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from stack import java
 from stack.errors import ServerUnavailable
 from stack.places import cache_directory, install_once, progress
 from stack.server import HOST, Launch, Server, free_port
@@ -27,14 +27,11 @@ HEAP = "512m"
 _SHA256 = "bf44938a0490ba2a303d39c9cb64b38963dd08c812ce93e10816e878585bcb6b"
 _GROUP = "org.elasticsearch.distribution.integ-test-zip"
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
-_NEEDED_MODULE = "jdk.incubator.vector"
-_OLDEST_JAVA = 21
 
 
 def install() -> Path:
-    """Elasticsearch's home; downloaded on first use (99 MB). Raises ServerUnavailable without a JDK or Maven."""
-    java = java_home()
-    return install_once(f"elasticsearch-{VERSION}", lambda into: _download(java, into))
+    """Elasticsearch's home; downloaded on first use (99 MB). Raises ServerUnavailable where that fails."""
+    return install_once(f"elasticsearch-{VERSION}", _download)
 
 
 def start(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
@@ -51,7 +48,7 @@ def start(directory: Path, port: int | None = None, options: Sequence[str] = ())
 def prepare(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
     """What `start` does, without starting it."""
     directory = directory.absolute()
-    home, java = install(), java_home()
+    home, java_home = install(), java.home()
     chosen = free_port() if port is None else port
     _lay_out(home, directory)
     launch = Launch(
@@ -61,7 +58,7 @@ def prepare(directory: Path, port: int | None = None, options: Sequence[str] = (
         directory=directory,
         argv=(*_not_as_root(), str(home / "bin/elasticsearch"), *_settings(directory, chosen), *options),
         environment={
-            "ES_JAVA_HOME": str(java),
+            "ES_JAVA_HOME": str(java_home),
             "ES_JAVA_OPTS": f"-Xms{HEAP} -Xmx{HEAP}",
             "ES_PATH_CONF": str(directory / "config"),
             "ES_TMPDIR": str(directory / "tmp"),
@@ -72,42 +69,8 @@ def prepare(directory: Path, port: int | None = None, options: Sequence[str] = (
     return Server(launch)
 
 
-def java_home() -> Path:
-    """The first JDK that can run it: $ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm, /opt."""
-    for home in _java_homes():
-        if _is_fit(home):
-            return home
-    raise ServerUnavailable(
-        f"elasticsearch: found no Java of version {_OLDEST_JAVA} or newer with the module {_NEEDED_MODULE} in "
-        "$ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set "
-        "ES_JAVA_HOME to its folder, or use a container engine: python3 -m stack up --engine docker"
-    )
-
-
-def _java_homes() -> Iterator[Path]:
-    for variable in ("ES_JAVA_HOME", "JAVA_HOME"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable])
-    for parent in ("/usr/lib/jvm", "/opt"):
-        yield from sorted(path for path in Path(parent).glob("*") if path.is_dir() and not path.is_symlink())
-
-
-def _is_fit(home: Path) -> bool:
-    java = home / "bin/java"
-    if not java.is_file():
-        return False
-    try:
-        modules = subprocess.run(
-            [str(java), "--list-modules"], capture_output=True, text=True, timeout=30
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
-    return version is not None and int(version[1]) >= _OLDEST_JAVA and f"{_NEEDED_MODULE}@" in modules
-
-
-def _download(java: Path, into: Path) -> None:
-    archive = _fetch_archive(java)
+def _download(into: Path) -> None:
+    archive = _fetch_archive()
     progress("elasticsearch: unpacking")
     with zipfile.ZipFile(archive) as bundle:
         for member in bundle.infolist():
@@ -115,18 +78,13 @@ def _download(java: Path, into: Path) -> None:
     archive.unlink()  # the unpacked copy is kept; the archive would double its size
 
 
-def _fetch_archive(java: Path) -> Path:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServerUnavailable(
-            "elasticsearch: this machine has no Maven (mvn), which downloads the server. Install it "
-            "(`apt-get install maven`), or use a container engine: python3 -m stack up --engine docker"
-        )
+def _fetch_archive() -> Path:
+    maven = str(java.maven())
     progress("elasticsearch: downloading 99 MB ...")
     repository = cache_directory() / "maven"
     argv = [maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={repository}", f"{_PLUGIN}:get"]
     argv += [f"-Dartifact={_GROUP}:elasticsearch:{VERSION}:zip", "-Dtransitive=false"]
-    environment = {**os.environ, "JAVA_HOME": str(java)}
+    environment = {**os.environ, "JAVA_HOME": str(java.home())}
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise ServerUnavailable(

@@ -83,7 +83,10 @@ def _parameters(parts: SplitResult, store: str) -> dict[str, str]:
     unknown = sorted(set(parameters) - set(_PARAMETERS[store]))
     if unknown or (parts.query and not parameters):
         allowed = ", ".join(f"?{name}=" for name in _PARAMETERS[store]) or "none"
-        raise _wrong(store, f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F")
+        raise _wrong(
+            store,
+            f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F",
+        )
     return parameters
 
 

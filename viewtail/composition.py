@@ -159,8 +159,6 @@ class Ownership:
         database = self.deployment.database
         registry = Registry(session, database, self.store)
         registry.sync(self.views)
-        letters = DeadLetters(session, database, self.views, registry.ids)
-        letters.load()
         vitals = self.fills.setdefault(name, FillVitals(view=name))
         followed = followed_tables([view])
         return Backfill(
@@ -170,7 +168,8 @@ class Ownership:
             sink=sink,
             progress=FillProgress(rows_session, database, self.store, self.fence, name),
             registry=registry,
-            dead_letters=letters,
+            dead_letters=self.pipeline.dead_letters.on(session),
+            on_halt=self.projections.halt,
             watermarks=self.watermarks,
             open_source=self.deployment.open_source,
             stop=self.stop,

@@ -13,9 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError
@@ -34,8 +42,6 @@ DEFAULT_DATABASE = "viewtail"
 # Read elsewhere: the settings file itself, and what only tests and the demo set.
 _OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT"})
 _OTHER_PREFIXES = ("VIEWTAIL_STACK_", "VIEWTAIL_TEST_")
-
-_F = TypeVar("_F")
 
 
 def _address(store: str) -> BeforeValidator:
@@ -69,14 +75,20 @@ class Group(BaseModel):
 class Server(Group):
     """How to log in to a server, and over which TLS."""
 
-    user: str | None = Field(None, description="user, when it is not part of the address")
-    password: SecretStr | None = Field(None, description="password, when it is not part of the address")
-    password_file: Path | None = Field(None, description="a file that holds the password")
-    tls: bool | None = Field(None, description="speak TLS; by default when a tls_ option or the address says so")
-    tls_ca: Path | None = Field(None, description="certificates to trust (PEM), instead of the system's")
-    tls_cert: Path | None = Field(None, description="client certificate (PEM)")
-    tls_key: Path | None = Field(None, description="private key of the client certificate (PEM)")
-    tls_verify: bool = Field(True, description="check the server's certificate and host name")
+    user: str | None = Field(default=None, description="user, when it is not part of the address")
+    password: SecretStr | None = Field(
+        default=None, description="password, when it is not part of the address"
+    )
+    password_file: Path | None = Field(default=None, description="a file that holds the password")
+    tls: bool | None = Field(
+        default=None, description="speak TLS; by default when a tls_ option or the address says so"
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="certificates to trust (PEM), instead of the system's"
+    )
+    tls_cert: Path | None = Field(default=None, description="client certificate (PEM)")
+    tls_key: Path | None = Field(default=None, description="private key of the client certificate (PEM)")
+    tls_verify: bool = Field(default=True, description="check the server's certificate and host name")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -116,22 +128,29 @@ class Server(Group):
 class Source(Server):
     """The MySQL server whose binlog is tailed."""
 
-    url: MySQLUrl | None = Field(None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server")
+    url: MySQLUrl | None = Field(
+        default=None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server"
+    )
     primary_url: MySQLUrl | None = Field(
-        None, description="its primary, where watermarks are written; by default the tailed server"
+        default=None, description="its primary, where watermarks are written; by default the tailed server"
     )
-    database: Name = Field(DEFAULT_DATABASE, description="database of the watermark table, on the primary")
+    database: Name = Field(
+        default=DEFAULT_DATABASE, description="database of the watermark table, on the primary"
+    )
     server_id: int | None = Field(
-        None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
+        default=None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
     )
-    heartbeat_s: float = Field(2.0, ge=0.1, le=60, description="seconds of silence after which the server says it is there")
+    heartbeat_s: float = Field(
+        default=2.0, ge=0.1, le=60, description="seconds of silence after which the server says it is there"
+    )
 
 
 class MySQLStore(Server):
     """The MySQL server of the index tables and of viewtail's own tables."""
 
     url: MySQLUrl | None = Field(
-        None, description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail"
+        default=None,
+        description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail",
     )
 
 
@@ -139,16 +158,19 @@ class RedisStore(Server):
     """The Redis server of the hashes and JSON documents."""
 
     url: RedisUrl | None = Field(
-        None, description="redis://[USER:PASSWORD@]HOST:PORT[/DB], rediss:// with TLS, or unix:///PATH"
+        default=None,
+        description="redis://[USER:PASSWORD@]HOST:PORT[/DB], rediss:// with TLS, or unix:///PATH",
     )
 
 
 class ElasticsearchStore(Server):
     """The Elasticsearch cluster of the search indices."""
 
-    url: ElasticsearchUrl | None = Field(None, description="http(s)://[USER:PASSWORD@]HOST:PORT")
-    api_key: SecretStr | None = Field(None, description="an encoded API key, instead of user and password")
-    api_key_file: Path | None = Field(None, description="a file that holds the API key")
+    url: ElasticsearchUrl | None = Field(default=None, description="http(s)://[USER:PASSWORD@]HOST:PORT")
+    api_key: SecretStr | None = Field(
+        default=None, description="an encoded API key, instead of user and password"
+    )
+    api_key_file: Path | None = Field(default=None, description="a file that holds the API key")
 
     @model_validator(mode="after")
     def _one_login(self) -> Self:
@@ -171,29 +193,48 @@ class ElasticsearchStore(Server):
 class Run(Group):
     """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
 
-    batch_rows: int = Field(4000, ge=1, le=100_000, description="rows written to a store at once, at most")
-    batch_bytes: int = Field(2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once")
-    waiting_bytes: int = Field(4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy")
-    spool_bytes: int = Field(
-        4 << 20, ge=4096, le=1 << 30, description="bytes of one open transaction kept in memory, the rest in a file"
+    batch_rows: int = Field(
+        default=4000, ge=1, le=100_000, description="rows written to a store at once, at most"
     )
-    max_event_bytes: int = Field(64 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views")
-    chunk_rows: int = Field(5000, ge=1, le=100_000, description="rows of one chunk while a view is filled")
-    offset_interval_s: float = Field(1.0, ge=0.05, le=60, description="how often an offset is saved when idle, seconds")
+    batch_bytes: int = Field(
+        default=2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once"
+    )
+    waiting_bytes: int = Field(
+        default=4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy"
+    )
+    spool_bytes: int = Field(
+        default=4 << 20,
+        ge=4096,
+        le=1 << 30,
+        description="bytes of one open transaction kept in memory, the rest in a file",
+    )
+    max_event_bytes: int = Field(
+        default=64 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
+    )
+    chunk_rows: int = Field(
+        default=5000, ge=1, le=100_000, description="rows of one chunk while a view is filled"
+    )
+    offset_interval_s: float = Field(
+        default=1.0, ge=0.05, le=60, description="how often an offset is saved when idle, seconds"
+    )
 
 
 class Metrics(Group):
     """Prometheus metrics of `viewtail run`."""
 
-    host: Name = Field("127.0.0.1", description="address to listen on")
-    port: Port = Field(9464, description="port to listen on; 0 or 'off' for no metrics")
+    host: Name = Field(default="127.0.0.1", description="address to listen on")
+    port: Port = Field(default=9464, description="port to listen on; 0 or 'off' for no metrics")
 
 
 class Logs(Group):
     """Logs, on stderr."""
 
-    format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, JSON otherwise")
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is logged")
+    format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="auto: text on a terminal, JSON otherwise"
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least that is logged"
+    )
 
 
 class Settings(BaseSettings):
@@ -204,15 +245,17 @@ class Settings(BaseSettings):
     )
 
     views: str = Field(
-        "views:views", pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$", description="MODULE:ATTRIBUTE of the views"
+        default="views:views",
+        pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$",
+        description="MODULE:ATTRIBUTE of the views",
     )
-    source: Source = Field(default_factory=Source)
-    mysql: MySQLStore = Field(default_factory=MySQLStore)
-    redis: RedisStore = Field(default_factory=RedisStore)
-    elasticsearch: ElasticsearchStore = Field(default_factory=ElasticsearchStore)
-    run: Run = Field(default_factory=Run)
-    metrics: Metrics = Field(default_factory=Metrics)
-    logs: Logs = Field(default_factory=Logs)
+    source: Source = Source()
+    mysql: MySQLStore = MySQLStore()
+    redis: RedisStore = RedisStore()
+    elasticsearch: ElasticsearchStore = ElasticsearchStore()
+    run: Run = Run()
+    metrics: Metrics = Metrics()
+    logs: Logs = Logs()
 
     @classmethod
     def settings_customise_sources(
@@ -285,7 +328,10 @@ class Settings(BaseSettings):
                 first.setdefault(view.store, view)
         if first:
             raise SettingsError(
-                "\n".join(f"view {view.id} needs {_STORE_NAMES[store]}: {_unset(store, 'url')}" for store, view in first.items())
+                "\n".join(
+                    f"view {view.id} needs {_STORE_NAMES[store]}: {_unset(store, 'url')}"
+                    for store, view in first.items()
+                )
             )
 
     def _source_url(self) -> SecretStr:
@@ -342,8 +388,12 @@ def _redis_client(server: RedisStore, parsed: Parsed) -> Redis:
         kind = UnixDomainSocketConnection  # type: ignore[assignment]
         arguments["path"] = parsed.socket
     else:
-        arguments |= {"host": parsed.host, "port": parsed.port or DEFAULT_PORTS["redis"], "socket_connect_timeout": 10.0}
-        if server.tls_context(parsed.is_tls) is not None:
+        arguments |= {
+            "host": parsed.host,
+            "port": parsed.port or DEFAULT_PORTS["redis"],
+            "socket_connect_timeout": 10.0,
+        }
+        if _context(server, parsed) is not None:
             kind = SSLConnection
             arguments |= {
                 "ssl_ca_certs": server.tls_ca and str(server.tls_ca),
@@ -500,12 +550,16 @@ def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tu
     elif group is None:
         yield (name,), _Given(value, f"{file}: {name}")
     elif not isinstance(value, dict):
-        wrong.append(f"{file}: {name} is a group of settings: write [{name}] and its names below, e.g. url = \"...\"")
+        wrong.append(
+            f'{file}: {name} is a group of settings: write [{name}] and its names below, e.g. url = "..."'
+        )
     else:
         for inner, inner_value in value.items():
             if inner not in group.model_fields:
                 near = nearest(inner, group.model_fields)
-                wrong.append(f"{file}: {name}.{inner} is not a setting{near}" + ("" if near else _allowed(group)))
+                wrong.append(
+                    f"{file}: {name}.{inner} is not a setting{near}" + ("" if near else _allowed(group))
+                )
             else:
                 yield (name, inner), _Given(inner_value, f"{file}: {name}.{inner}")
 
@@ -513,7 +567,11 @@ def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tu
 def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
     known = {variable(path): path for path in known_names()}
     for name, value in sorted(environ.items()):
-        if not name.upper().startswith(PREFIX) or name in _OTHER_VARIABLES or name.startswith(_OTHER_PREFIXES):
+        if (
+            not name.upper().startswith(PREFIX)
+            or name in _OTHER_VARIABLES
+            or name.startswith(_OTHER_PREFIXES)
+        ):
             continue
         if name in known:
             yield known[name], _Given(value, name)

@@ -160,8 +160,8 @@ class Worker:
                     own.fills.pop(view, None)
                     self._save_report()
                 attempt = 0
-            except Stopped:
-                break
+            except Stopped:  # asked to, or its view was halted
+                continue
             except FencedError:
                 break
             except ViewtailError as error:
@@ -170,7 +170,7 @@ class Worker:
                 own.fill_error = str(error)
                 ending.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 8)))
                 continue
-            except Exception as error:  # noqa: BLE001 - a bug in a fill must not end in silence; its text may hold values
+            except Exception as error:
                 own.fill_error = f"filling failed: {type(error).__name__}{_place(error)}; please report it"
                 _log.error(own.fill_error)
                 ending.wait(_LONGEST_PAUSE_S)

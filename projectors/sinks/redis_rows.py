@@ -14,7 +14,6 @@ import orjson
 
 from changes.rendering import json_value, key_renderer, redis_text
 from changes.tables import Column, Kind
-from changes.versions import as_text
 from changes.writes import Key, Write
 from projectors.binding import BoundView
 from projectors.sinks.redis_keys import RedisKeys
@@ -66,7 +65,7 @@ def argument(text: str) -> str:
 
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
-    names: dict[str, Any] = {"as_text": as_text}
+    names: dict[str, Any] = {}
     key_text = _key_text(view, keys, names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
     is_json = isinstance(view.view, RedisJson)
@@ -86,7 +85,7 @@ def encode(items):
         add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + 4}}\\r\\n{{{{{{key}}}}}}:t\\r\\n")
         if version != last:
             last = version
-            text = as_text(version)
+            text = f"{{version:019d}}"
         if values is None:
             add(f"{tombstone}")
             count += 1

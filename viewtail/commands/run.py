@@ -15,8 +15,10 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from changes.errors import TemporaryError
+from projectors.views import View
 from viewtail import declarations, logs, metrics, settings
-from viewtail.composition import deploy
+from viewtail.composition import Deployment, deploy
 from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
 
@@ -31,7 +33,7 @@ def run(config: Path | None) -> int:
     logs.configure(loaded.logs)
     views = declarations.load(loaded.views)
     loaded.check_stores(views)
-    deployment = deploy(loaded, views)
+    deployment = _deploy_when_up(loaded, views)
     show, finish = _display()
     supervisor = Supervisor(deployment.stores(), config, show)
     on_stop(supervisor.stop)
@@ -45,6 +47,18 @@ def run(config: Path | None) -> int:
         finish()
         if stop_metrics is not None:
             stop_metrics()
+
+
+def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:
+    """Wait for a source that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
+    pause_s = 0.5
+    while True:
+        try:
+            return deploy(loaded, views)
+        except TemporaryError as error:
+            _log.warning("waiting for the source", error=str(error), next_attempt_in_s=pause_s)
+            time.sleep(pause_s)
+            pause_s = min(5.0, pause_s * 2)
 
 
 Show = Callable[[Sequence[Mapping[str, Any]]], None]
