@@ -1,0 +1,112 @@
+"""`viewtail replay`: canonical rows are projected again, in place, while readers go on reading.
+
+This is its simplest form: whole views. It marks them in viewtail's own tables; the process that runs their pipeline
+sees the mark and fills them under a new watermark, a halted view too. With `--new-history` the epoch rises first, for
+a source that no longer continues what the offsets say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from changes.errors import MisuseError, ViewtailError
+from offsets.lease import Lease
+from offsets.mysql import OwnSession
+from operations.status import PipelineStatus, read
+from projectors.registry import Registry
+from projectors.views import View
+from viewtail import declarations, settings
+from viewtail.composition import Deployment, begin_new_history, deploy
+
+LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
+
+
+def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:
+    """Have views filled again from their canonical rows; returns the exit code."""
+    if bool(names) == all_views:
+        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
+    loaded, views = _declared(config)
+    chosen = views if all_views else [_named(name, views) for name in names]
+    deployment = Deployment(settings=loaded, views=[])
+    with closing(deployment.open_store()) as connection:
+        pipelines = {one.name: one for one in read(connection, deployment.database)}
+    known = {view.name for one in pipelines.values() for view in one.views}
+    session = OwnSession(deployment.open_store)
+    try:
+        for store in dict.fromkeys(view.store for view in chosen):
+            marked = [view.id for view in chosen if view.store == store and view.id in known]
+            Registry(session, deployment.database, store).fill_anew(marked)
+    finally:
+        session.close()
+    for view in dict.fromkeys(chosen):
+        print(f"{view.id}: {_what_next(pipelines.get(view.store), is_known=view.id in known)}")
+    return 0
+
+
+def replay_new_history(config: Path | None) -> int:
+    """Take the source as it is now for a new history, and have every view filled again; returns the exit code."""
+    loaded, views = _declared(config)
+    loaded.check_stores(views)
+    deployment = deploy(loaded, views)
+    deployment.create_tables()
+    with _all_leases(deployment):
+        epoch = begin_new_history(deployment)
+    print(f"The source as it is now begins epoch {epoch}. Every view is filled again, in place, under it:")
+    for view in views:
+        print(f"  {view.id}")
+    print(
+        "A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status"
+    )
+    return 0
+
+
+def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
+    loaded = settings.load(config, os.environ)
+    return loaded, list(declarations.load(loaded.views))
+
+
+def _named(name: str, views: Sequence[View]) -> View:
+    """The view of that id ('redis:user'), or of that name where it is the only one."""
+    found = [view for view in views if name in (view.id, view.name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise MisuseError(
+            f"{name} is the name of several views: say which, {' or '.join(view.id for view in found)}"
+        )
+    near = settings.nearest(name, [text for view in views for text in (view.id, view.name)])
+    raise MisuseError(
+        f"there is no view {name}{near or '; the views are ' + ', '.join(view.id for view in views)}"
+    )
+
+
+def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
+    if not is_known:
+        return "has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all"
+    if pipeline is None or pipeline.state == "down":
+        return "marked. Nothing runs its pipeline now: it is filled when `viewtail run` starts"
+    return "marked. The running viewtail begins to fill it within a few seconds; watch it: viewtail status"
+
+
+@contextmanager
+def _all_leases(deployment: Deployment) -> Iterator[None]:
+    """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
+    with closing(deployment.open_store()) as connection:
+        ran_before = [one.name for one in read(connection, deployment.database)]
+    held: list[Lease] = []
+    try:
+        for name in sorted({*ran_before, *deployment.stores()}):
+            lease = Lease(deployment.open_store, deployment.database, name)
+            held.append(lease)
+            if not lease.acquire(LEASE_WAIT_S):
+                raise ViewtailError(
+                    f"pipeline {name} is running, so it follows the history that the offsets are of. Nothing was "
+                    "changed. To begin a new one all the same, stop `viewtail run` first, then repeat this command"
+                )
+        yield
+    finally:
+        for lease in held:
+            lease.release()

@@ -1,0 +1,170 @@
+"""`viewtail status`: how each pipeline and view is doing, and what to do where something is not well."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pymysql
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from changes.errors import MisuseError
+from offsets.session import session_error
+from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
+from viewtail import declarations, settings
+from viewtail.composition import open_store_session
+
+_RIGHT = frozenset({"lag", "rows/s", "rows", "filled", "parked", "reported"})
+_STYLES = {
+    "running": "green",
+    "filled": "green",
+    "filling": "cyan",
+    "new": "cyan",
+    "down": "red",
+    "halted": "red",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the tables say, and what the declarations add to it."""
+
+    pipelines: Sequence[PipelineStatus]
+    not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
+
+    @property
+    def is_well(self) -> bool:
+        return bool(self.pipelines) and not self.not_run and all(one.is_well for one in self.pipelines)
+
+
+def status(config: Path | None, *, as_json: bool) -> int:
+    """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
+    loaded = settings.load(config, os.environ)
+    address, database = loaded.store_address(), loaded.store_database
+    with closing(open_store_session(loaded)) as connection:
+        try:
+            pipelines = read(connection, database)
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, address, "store") from None
+    found = _compared(pipelines, _declared(loaded))
+    if as_json:
+        sys.stdout.buffer.write(_json(found))
+        sys.stdout.flush()
+    elif not pipelines:
+        print(
+            f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run"
+        )
+    else:
+        _print(found)
+    return 0 if found.is_well else 1
+
+
+def _declared(loaded: settings.Settings) -> set[str] | None:
+    """The ids of the declared views; None when the declarations cannot be had, which is no reason to say less."""
+    try:
+        return {view.id for view in declarations.load(loaded.views)}
+    except MisuseError:
+        return None
+
+
+def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) -> Findings:
+    known = {view.name for one in pipelines for view in one.views}
+    return Findings(pipelines=pipelines, not_run=sorted((declared or set()) - known))
+
+
+def _json(found: Findings) -> bytes:
+    content = {
+        "is_well": found.is_well,
+        "pipelines": [{**asdict(one), "is_well": one.is_well} for one in found.pipelines],
+        "not_run": found.not_run,
+    }
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _print(found: Findings) -> None:
+    pipelines = [_pipeline_row(one) for one in found.pipelines]
+    views = [_view_row(view) for one in found.pipelines for view in one.views]
+    _table(("pipeline", "state", "lag", "rows/s", "position", "reported"), pipelines)
+    print()
+    _table(("view", "state", "filled", "rows", "parked"), views)
+    for line in _remarks(found):
+        print(f"\n{line}")
+
+
+def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
+    is_behind = one.state == "running" and one.lag_s > BEHIND_S
+    return (
+        one.name,
+        "behind" if is_behind else one.state,
+        f"{one.lag_s:.1f} s",
+        f"{one.rows_per_second:,}",
+        one.position or "-",
+        "-" if one.reported_s_ago is None else f"{one.reported_s_ago:.0f} s ago",
+    )
+
+
+def _view_row(view: ViewStatus) -> tuple[str, ...]:
+    filled = "-" if view.filled_percent is None else f"{view.filled_percent:.0f} %"
+    if view.eta_s is not None:
+        filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
+    return (view.name, view.state, filled, f"{view.row_count:,}", str(view.parked))
+
+
+def _remarks(found: Findings) -> list[str]:
+    """A line for everything that is not well; each ends with what to do."""
+    lines = []
+    for one in found.pipelines:
+        if one.error:
+            lines.append(f"pipeline {one.name}: {one.error}")
+        elif one.state == "running" and one.lag_s > BEHIND_S:
+            lines.append(
+                f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
+                "store is slower than the changes come: docs/operations.md, Behind"
+            )
+        for view in one.views:
+            if view.reason:
+                lines.append(f"view {view.name} is halted: {view.reason}")
+            if view.parked:
+                lines.append(
+                    f"view {view.name}: {view.parked} keys could not be applied, the others are. See the table "
+                    f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
+                )
+    lines += [
+        f"view {name} is declared, but no run has seen it yet. Start one: viewtail run"
+        for name in found.not_run
+    ]
+    return lines
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Colours on a terminal; columns of plain text otherwise, never cut."""
+    if sys.stdout.isatty():
+        _rich_table(titles, rows)
+        return
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        cells = (
+            text.rjust(width) if title in _RIGHT else text.ljust(width)
+            for title, text, width in zip(titles, row, widths, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        arguments: dict[str, Any] = {"justify": "right"} if title in _RIGHT else {"overflow": "fold"}
+        table.add_column(title, **arguments)
+    for row in rows:
+        cells = [Text(text) for text in row]
+        cells[1].stylize(_STYLES.get(row[1], "yellow"))
+        table.add_row(*cells)
+    Console().print(table)
