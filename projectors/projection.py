@@ -61,6 +61,10 @@ class Projections:
         """From now on this view gets no writes."""
         self._halted.add(view)
 
+    def is_halted(self, view: str) -> bool:
+        """Whether `halt` was called for it: its changes since are lost to it, so only a new taking brings it back."""
+        return view in self._halted
+
     def views_of(self, followed: Followed) -> list[BoundView]:
         return [projection.view for projection in self._projections.get(id(followed), ())]
 

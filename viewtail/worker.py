@@ -150,9 +150,8 @@ class Worker:
         while not ending.is_set():
             try:
                 for view in own.views_to_fill(session):
-                    if (
-                        view not in own.running
-                    ):  # it was halted when the pipeline was taken: take it anew, with the view
+                    # It was halted, then or since: its table is followed again once the pipeline is taken anew.
+                    if view not in own.running or own.projections.is_halted(view):
                         _log.info("taking the pipeline anew", view=view)
                         ending.set()
                         return
