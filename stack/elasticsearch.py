@@ -79,12 +79,12 @@ def _download(into: Path) -> None:
 
 
 def _fetch_archive() -> Path:
-    maven = str(java.maven())
+    maven, java_home = str(java.maven()), str(java.home())
     progress("elasticsearch: downloading 99 MB ...")
     repository = cache_directory() / "maven"
     argv = [maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={repository}", f"{_PLUGIN}:get"]
     argv += [f"-Dartifact={_GROUP}:elasticsearch:{VERSION}:zip", "-Dtransitive=false"]
-    environment = {**os.environ, "JAVA_HOME": str(java.home())}
+    environment = {**os.environ, "JAVA_HOME": java_home}
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise ServerUnavailable(
