@@ -1,5 +1,5 @@
-# `make test` is the whole check of a clean checkout; it needs Python 3.11, make, and for the servers a Debian machine
-# with a JDK and Maven (python3 -m stack says what is missing).
+# `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
+# machine (python3 -m stack says what is missing).
 .PHONY: venv test lint pytest demo bench up down install clean
 
 SHELL := /bin/sh

@@ -81,7 +81,7 @@ def _download(into: Path) -> None:
 def _fetch_archive() -> Path:
     maven, java_home = str(java.maven()), str(java.home())
     progress("elasticsearch: downloading 99 MB ...")
-    repository = cache_directory() / "maven"
+    repository = cache_directory() / "maven-repository"
     argv = [maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={repository}", f"{_PLUGIN}:get"]
     argv += [f"-Dartifact={_GROUP}:elasticsearch:{VERSION}:zip", "-Dtransitive=false"]
     environment = {**os.environ, "JAVA_HOME": java_home}

@@ -106,9 +106,10 @@ def _copy_template(directory: Path, data: Path) -> None:
 
 
 def _initialize(into: Path) -> None:
+    prefix = install()
     progress("mysql: making the template of a data folder")
     # A small redo log makes the copies small; it grows to the configured capacity at the first start.
-    argv = [*_mysqld(install(), into), "--initialize-insecure", "--innodb-redo-log-capacity=8M"]
+    argv = [*_mysqld(prefix, into), "--initialize-insecure", "--innodb-redo-log-capacity=8M"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise ServerFailed(
