@@ -1,0 +1,183 @@
+"""The text of a user's function, for a view's fingerprint: it differs when what the function does may differ.
+
+Made from the syntax tree, so that comments, formatting and moving the function do not count; what it refers to in the
+user's own modules (helpers, constants), its defaults and its closure do. A change that is seen where there is none
+costs a fill; one that is missed would leave the view wrong, so in doubt it differs.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_Seen = dict[int, Any]  # what was told already, by id; it is kept so that no id is used twice
+_SIMPLE = (str, bytes, int, float, complex, bool, type(None))
+
+
+def function_source(function: Callable[..., Any] | None) -> str:
+    """Text that stands for the function and all it refers to; '' for None."""
+    return "" if function is None else "\n".join(_told(function, {}))
+
+
+def _told(thing: Any, seen: _Seen) -> Iterator[str]:
+    if isinstance(thing, _SIMPLE):
+        yield repr(thing)
+        return
+    if id(thing) in seen:
+        yield f"again {list(seen).index(id(thing))}"
+        return
+    seen[id(thing)] = thing
+    if isinstance(thing, functools.partial):
+        yield from _each((thing.func, *thing.args, *thing.keywords.items()), seen)
+    elif isinstance(thing, types.MethodType):
+        yield from _each((thing.__func__, thing.__self__), seen)
+    elif isinstance(thing, types.FunctionType):
+        yield from _function(thing, seen)
+    elif isinstance(thing, type):
+        yield _name(thing) if _is_library(thing) else _class_source(thing)
+    else:
+        yield from _value(thing, seen)
+
+
+def _each(things: Iterable[Any], seen: _Seen) -> Iterator[str]:
+    for thing in things:
+        yield from _told(thing, seen)
+
+
+def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
+    if _is_library(function):
+        yield _name(function)
+        return
+    yield _syntax(function.__code__) or _bytecode(function.__code__)
+    yield from _each(function.__defaults__ or (), seen)
+    yield from _each(sorted((function.__kwdefaults__ or {}).items()), seen)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name
+        try:
+            yield from _told(cell.cell_contents, seen)
+        except ValueError:  # not set yet
+            yield "unset"
+    for name in sorted(_names(function.__code__)):
+        if name in function.__globals__:
+            yield name
+            yield from _told(function.__globals__[name], seen)
+    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+        yield from _told(wrapped, seen)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
+
+
+def _value(thing: Any, seen: _Seen) -> Iterator[str]:
+    if isinstance(thing, list | tuple):
+        yield f"{type(thing).__name__} of {len(thing)}"
+        yield from _each(thing, seen)
+    elif isinstance(thing, dict):
+        yield f"dict of {len(thing)}"
+        for name, value in thing.items():
+            yield repr(name)
+            yield from _told(value, seen)
+    elif isinstance(thing, set | frozenset):
+        yield f"set {sorted(map(repr, thing))}"  # the order of a set differs between two runs
+    elif isinstance(thing, types.ModuleType):
+        yield thing.__name__
+    else:
+        yield _name(type(thing))
+        if not _is_library(type(thing)):
+            yield _class_source(type(thing))
+            yield from _told(dict(getattr(thing, "__dict__", {})), seen)
+        elif type(thing).__repr__ is not object.__repr__ and not callable(thing):
+            yield repr(thing)  # a compiled pattern, a Decimal, a date
+
+
+def _syntax(code: types.CodeType) -> str:
+    """The function's own source without formatting and comments; '' when it cannot be told for sure."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except (SyntaxError, ValueError):
+        return ""
+    if code.co_name == "<lambda>":
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _is_of(node, code)]
+        if len(found) > 1:  # one within the other: the innermost that holds all of the code
+            found = (
+                [min(found, key=lambda node: (node.end_lineno or 0) - node.lineno)] if _nested(found) else []
+            )
+    else:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [  # type: ignore[assignment]
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, kinds)
+            and node.name == code.co_name
+            and _first_line(node) == code.co_firstlineno
+        ]
+    return ast.unparse(found[0]) if len(found) == 1 else ""
+
+
+def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
+    """Whether all instructions of `code` come from this lambda's body, and its parameters are the same."""
+    arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+    if node.lineno != code.co_firstlineno or arguments != list(code.co_varnames[: code.co_argcount]):
+        return False
+    begin = (node.body.lineno, node.body.col_offset)
+    end = (node.body.end_lineno or 0, node.body.end_col_offset or 0)
+    places = [
+        ((line, column), (end_line, end_column))
+        for line, end_line, column, end_column in code.co_positions()
+        if line is not None
+        and end_line is not None
+        and column is not None
+        and end_column is not None
+        and end_column
+    ]
+    return bool(places) and all(begin <= first and last <= end for first, last in places)
+
+
+def _nested(nodes: list[ast.Lambda]) -> bool:
+    return all(any(other is inner for other in ast.walk(nodes[0])) for inner in nodes[1:])
+
+
+def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _bytecode(code: types.CodeType) -> str:
+    """Where there is no source: what the code does, which another version of Python may write in another way."""
+    constants = [
+        _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_told(constant, {}))
+        for constant in code.co_consts
+    ]
+    return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames))
+
+
+def _class_source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return _name(kind)
+
+
+def _name(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+
+
+def _is_library(thing: Any) -> bool:
+    """Whether it comes from an installed package: only its name counts then."""
+    module = sys.modules.get(getattr(thing, "__module__", "") or "")
+    file = getattr(module, "__file__", None)
+    return module is not None and (
+        (file is None and module.__name__ != "__main__") or (file or "").startswith(_LIBRARIES)
+    )
