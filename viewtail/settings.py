@@ -249,13 +249,13 @@ class Settings(BaseSettings):
         pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$",
         description="MODULE:ATTRIBUTE of the views",
     )
-    source: Source = Source()
-    mysql: MySQLStore = MySQLStore()
-    redis: RedisStore = RedisStore()
-    elasticsearch: ElasticsearchStore = ElasticsearchStore()
-    run: Run = Run()
-    metrics: Metrics = Metrics()
-    logs: Logs = Logs()
+    source: Source = Field(default_factory=Source)
+    mysql: MySQLStore = Field(default_factory=MySQLStore)
+    redis: RedisStore = Field(default_factory=RedisStore)
+    elasticsearch: ElasticsearchStore = Field(default_factory=ElasticsearchStore)
+    run: Run = Field(default_factory=Run)
+    metrics: Metrics = Field(default_factory=Metrics)
+    logs: Logs = Field(default_factory=Logs)
 
     @classmethod
     def settings_customise_sources(
