@@ -14,7 +14,10 @@ from urllib.parse import unquote
 import orjson
 import pymysql
 import redis
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import scan
 
+import stack.elasticsearch
 import stack.mysql
 import stack.redis
 from changes.tables import Column, Kind, Table
@@ -22,9 +25,10 @@ from changes.writes import Key, Write
 from offsets.session import MySQLAddress, open_session
 from projectors.binding import BoundView
 from projectors.sinks import Sink
+from projectors.sinks.elasticsearch import ElasticsearchSink
 from projectors.sinks.mysql import MySQLSink
 from projectors.sinks.redis import RedisSink
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, View
+from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
 from stack.server import Server
 from tests.support.fake_sink import FakeSink, FakeStore
 
@@ -253,6 +257,49 @@ class RedisJsonOne(_RedisOne):
         return int(version), tuple(document.values())
 
 
+class ElasticsearchOne:
+    """Documents, in indices of the test's own."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        assert server is not None
+        self._url = server.url
+        self.person, self.place = both(_search_index, token)
+        self.close()  # a server that was killed and came back has them still
+
+    def client(self) -> Elasticsearch:
+        return Elasticsearch(self._url, request_timeout=20, max_retries=0)
+
+    def sink(self) -> ElasticsearchSink:
+        return ElasticsearchSink(self.client, [self.person, self.place], "contract")
+
+    def finish(self, sink: Sink) -> None:
+        pass
+
+    def shown(self, view: BoundView) -> Shown:
+        client = self.client()
+        client.indices.refresh(index=view.view.name)
+        found: Shown = {}
+        for hit in scan(client, index=view.view.name, query={"version": True}):
+            document = hit["_source"]
+            values = tuple(document.pop(one.name, None) for one in view.values)
+            assert not document, f"{hit['_id']} holds more than was declared"
+            found[_key(hit["_id"], view)] = (hit["_version"], values)
+        return found
+
+    def unacceptable(self, key: Key) -> Write:
+        # Lucene takes no term of more than 32,766 bytes, and `note` is a keyword.
+        return Write(1000, ("x", "y" * 40_000))
+
+    def close(self) -> None:
+        client = self.client()
+        for view in (self.person, self.place):
+            client.indices.delete(index=f"viewtail-{view.view.name}", ignore_unavailable=True)
+
+
+def _search_index(name: str, entity: Entity, values: list[str]) -> SearchIndex:
+    return SearchIndex(name, entity, fields=dict.fromkeys(values, "keyword"))
+
+
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
@@ -266,17 +313,20 @@ def _key(rendered: str, view: BoundView) -> Key:
 
 # By name: the store, and how a server of its own is started for the test that kills it (None: it has none).
 STORES: dict[str, Callable[[Server | None, str], Store]] = {
+    "elasticsearch": ElasticsearchOne,
     "fake": FakeOne,
     "mysql": MySQLOne,
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
 }
 SHARED_SERVERS = {  # the session fixture of each
+    "elasticsearch": "elasticsearch_server",
     "mysql": "mysql_server",
     "redis_hash": "redis_server",
     "redis_json": "redis_server",
 }
 SERVERS: dict[str, Callable[[Path], Server]] = {
+    "elasticsearch": stack.elasticsearch.start,
     "mysql": stack.mysql.start,
     "redis_hash": stack.redis.start,
     "redis_json": stack.redis.start,

@@ -1,0 +1,208 @@
+"""Bulk requests: sending them, and looking at what became of each item.
+
+A bulk answers 200 whatever happened to its items. 409 is a superseded write, which is fine; 429 and 5xx are sent
+again, just those; 400 is a document that the index refuses, for the dead letters; a whole request that is refused is
+halved until the document is found that it is about.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.writes import Write
+from projectors.sinks.elasticsearch_requests import INDEX_GONE, NDJSON, OverloadedError, Refused, ask, trouble
+from projectors.sinks.elasticsearch_rows import Item
+
+# Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
+_TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
+_DOING = "writing"
+_FINE = frozenset({200, 201, 409})
+_PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries of what the server was too busy for
+
+_FIELD = re.compile(r'field(?:=| )["\[]([^"\]]{1,200})["\]]')
+_INTRODUCED = re.compile(r"introduction of \[([\w.\- ]{1,100})\]")
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Items of one bulk request; parallel lists."""
+
+    views: list[str]
+    items: Sequence[Item]
+    lines: list[bytes]  # two an item
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def byte_count(self) -> int:
+        return sum(map(len, self.lines)) + len(self.lines)
+
+    @property
+    def body(self) -> bytes:
+        return b"\n".join(self.lines) + b"\n"
+
+    def only(self, places: Sequence[int]) -> Chunk:
+        lines = list(chain.from_iterable(self.lines[2 * at : 2 * at + 2] for at in places))
+        return Chunk([self.views[at] for at in places], [self.items[at] for at in places], lines)
+
+    def halves(self) -> tuple[Chunk, Chunk]:
+        middle = len(self) // 2
+        return (
+            Chunk(self.views[:middle], self.items[:middle], self.lines[: 2 * middle]),
+            Chunk(self.views[middle:], self.items[middle:], self.lines[2 * middle :]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An item that Elasticsearch refuses for good."""
+
+    view: str
+    item: tuple[Any, Write]
+    reason: str
+
+
+def deliver(
+    client: Elasticsearch,
+    chunk: Chunk,
+    fields: dict[str, frozenset[str]],
+    pause: Callable[[float], Any] = time.sleep,
+) -> list[Refusal]:
+    """Send until each item is acknowledged or refused for good.
+
+    `fields` are each view's, the only names that a refusal may tell. Raises StoreUnavailableError, StoreError.
+    """
+    refusals: list[Refusal] = []
+    pauses = iter(_PAUSES_S)
+    while True:
+        try:
+            answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
+            waiting, busy = _sort(chunk, answers, fields, refusals)
+            if busy is None:
+                return refusals
+            chunk = chunk.only(waiting)
+        except Refused as refused:
+            return refusals + _narrow(client, chunk, fields, refused, pause)
+        except OverloadedError as error:
+            busy = error
+        pause_s = next(pauses, None)
+        if pause_s is None:
+            raise busy
+        pause(pause_s)
+
+
+def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
+    """What is said of each of the `count` items: 'status', and 'error' where there is one."""
+    answer = ask(client, _DOING, "POST", target, body, NDJSON)
+    try:
+        found = [next(iter(item.values())) for item in answer["items"]]
+        is_whole = len(found) == count and all(isinstance(item["status"], int) for item in found)
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        is_whole = False
+    if not is_whole:
+        raise StoreUnavailableError(
+            f"Elasticsearch: the answer to a bulk request does not say what became of each of its {count} items. "
+            "viewtail tries again by itself; does a proxy between them cut answers short?"
+        )
+    return found
+
+
+def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
+    """The error that an item's answer stands for, when it is not about the document."""
+    kind, reason = _error(answer)
+    if kind == INDEX_GONE:
+        return StoreUnavailableError(
+            "Elasticsearch: an index of these views is gone; viewtail makes it again and fills its view"
+        )
+    return trouble(answer["status"], kind, reason, _DOING)
+
+
+def _sort(
+    chunk: Chunk, answers: list[dict[str, Any]], fields: dict[str, frozenset[str]], refusals: list[Refusal]
+) -> tuple[list[int], ViewtailError | None]:
+    """The places of the items to be sent again, and why; the refused ones go to `refusals`."""
+    waiting: list[int] = []
+    busy: ViewtailError | None = None
+    if _FINE.issuperset([answer["status"] for answer in answers]):
+        return waiting, busy
+    for at, answer in enumerate(answers):
+        status = answer["status"]
+        if status in _FINE:
+            continue
+        error = failure_of(answer)
+        if error is None:
+            refusals.append(_refusal(chunk, at, answer, fields))
+        elif status == 429 or status >= 500:
+            if _is_blocked(answer):
+                raise error
+            waiting.append(at)
+            busy = error
+        else:
+            raise error
+    return waiting, busy
+
+
+def _narrow(
+    client: Elasticsearch,
+    chunk: Chunk,
+    fields: dict[str, frozenset[str]],
+    refused: Refused,
+    pause: Callable[[float], Any],
+) -> list[Refusal]:
+    """A whole request was refused: too long (413), or one of its documents makes it unreadable (400)."""
+    if refused.status not in (400, 413):
+        raise StoreError(
+            f"Elasticsearch: {_DOING} failed: {refused.status} {refused.kind}. Is a proxy in between, or something "
+            "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
+        ) from None
+    if len(chunk) > 1:
+        return [one for half in chunk.halves() for one in deliver(client, half, fields, pause)]
+    reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
+    if refused.status == 413:
+        reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
+    return [Refusal(chunk.views[0], chunk.items[0], reason)]
+
+
+def _refusal(chunk: Chunk, at: int, answer: dict[str, Any], fields: dict[str, frozenset[str]]) -> Refusal:
+    view = chunk.views[at]
+    return Refusal(view, chunk.items[at], describe(*_error(answer), fields.get(view, frozenset())))
+
+
+def describe(kind: str, reason: str, fields: frozenset[str]) -> str:
+    """Error type and field; Elasticsearch's own words quote the value, and call values 'field' as well."""
+    told = f"Elasticsearch refused the document: {kind}"
+    if kind == "strict_dynamic_mapping_exception":
+        found = _INTRODUCED.search(reason)
+        name = f" {found[1]}" if found else ""
+        return f"{told}: a field{name} that the view does not declare; add it to its fields"
+    name = next((name for name in _FIELD.findall(reason) if name.split(".")[0] in fields), "")
+    return f"{told} in field {name}; change the field's type in the view" if name else told
+
+
+def _is_blocked(answer: dict[str, Any]) -> bool:
+    return _error(answer)[0] == "cluster_block_exception"
+
+
+def _error(answer: dict[str, Any]) -> tuple[str, str]:
+    error = answer.get("error")
+    if isinstance(error, dict):
+        return str(error.get("type", "")), str(error.get("reason", ""))
+    return "", ""
+
+
+def split(chunk: Chunk, max_bytes: int) -> Iterator[Chunk]:
+    """The chunk in pieces of at most `max_bytes`, a single item aside."""
+    if len(chunk) <= 1 or chunk.byte_count <= max_bytes:
+        yield chunk
+        return
+    for half in chunk.halves():
+        yield from split(half, max_bytes)

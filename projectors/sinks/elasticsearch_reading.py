@@ -1,0 +1,201 @@
+"""Reading a SearchIndex view: one document, a page of search results, and the keys for a sweep.
+
+`get` sees each acknowledged write at once (realtime). `search` sees it after the index's refresh interval: a second, or
+for an index that nobody searched for 30 s, at the search that follows. Both go through the alias; the filter that hides
+tombstones does not apply to a get by id, so `get` looks at the flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from elasticsearch import Elasticsearch
+
+from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
+from changes.writes import Key
+from projectors.binding import BoundView
+from projectors.sinks.elasticsearch_index import DELETED, PRESENT, Names, mapping_of, path
+from projectors.sinks.elasticsearch_requests import INDEX_GONE, Refused, ask
+from projectors.sinks.elasticsearch_rows import id_of, key_of
+
+MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
+KEYS_A_PAGE = 1_000
+_KEEP_ALIVE = "5m"  # between two pages of keys
+_TEXTUAL = frozenset(
+    {"text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One document of a search."""
+
+    id: str  # the rendered key
+    score: float | None
+    version: int
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """One page of what was found, best first."""
+
+    total: int  # exact
+    took_ms: int  # as Elasticsearch counts
+    hits: list[Hit]
+
+
+def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
+    """(version, document) of an entity, as of the last acknowledged write; None when the view does not show it.
+
+    Raises StoreUnavailableError, StoreError.
+    """
+    names = Names.of(view)
+    target = f"{path(names.alias)}/_doc/{quote(id_of(view)(key), safe='')}"
+    try:
+        found = ask(client, "reading", "GET", target)
+    except Refused as refused:
+        if refused.status == 404 and not refused.kind:
+            return None
+        raise _not_there(names, refused) from None
+    document = dict(found["_source"])
+    return None if document.get(DELETED) else (int(found["_version"]), document)
+
+
+def search(
+    client: Elasticsearch,
+    view: BoundView,
+    query: str,
+    *,
+    fields: Sequence[str] | None = None,
+    page: int = 1,
+    size: int = 10,
+) -> SearchPage:
+    """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
+
+    Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
+    Pages count from 1. Raises MisuseError, StoreUnavailableError, StoreError.
+    """
+    _check_page(page, size)
+    names = Names.of(view)
+    body = {
+        "query": {
+            "simple_query_string": {
+                "query": query,
+                "fields": _searched(view, fields),
+                "lenient": True,
+                "default_operator": "and",
+            }
+        },
+        "from": (page - 1) * size,
+        "size": size,
+        "version": True,
+        "track_total_hits": True,
+    }
+    try:
+        found = ask(client, "searching", "POST", f"{path(names.alias)}/_search", body)
+    except Refused as refused:
+        if refused.status == 400:
+            raise MisuseError(
+                f"Elasticsearch cannot search for that: {refused.reason[:300]}. Change the query"
+            ) from None
+        raise _not_there(names, refused) from None
+    hits = [
+        Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
+        for hit in found["hits"]["hits"]
+    ]
+    return SearchPage(total=int(found["hits"]["total"]["value"]), took_ms=int(found["took"]), hits=hits)
+
+
+def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator[list[tuple[Key, int]]]:
+    """Pages of (key, version) of the present documents of a smaller version, as they were at the first page."""
+    index = path(Names.of(view).index)
+    point = None
+    try:
+        ask(client, "refreshing", "POST", f"{index}/_refresh")
+        point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
+        after: list[Any] | None = None
+        while True:
+            found = ask(client, "sweeping", "POST", "/_search", _sweep(point, after))
+            hits = found["hits"]["hits"]
+            point = found.get("pit_id", point)
+            if found["timed_out"] or found["_shards"]["failed"]:
+                raise StoreUnavailableError(
+                    "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
+                )
+            page = [
+                (key, hit["_version"])
+                for hit in hits
+                if hit["_version"] < version and (key := key_of(hit["_id"], view)) is not None
+            ]
+            if page:
+                yield page
+            if len(hits) < KEYS_A_PAGE:
+                return
+            after = hits[-1]["sort"]
+    except Refused as refused:
+        # Gone in between: the index, or the point in time after a long pause or a restart.
+        raise StoreUnavailableError(
+            f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. viewtail tries again by itself"
+        ) from None
+    finally:
+        if point is not None:
+            _close_point(client, point)
+
+
+def _sweep(point: str, after: list[Any] | None) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "pit": {"id": point, "keep_alive": _KEEP_ALIVE},
+        "query": PRESENT,
+        "sort": [{"_shard_doc": "asc"}],
+        "size": KEYS_A_PAGE,
+        "version": True,
+        "_source": False,
+        "track_total_hits": False,
+    }
+    return body if after is None else {**body, "search_after": after}
+
+
+def _close_point(client: Elasticsearch, point: str) -> None:
+    try:
+        ask(client, "ending a sweep", "DELETE", "/_pit", {"id": point})
+    except (ViewtailError, Refused):
+        pass  # it ends by itself after _KEEP_ALIVE
+
+
+def _check_page(page: int, size: int) -> None:
+    if page < 1 or size < 1:
+        raise MisuseError(f"page {page} of size {size}: both count from 1")
+    if page * size > MAX_HITS:
+        raise MisuseError(
+            f"page {page} of size {size} ends behind the first {MAX_HITS:,} hits, which is as far as Elasticsearch "
+            "pages; ask for a smaller page number, or for something more particular"
+        )
+
+
+def _searched(view: BoundView, fields: Sequence[str] | None) -> list[str]:
+    properties, _ = mapping_of(view)
+    if fields is None:
+        return [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL] or list(
+            properties
+        )
+    for field in fields:
+        name = field.partition("^")[0]
+        if name not in properties and name.split(".")[0] not in properties:
+            raise MisuseError(f"view {view.id} has no field {name!r}; it has {', '.join(properties)}")
+    if not fields:
+        raise MisuseError(f"no field to search; view {view.id} has {', '.join(properties)}")
+    return list(fields)
+
+
+def _not_there(names: Names, refused: Refused) -> StoreError:
+    if refused.kind == INDEX_GONE:
+        return StoreError(
+            f"{names.label}: Elasticsearch has no index for it yet. Start `viewtail run`, which makes it"
+        )
+    return StoreError(
+        f"{names.label}: reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
+    )

@@ -1,0 +1,113 @@
+"""Every request to Elasticsearch, and the one table from its answers to viewtail's errors.
+
+A request that was understood and refused for what it says (400, 404, 413) raises `Refused`; the caller knows what that
+means. Everything else is a ViewtailError made here. Documents never get into a message: Elasticsearch quotes values in
+the reasons that it gives for documents, so those are cut in elasticsearch_bulk.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic_transport import TransportError
+from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
+
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+
+JSON = "application/vnd.elasticsearch+json; compatible-with=9"
+NDJSON = "application/vnd.elasticsearch+x-ndjson; compatible-with=9"
+INDEX_GONE = "index_not_found_exception"
+
+_RETRYABLE = frozenset({408, 429, 502, 503, 504})
+
+
+class Refused(Exception):
+    """An answer that concerns this very request: 400, 404, 409, 413 and their like."""
+
+    def __init__(self, status: int, kind: str, reason: str) -> None:
+        super().__init__(f"{status} {kind}")
+        self.status = status
+        self.kind = kind  # Elasticsearch's error type; '' when it gave none
+        self.reason = reason  # its words, which may quote what the request said
+
+
+class OverloadedError(StoreUnavailableError):
+    """The server is up but takes no more just now."""
+
+
+def ask(
+    client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON
+) -> Any:
+    """The parsed answer. `doing` is for messages: 'writing', 'creating index x'."""
+    headers = {"accept": JSON} if body is None else {"accept": JSON, "content-type": content}
+    try:
+        return client.perform_request(method, target, headers=headers, body=body).body
+    except UnsupportedProductError:
+        raise StoreError(
+            "Elasticsearch: what answers at this address is not Elasticsearch. Check VIEWTAIL_ELASTICSEARCH__URL"
+        ) from None
+    except ApiError as error:
+        kind, reason = _cause(error.body)
+        raise trouble(error.meta.status, kind, reason, doing) or Refused(
+            error.meta.status, kind, reason
+        ) from None
+    except TransportError as error:
+        raise StoreUnavailableError(
+            f"Elasticsearch: {doing} failed: {_short(error)}. viewtail tries again by itself; is the server up?"
+        ) from None
+
+
+def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | None:
+    """The error of a refused request, or of one item of a bulk; None when it is about the document or the request."""
+    said = f"Elasticsearch: {doing} failed: {status} {kind}".rstrip()
+    if kind == "cluster_block_exception":
+        return StoreUnavailableError(_blocked(reason))
+    if kind == "index_closed_exception":
+        return StoreUnavailableError(
+            f"{said}. Open the index (POST /INDEX/_open); viewtail then goes on by itself"
+        )
+    if status == 401:
+        return StoreError(
+            f"{said}. Check the user and password, or the API key, of viewtail in Elasticsearch"
+        )
+    if status == 403:
+        return StoreError(
+            f"{said}. Give viewtail's user the privileges manage, read and write on the indices viewtail-*, "
+            "viewtail.* and on the names of its views"
+        )
+    if status in _RETRYABLE:
+        return OverloadedError(
+            f"{said}. viewtail tries again by itself; see GET /_cluster/health if it stays so"
+        )
+    if status >= 500:
+        return StoreUnavailableError(
+            f"{said}. viewtail tries again by itself; the server's log says what is wrong"
+        )
+    return None
+
+
+def _blocked(reason: str) -> str:
+    # Words about the index and the block, never about a document.
+    told = f"Elasticsearch refuses writes: {reason[:300]}"
+    if "flood-stage" in reason:
+        return (
+            f"{told} The disk of the node is nearly full: make room or add a node; the block goes by itself, or with "
+            'PUT /INDEX/_settings {"index.blocks.read_only_allow_delete": null}. viewtail then goes on by itself'
+        )
+    return (
+        f"{told} Somebody set that block: PUT /INDEX/_settings "
+        '{"index.blocks.write": null, "index.blocks.read_only": null} takes it away. viewtail then goes on by itself'
+    )
+
+
+def _cause(body: Any) -> tuple[str, str]:
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        return str(error.get("type", "")), str(error.get("reason", ""))
+    return "", str(error or "")
+
+
+def _short(error: TransportError) -> str:
+    """The kind of failure; a SerializationError's own words would quote the answer."""
+    told = str(error.message) if type(error).__name__ != "SerializationError" else "the answer is no JSON"
+    return f"{type(error).__name__}: {told[:200]}"

@@ -1,0 +1,138 @@
+"""From writes to the lines of a bulk request, by code generated for each view.
+
+A document holds the declared fields; a NULL is an absent field, which Elasticsearch treats as it treats null and which
+keeps documents small. A tombstone is the flag alone. The version is Elasticsearch's own (external versioning), and is
+the guard. The id is the rendered key; the empty key, which Elasticsearch takes no document for, has an id that no
+other key can have, since rendered keys hold no braces. So has the witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from changes.errors import MisuseError
+from changes.rendering import key_renderer, parse_key, search_value
+from changes.tables import Kind
+from changes.writes import Key, Write
+from projectors.binding import BoundView
+from projectors.sinks.elasticsearch_index import DELETED, RESERVED, Names, declared
+
+Item = tuple[Key, Write]
+Encode = Callable[[Sequence[Item]], list[bytes]]
+
+WITNESS_ID = "{viewtail:witness}"
+_EMPTY_ID = "{}"
+_MAX_ID_BYTES = 512
+_TOMBSTONE = orjson.dumps({DELETED: True})
+
+
+class Unfit(Exception):
+    """A write that Elasticsearch cannot hold; says why, without the value."""
+
+
+def id_of(view: BoundView) -> Callable[[Key], str]:
+    """What gives a key's _id."""
+    render = key_renderer(view.key)
+    return lambda key: render(key) or _EMPTY_ID
+
+
+def key_of(identity: str, view: BoundView) -> Key | None:
+    """The key of an _id; None when viewtail did not write it."""
+    try:
+        return parse_key("" if identity == _EMPTY_ID else identity, view.key)
+    except MisuseError:
+        return None
+
+
+def encoder(view: BoundView) -> Encode:
+    """items -> two lines each, without line ends. Raises Unfit, ValueError or TypeError when one cannot be written."""
+    names: dict[str, Any] = {
+        "head": f'{{"index":{{"_index":{_quoted(Names.of(view).write_alias)},"_id":',
+        "identity": _identity(view),
+        "dumps": orjson.dumps,
+        "one_line": _one_line,
+        "present": _present,
+        "made_document": _made_document,
+        "tombstone": _TOMBSTONE,
+    }
+    is_integer = len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
+    identity = "'\"' + str(key[0]) + '\"'" if is_integer else "identity(key)"
+    document = _document_lines(view, names)
+    source = f"""
+def encode(items):
+    lines = []
+    add = lines.append
+    last = -1
+    for key, (version, values) in items:
+        if version != last:
+            last = version
+            tail = ',"version":' + str(version) + ',"version_type":"external"}}}}'
+        add((head + {identity} + tail).encode())
+        if values is None:
+            add(tombstone)
+            continue
+{document}
+    return lines
+"""
+    exec(compile(source, f"<search documents of {view.id}>", "exec"), names)
+    encode: Encode = names["encode"]
+    return encode
+
+
+def _identity(view: BoundView) -> Callable[[Key], str]:
+    render = id_of(view)
+
+    def identity(key: Key) -> str:
+        text = render(key)
+        if 4 * len(text) > _MAX_ID_BYTES and len(text.encode()) > _MAX_ID_BYTES:
+            raise Unfit(
+                f"its key is longer than the {_MAX_ID_BYTES} bytes that an Elasticsearch _id may have; "
+                "key the entity by something shorter"
+            )
+        return _quoted(text)
+
+    return identity
+
+
+def _document_lines(view: BoundView, names: dict[str, Any]) -> str:
+    if declared(view).document is not None:
+        return "        add(made_document(values))"
+    lines, members, variables = [], [], []
+    for at, column in enumerate(view.values):
+        variables.append(f"v{at}")
+        convert = search_value(column)
+        if convert is not None:
+            names[f"to_{at}"] = convert
+            lines.append(f"if v{at} is not None: v{at} = to_{at}(v{at})")
+        members.append(f"{column.name!r}: v{at}")
+    document = f"{{{', '.join(members)}}}"
+    missing = " or ".join(f"{name} is None" for name in variables)
+    lines.insert(0, f"{''.join(f'{name}, ' for name in variables)}= values")
+    lines.append(f"document = dumps(present({document})) if {missing} else dumps({document})")
+    # A JSON column's text goes in as it is; MariaDB keeps the line ends that were in it.
+    lines.append(
+        "add(one_line(document))" if any(c.kind is Kind.JSON for c in view.values) else "add(document)"
+    )
+    return "\n".join("        " + line for line in lines)
+
+
+def _present(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _made_document(document: bytes) -> bytes:
+    if RESERVED.encode() in document and any(name.startswith(RESERVED) for name in orjson.loads(document)):
+        raise Unfit(f"the document has a member that starts with {RESERVED}; name it otherwise")
+    return _one_line(document)
+
+
+def _one_line(document: bytes) -> bytes:
+    """Line ends stand only between the tokens of JSON (in its strings they are escaped), and end a bulk's line."""
+    return document.replace(b"\n", b" ") if b"\n" in document else document
+
+
+def _quoted(text: str) -> str:
+    return orjson.dumps(text).decode()
