@@ -17,7 +17,9 @@ def file_number(file: str) -> int:
     """The number in a binlog's name: 'binlog.000012' -> 12."""
     found = _FILE.match(file)
     if not found:
-        raise HistoryGoneError(f"binlog file name {file!r} does not end in a number; viewtail cannot order it")
+        raise HistoryGoneError(
+            f"binlog file name {file!r} does not end in a number; viewtail cannot order it"
+        )
     return int(found["number"])
 
 

@@ -96,7 +96,12 @@ class ReadAhead:
             first = self._waiting[0]
             rows += first.row_count
             size += first.byte_count
-            if some and (rows > self._limits.rows or size > self._limits.bytes or first.end is None or some[-1].end is None):
+            if some and (
+                rows > self._limits.rows
+                or size > self._limits.bytes
+                or first.end is None
+                or some[-1].end is None
+            ):
                 break
             some.append(self._waiting.popleft())
             self._waiting_bytes -= first.byte_count

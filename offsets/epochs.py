@@ -39,7 +39,9 @@ def current(
                 f"INSERT IGNORE INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, 1)",
                 (source, server_identity, binlog_base),
             )
-            cursor.execute(f"SELECT server_identity, binlog_base, epoch FROM {table} WHERE name = %s", (source,))
+            cursor.execute(
+                f"SELECT server_identity, binlog_base, epoch FROM {table} WHERE name = %s", (source,)
+            )
             row = cursor.fetchone()
         connection.commit()
     except pymysql.err.MySQLError as error:

@@ -113,7 +113,11 @@ SOURCE_TABLES = (WATERMARK,)
 
 
 def create(
-    connection: pymysql.Connection[Any], address: MySQLAddress, database: str, tables: tuple[str, ...], role: str
+    connection: pymysql.Connection[Any],
+    address: MySQLAddress,
+    database: str,
+    tables: tuple[str, ...],
+    role: str,
 ) -> None:
     """Create the database and its tables where they are missing; nothing that exists is changed."""
     try:
@@ -121,7 +125,9 @@ def create(
             cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
             if cursor.fetchone() is None:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
-            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (database,))
+            cursor.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (database,)
+            )
             present = {name for (name,) in cursor.fetchall()}
             for ddl in tables:
                 if ddl.split("`")[1] not in present:

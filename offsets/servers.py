@@ -38,4 +38,6 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             upsert_alias="AS new",
             new_value="new.{column}",
         )
-    raise SourceError(f"server {version_text} ({comment}) is not one viewtail can read: it needs MySQL 8.4 or newer")
+    raise SourceError(
+        f"server {version_text} ({comment}) is not one viewtail can read: it needs MySQL 8.4 or newer"
+    )

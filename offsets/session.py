@@ -92,7 +92,9 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     if number in _REFUSALS:
         return StoreError(f"{where} refused: {number} {said}. {_REFUSALS[number]}")
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
-    return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
+    return kind(
+        f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?"
+    )
 
 
 _REFUSALS = {
@@ -108,7 +110,27 @@ _REFUSALS = {
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.
 TEMPORARY_NUMBERS = frozenset(
-    {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1836, 2003, 2006, 2013, 2014, 2055, 3024}
+    {
+        1040,
+        1053,
+        1077,
+        1079,
+        1152,
+        1158,
+        1159,
+        1160,
+        1161,
+        1205,
+        1213,
+        1290,
+        1836,
+        2003,
+        2006,
+        2013,
+        2014,
+        2055,
+        3024,
+    }
     | {1021, 1114, 1030, 3168, 4031, CLIENT_ERRORS.CR_SERVER_LOST, CLIENT_ERRORS.CR_CONN_HOST_ERROR}
 )
 

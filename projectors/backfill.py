@@ -106,7 +106,9 @@ class Backfill:
         self.vitals.row_estimate = self.vitals.row_estimate or self._estimate()
         self.vitals.state = "filling"
         self.vitals.started_at = time.monotonic()
-        _log.info("filling", view=self.view.id, rows_before=record.fill_row_count, about=self.vitals.row_estimate)
+        _log.info(
+            "filling", view=self.view.id, rows_before=record.fill_row_count, about=self.vitals.row_estimate
+        )
         return record
 
     def _fill(self, chunks: _Chunks, record: ViewRecord) -> None:
@@ -251,7 +253,9 @@ class _Chunks:
         columns = self._fill.view.key
         table = quote(self._fill.view.table.schema, self._fill.view.table.name)
         wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in keys)
-        rows = fetch_rows(connection, f"SELECT {select_list(list(columns))} FROM {table} WHERE {wanted}", list(columns))
+        rows = fetch_rows(
+            connection, f"SELECT {select_list(list(columns))} FROM {table} WHERE {wanted}", list(columns)
+        )
         connection.commit()
         return {tuple(row) for row in rows}
 
@@ -284,11 +288,11 @@ def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], afte
 
 
 def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
-    return " AND ".join(_term(connection, column, "=", value) for column, value in zip(columns, key, strict=True))
+    return " AND ".join(
+        _term(connection, column, "=", value) for column, value in zip(columns, key, strict=True)
+    )
 
 
 def _term(connection: pymysql.Connection[Any], column: Column, comparison: str, value: Any) -> str:
     literal = f"X'{value.hex()}'" if isinstance(value, bytes) else connection.literal(value)
     return f"{quote(column.name)} {comparison} {literal}"
-
-

@@ -15,7 +15,9 @@ from projectors.binding import BoundView
 class DeadLetters:
     """The dead letters of a pipeline's views; which keys they are is remembered, so that success costs nothing."""
 
-    def __init__(self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]) -> None:
+    def __init__(
+        self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]
+    ) -> None:
         self._session = session
         self._database = database
         self._table = quote(database, "dead_letter")
@@ -49,7 +51,13 @@ class DeadLetters:
                     f"INSERT INTO {self._table} (view_id, key_hash, rendered_key, version, reason) "
                     "VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE attempt_count = attempt_count + 1, "
                     "reason = VALUES(reason), version = VALUES(version)",
-                    (self._ids[letter.view], _hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
+                    (
+                        self._ids[letter.view],
+                        _hash(letter.key),
+                        letter.key,
+                        letter.version,
+                        letter.reason[:2000],
+                    ),
                 )
                 self._keys[letter.view].add(letter.key)
 
@@ -76,7 +84,8 @@ class DeadLetters:
         with transaction(self._session, "clearing dead letters") as cursor:
             for key in keys:
                 cursor.execute(
-                    f"DELETE FROM {self._table} WHERE view_id = %s AND key_hash = %s", (self._ids[view], _hash(key))
+                    f"DELETE FROM {self._table} WHERE view_id = %s AND key_hash = %s",
+                    (self._ids[view], _hash(key)),
                 )
         self._keys[view].difference_update(keys)
 

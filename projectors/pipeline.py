@@ -168,7 +168,9 @@ class Pipeline:
         if parked:
             self.dead_letters.record(parked)
             for letter in parked[:10]:
-                _log.warning("key parked", view=letter.view, version=str(letter.version), reason=letter.reason)
+                _log.warning(
+                    "key parked", view=letter.view, version=str(letter.version), reason=letter.reason
+                )
         self.dead_letters.clear_applied(writes, parked)
         self.vitals.parked_count = self.dead_letters.count
         if not parked and not self._parked_in_a_row:
@@ -208,7 +210,9 @@ class Pipeline:
         try:
             self.source.check(kept)
         except HistoryGoneError as error:
-            _log.error("the source no longer has what the store lost: filling its views again", reason=str(error))
+            _log.error(
+                "the source no longer has what the store lost: filling its views again", reason=str(error)
+            )
             self.on_store_lost()
             return offset
         return kept

@@ -39,7 +39,9 @@ def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followe
         name = (view.table.schema, view.table.name)
         needed.setdefault(name, (view, set()))[1].update(view.needed)
     return {
-        name: Followed(view.table, tuple(column.name for column in view.table.columns if column.name in columns))
+        name: Followed(
+            view.table, tuple(column.name for column in view.table.columns if column.name in columns)
+        )
         for name, (view, columns) in needed.items()
     }
 
@@ -145,7 +147,11 @@ class Projection:
             return
         key = tuple(refused.rows[-1][at] for at in self._key_at)
         is_nameless = any(isinstance(value, Unreadable) for value in key)
-        rendered = f"(unreadable key, version {refused.version})" if is_nameless else render_key(key, self._key_columns)
+        rendered = (
+            f"(unreadable key, version {refused.version})"
+            if is_nameless
+            else render_key(key, self._key_columns)
+        )
         parked.append(Parked(self.view.id, rendered, refused.version, refused.reason))
 
 
@@ -192,7 +198,9 @@ def _used(view: BoundView) -> list[str]:
 class _Careful:
     """Views with a version column, a condition or a document function: one row at a time."""
 
-    def __init__(self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None
+    ) -> None:
         entity = view.view.entity
         self._view = view
         self._where = view.view.where
@@ -205,7 +213,9 @@ class _Careful:
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
 
-    def apply(self, kind: int, version: int, rows: list[Row], into: dict[Key, Write], parked: list[Parked]) -> None:
+    def apply(
+        self, kind: int, version: int, rows: list[Row], into: dict[Key, Write], parked: list[Parked]
+    ) -> None:
         if kind == INSERT:
             for row in rows:
                 self._one(None, row, version, into, parked)
@@ -217,7 +227,12 @@ class _Careful:
                 self._one(rows[at], rows[at + 1], version, into, parked)
 
     def _one(
-        self, before: Row | None, after: Row | None, version: int, into: dict[Key, Write], parked: list[Parked]
+        self,
+        before: Row | None,
+        after: Row | None,
+        version: int,
+        into: dict[Key, Write],
+        parked: list[Parked],
     ) -> None:
         row = after if after is not None else before
         assert row is not None
@@ -274,7 +289,9 @@ class _Careful:
         assert self._version_at is not None
         value = row[self._version_at]
         if not isinstance(value, int) or not 0 <= value <= MAX_VERSION >> 1:
-            raise _Refusal(f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0)
+            raise _Refusal(
+                f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0
+            )
         return 2 * value
 
     def _values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
@@ -305,7 +322,9 @@ class _Careful:
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
             return function(record)
-        except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
+        except (
+            Exception
+        ) as error:  # the user's own code: whatever it raises parks the key, without its values
             place = _place(error)
             raise _Refusal(f"{what} raised {type(error).__name__}{place}", version) from None
 

@@ -69,7 +69,8 @@ class Registry:
             )
         if fingerprint != view.fingerprint:
             cursor.execute(
-                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s", (view.fingerprint, view.id)
+                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s",
+                (view.fingerprint, view.id),
             )
         return self._read(cursor, view.id)
 
@@ -116,7 +117,8 @@ class Registry:
     def halt(self, view: str, reason: str) -> None:
         with transaction(self._session, "halting a view") as cursor:
             cursor.execute(
-                f"UPDATE {self._view} SET state = '{HALTED}', reason = %s WHERE name = %s", (reason[:2000], view)
+                f"UPDATE {self._view} SET state = '{HALTED}', reason = %s WHERE name = %s",
+                (reason[:2000], view),
             )
 
 

@@ -96,7 +96,9 @@ class Deployment:
             cursor.execute(facts.status)
             status = cursor.fetchone()
         if status is None:
-            raise SourceError("the source writes no binlog. Start it with --log-bin; `viewtail check` says more")
+            raise SourceError(
+                "the source writes no binlog. Start it with --log-bin; `viewtail check` says more"
+            )
         file_number(status[0])
         return identity, status[0].rsplit(".", 1)[0]
 
@@ -268,7 +270,11 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
 
 
 def _offset(
-    source: BinlogSource, offsets: OffsetStore, saved: Position | None, epoch: int, records: dict[str, ViewRecord]
+    source: BinlogSource,
+    offsets: OffsetStore,
+    saved: Position | None,
+    epoch: int,
+    records: dict[str, ViewRecord],
 ) -> Position:
     """Where to begin: the saved offset; with none, or after a new history, the stream's present end."""
     if saved is not None and saved.epoch == epoch:

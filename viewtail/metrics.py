@@ -19,7 +19,10 @@ _COUNTERS = {
     "viewtail_store_retries": ("store_retries", "times the store was waited for"),
 }
 _GAUGES = {
-    "viewtail_lag_seconds": ("lag_s", "age of the oldest change that is not durable yet; 0 at the source's end"),
+    "viewtail_lag_seconds": (
+        "lag_s",
+        "age of the oldest change that is not durable yet; 0 at the source's end",
+    ),
     "viewtail_parked_keys": ("parked", "keys among the dead letters"),
     "viewtail_memory_bytes": ("memory_bytes", "largest resident memory of the pipeline's process"),
 }
@@ -41,8 +44,12 @@ class _Collector(Collector):
             for pipeline, report in reports.items():
                 gauge.add_metric([pipeline], report.get(field, 0))
             yield gauge
-        up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
-        filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running fill", labels=["pipeline", "view"])
+        up = GaugeMetricFamily(
+            "viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"]
+        )
+        filled = GaugeMetricFamily(
+            "viewtail_fill_rows", "rows read by a running fill", labels=["pipeline", "view"]
+        )
         for pipeline, report in reports.items():
             up.add_metric([pipeline], 1.0 if report.get("state") == "running" else 0.0)
             for fill in report.get("fills", ()):

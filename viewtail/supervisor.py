@@ -110,7 +110,9 @@ class Supervisor:
         pause_s = min(_LONGEST_PAUSE_S, 0.5 * 2 ** min(child.failures - 1, 6))
         child.start_at = time.monotonic() + pause_s
         child.report = {**child.report, "state": "restarting", "error": f"its process ended with code {code}"}
-        _log.error("pipeline process ended, starting it again", pipeline=child.store, code=code, pause_s=pause_s)
+        _log.error(
+            "pipeline process ended, starting it again", pipeline=child.store, code=code, pause_s=pause_s
+        )
         return 0
 
     def _end(self) -> int:
@@ -123,7 +125,9 @@ class Supervisor:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=child.store)
+                _log.warning(
+                    "pipeline did not end in time, killed; it resumes at its offset", pipeline=child.store
+                )
                 child.process.kill()
                 child.process.wait()
         self._show([child.report for child in self._children])

@@ -42,7 +42,9 @@ SAVE_IDLE_REPORT_EVERY_S = 60.0
 LOOK_FOR_NEW_FILLS_EVERY_S = 2.0
 STANDBY_ROUND_S = 1
 COLLECT_GARBAGE_EVERY_S = 60.0
-SWITCH_INTERVAL_S = 0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
+SWITCH_INTERVAL_S = (
+    0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
+)
 _LONGEST_PAUSE_S = 5.0
 
 

@@ -93,12 +93,20 @@ class DumpConnection:
         self.socket.close()
 
 
-def dump_error(packet: bytes, address: MySQLAddress, place: str) -> ViewtailError:
+def dump_error(packet: bytes, place: str) -> ViewtailError:
     """The error for an error packet sent in place of events: history gone, refused, or try again."""
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
-    said = packet[9:].decode("utf-8", "replace") if packet[3:4] == b"#" else packet[3:].decode("utf-8", "replace")
+    said = (
+        packet[9:].decode("utf-8", "replace")
+        if packet[3:4] == b"#"
+        else packet[3:].decode("utf-8", "replace")
+    )
     if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
-        if "server_uuid/server_id" in said or "slave with the same" in said or "replica with the same" in said:
+        if (
+            "server_uuid/server_id" in said
+            or "slave with the same" in said
+            or "replica with the same" in said
+        ):
             return SourceUnavailableError(
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
                 "each reader its own; reconnecting"
@@ -109,5 +117,7 @@ def dump_error(packet: bytes, address: MySQLAddress, place: str) -> ViewtailErro
             "Fill them again with: viewtail replay --new-history"
         )
     if number in (1227, 1045, 1142):
-        return SourceError(f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists.")
+        return SourceError(
+            f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists."
+        )
     return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")

@@ -210,8 +210,8 @@ class Dispatcher:
                         last_pos, p = log_pos, q
                         if not checksum_bytes or filled - p < _USUAL_BYTES or self._spool is not None:
                             continue
-                        # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go. Whatever
-                        # does not fit falls back to the general walk with the event at which it stopped fitting.
+                        # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go.
+                        # What does not fit falls back to the general walk, at the event where it stopped fitting.
                         status, kind, size, log_pos = brief(buffer, p)
                         q = p + 5 + size
                         if kind != QUERY or status or log_pos != last_pos + size or size > 1024:
@@ -674,8 +674,8 @@ class Dispatcher:
                 )
         elif not flags & IGNORABLE_FLAG:
             raise SourceError(
-                f"event {_name(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so the "
-                f"pipeline stops here. {_WAYS_OUT.get(kind, 'A newer viewtail may know it.')}"
+                f"event {_name(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so "
+                f"the pipeline stops here. {_WAYS_OUT.get(kind, 'A newer viewtail may know it.')}"
             )
 
     def _version(self, log_pos: int) -> int:
@@ -814,8 +814,8 @@ class Dispatcher:
 
     def _rows_without_map(self, kind: int) -> NoReturn:
         raise SourceError(
-            f"event {_name(kind)} after {self._file}:{self._last_pos} has no table map in its transaction: reading began "
-            "inside a transaction, and its rows would be lost. The pipeline stops"
+            f"event {_name(kind)} after {self._file}:{self._last_pos} has no table map in its transaction: reading "
+            "began inside a transaction, and its rows would be lost. The pipeline stops"
         )
 
     def _not_an_event(self, packet: bytes) -> NoReturn:

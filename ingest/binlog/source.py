@@ -164,7 +164,7 @@ class BinlogSource:
         try:
             yield from self._walk(connection, dispatcher)
         except DumpEnded as ended:
-            raise dump_error(ended.packet, self._address, dispatcher.place) from None
+            raise dump_error(ended.packet, dispatcher.place) from None
         finally:
             self._connection = None
             connection.close()
@@ -258,6 +258,8 @@ def _event_bytes(buffer: bytearray, filled: int) -> int:
 
 
 def _watermark_table(schema: str) -> Followed:
-    token = Column(name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32)
+    token = Column(
+        name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32
+    )
     table = Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",))
     return Followed(table, ("token",))

@@ -12,7 +12,7 @@ class Spool:
     """Raw events with their headers, each behind five bytes that stand for a packet's, in order."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="viewtail-")
+        self._file = tempfile.TemporaryFile(prefix="viewtail-")  # noqa: SIM115 - closed by `close`
         self.byte_count = 0
 
     def append(self, packet: memoryview) -> None:

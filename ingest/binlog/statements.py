@@ -14,6 +14,8 @@ from changes.batches import Followed
 
 
 class Meaning(Enum):
+    """How a query event's text bears on the transaction it stands in."""
+
     BEGIN = "begin"
     COMMIT = "commit"
     ROLLBACK = "rollback"  # what came before in this transaction was taken back, in part or whole

@@ -42,13 +42,19 @@ class Stream:
     def gtid(self, number: int) -> bytes:
         clocks = struct.pack("<BqqB", 2, 1, 2, 0)[:17]
         commit_time = (1_700_000_000_000_000).to_bytes(7, "little")
-        return self.event(33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8)
+        return self.event(
+            33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8
+        )
 
     def query(self, statement: str, database: str = "shop") -> bytes:
-        body = struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + database.encode() + b"\0" + statement.encode()
+        body = (
+            struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + database.encode() + b"\0" + statement.encode()
+        )
         return self.event(2, body)
 
-    def table_map(self, table_id: int = 7, schema: str = "shop", name: str = "user", signed: bool = True) -> bytes:
+    def table_map(
+        self, table_id: int = 7, schema: str = "shop", name: str = "user", signed: bool = True
+    ) -> bytes:
         """Two columns: id BIGINT, name VARCHAR(40) in utf8mb4; full metadata."""
         body = struct.pack("<IHH", table_id, 0, 1)
         for word in (schema, name):
@@ -61,7 +67,9 @@ class Stream:
         body += bytes([8, 1, 0])  # simple primary key: column 0
         return self.event(19, body)
 
-    def rows(self, kind: int, rows: list[tuple[int, bytes | None]], table_id: int = 7, bitmap: int = 0xFF) -> bytes:
+    def rows(
+        self, kind: int, rows: list[tuple[int, bytes | None]], table_id: int = 7, bitmap: int = 0xFF
+    ) -> bytes:
         images = b"\x02" + bytes([bitmap]) * (2 if kind == 31 else 1)
         body = struct.pack("<IHHH", table_id, 0, 1, 2) + images
         for number, name in rows:

@@ -66,7 +66,9 @@ def test_versions_rise_and_are_epoch_file_and_end_position() -> None:
     for number in range(1, 200):
         stream.transaction(number, [(1, b"x")])
         ends.append(stream.position - 31)
-    versions = [change.version for batch in walk(dispatcher(), bytes(stream.data)) for change in batch.changes]
+    versions = [
+        change.version for batch in walk(dispatcher(), bytes(stream.data)) for change in batch.changes
+    ]
     assert versions == [base_version(1, 12) | end >> 4 for end in ends]
     assert versions == sorted(set(versions))
 
@@ -132,7 +134,9 @@ def test_an_unknown_event_stops_the_stream_unless_it_may_be_ignored() -> None:
         walk(dispatcher(), bytes(stream.data))
 
 
-@pytest.mark.parametrize(("kind", "name"), [(40, "TRANSACTION_PAYLOAD"), (42, "GTID_TAGGED"), (26, "INCIDENT")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(40, "TRANSACTION_PAYLOAD"), (42, "GTID_TAGGED"), (26, "INCIDENT")]
+)
 def test_events_that_this_version_cannot_read_stop_the_stream_by_name(kind: int, name: str) -> None:
     stream = Stream()
     stream.event(kind, bytes(60))
