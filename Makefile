@@ -16,8 +16,8 @@ test: venv
 
 venv: .venv/stamp
 
-# The stamp names what the environment was built from, so that it is built again only when that changes.
-.venv/stamp: requirements-dev.txt pyproject.toml
+# Built again only when the pinned requirements change.
+.venv/stamp: requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "viewtail needs Python 3.11 or newer; none found. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	rm -rf .venv
 	$(PYTHON) -m venv .venv

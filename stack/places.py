@@ -69,7 +69,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _build_beside(target: Path, build: Callable[[Path], None]) -> None:
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    for leftover in target.parent.glob(
+        f".{target.name}.unfinished.*"
+    ):  # of one who was killed; we hold the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.unfinished.", dir=target.parent))
     try:
         build(unfinished)
         unfinished.chmod(0o755)

@@ -124,6 +124,17 @@ def test_a_failed_installation_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
+def test_what_a_killed_installation_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIEWTAIL_STACK_CACHE", str(tmp_path))
+    leftover = tmp_path / ".thing.unfinished.abc"
+    leftover.mkdir()
+    install_once("thing", lambda into: (into / "part").touch())
+    assert not leftover.exists()
+    assert (tmp_path / "thing/part").exists()
+
+
 def test_two_who_install_at_once_get_one_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
