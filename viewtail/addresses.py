@@ -1,4 +1,7 @@
-"""Server addresses as users write them: URLs, taken apart. No message repeats what was given: it may hold a password."""
+"""Server addresses as users write them: URLs, taken apart.
+
+No message repeats what was given: it may hold a password.
+"""
 
 from __future__ import annotations
 

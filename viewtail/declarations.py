@@ -1,20 +1,106 @@
-"""Loads views.py."""
+"""Loads the user's views.py. Whatever is wrong with it is one DeclarationError with file and line, no traceback."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from changes.errors import DeclarationError
+from projectors.suggestions import nearest
 from projectors.views import View
 
 
 def load(name: str) -> list[View]:
-    """The views that `module:attribute` names."""
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    found = getattr(importlib.import_module(module), attribute, None)
-    if not isinstance(found, list):
-        raise DeclarationError(f"{name}: no list of views there")
-    return found
+    """The views that `module:attribute` names, the working directory first on the module path."""
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _module(module_name, name)
+    file = _shown(module.__file__ or module_name)
+    if not hasattr(module, attribute):
+        near = nearest(attribute, [known for known in vars(module) if not known.startswith("_")])
+        raise DeclarationError(
+            f"{file}: there is no {attribute!r} in it" + (near or f"; write {attribute} = [...]")
+        )
+    return _checked(getattr(module, attribute), attribute, file)
+
+
+def _module(module: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
+            raise DeclarationError(
+                f"there is no module {module} for the views {name}: in {Path.cwd()} no "
+                f"{module.replace('.', '/')}.py was found. Write one with `viewtail init`, or say where the views "
+                "are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
+            ) from None
+        raise _at(error, module) from None
+    except SyntaxError as error:
+        where = f"{_shown(error.filename or module)}:{error.lineno or 1}"
+        raise DeclarationError(f"{where}: {error.msg}") from None
+    except (Exception, SystemExit) as error:
+        raise _at(error, module) from None
+
+
+def _at(error: BaseException, module: str) -> DeclarationError:
+    """The user's own line that led to the error; what is below it (viewtail's, a library's) says less."""
+    source = f"{module.replace('.', '/')}.py"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.endswith(source) or frame.filename.startswith(str(Path.cwd()) + os.sep)
+    ]
+    own = [frame for frame in frames if not _is_installed(frame.filename)]
+    where = f"{_shown(own[-1].filename)}:{own[-1].lineno}" if own else source
+    said = str(error) if isinstance(error, DeclarationError) else f"{type(error).__name__}: {error}"
+    return DeclarationError(f"{where}: {said}")
+
+
+def _is_installed(file: str) -> bool:
+    packages = Path(__file__).resolve().parent.parent
+    ours = tuple(str(packages / name) + os.sep for name in ("projectors", "changes", "viewtail"))
+    return file.startswith(ours) or f"{os.sep}site-packages{os.sep}" in file
+
+
+def _shown(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file
+
+
+def _checked(found: Any, attribute: str, file: str) -> list[View]:
+    if not isinstance(found, list | tuple):
+        raise DeclarationError(
+            f"{file}: {attribute} must be a list of views, not {_kind(found)}; write {attribute} = [...]"
+        )
+    if not found:
+        raise DeclarationError(
+            f"{file}: {attribute} is empty; declare at least one view, e.g. "
+            "IndexTable('user_by_email', Entity('shop.user'), value='email')"
+        )
+    wrong = [
+        f"{file}: {attribute}[{at}] is {_kind(one)}, not a view (IndexTable, RedisHash, RedisJson or SearchIndex)"
+        for at, one in enumerate(found)
+        if not isinstance(one, View) or type(one) is View
+    ]
+    if not wrong:
+        twice = [name for name, count in Counter(view.id for view in found).items() if count > 1]
+        wrong = [f"{file}: two views are called {name}; give one of them another name" for name in twice]
+    if wrong:
+        raise DeclarationError("\n".join(wrong))
+    return list(found)
+
+
+def _kind(thing: Any) -> str:
+    name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
+    what = "class" if isinstance(thing, type) else "value of type"
+    return f"the {what} {name}" if isinstance(thing, type) else f"a {what} {name}"

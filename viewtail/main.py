@@ -1,21 +1,297 @@
-"""The command line."""
+"""The command line: names, options and help of every command, and how errors end it.
+
+What a command does stands in viewtail/commands/; it is imported when the command is called, so that `--help` is quick
+and a worker never pays for a client of another store. Exit codes: 0 good, 1 something is wrong, 2 misuse.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import typer.exceptions
 
 from changes.errors import ViewtailError
 
+app = typer.Typer(
+    name="viewtail",
+    help=(
+        "Keeps MySQL index tables, Redis keys and Elasticsearch documents in step with MySQL tables, by tailing the "
+        "binlog. Views are declared in views.py, servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
+        "Exit codes: 0 good, 1 something is wrong, 2 misuse."
+    ),
+    epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
-def main() -> None:
-    """Interim: `run` only."""
-    from viewtail.commands.run import run
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+ViewName = Annotated[
+    str,
+    typer.Argument(
+        metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name."
+    ),
+]
 
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"viewtail {version('viewtail')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The settings file; by default $VIEWTAIL_CONFIG, or viewtail.toml in the working directory.",
+        ),
+    ] = None,
+    _is_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    context.obj = config
+
+
+def _config(context: typer.Context) -> Path | None:
+    config: Path | None = context.obj
+    return config
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA]; by default the source of the settings. A password given "
+            "here is written into viewtail.toml.",
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The schema to look at; by default the address's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+) -> int:
+    """Write a first views.py and viewtail.toml by looking at a schema.
+
+    The views are examples over real tables and columns; edit them. The settings file is for your eyes only (mode
+    0600). Nothing that exists is overwritten, and nothing is written to any server.
+    """
+    from viewtail.commands.init import init as command
+
+    return command(_config(context), source=source, schema=schema, is_forced=force)
+
+
+@app.command()
+def check(context: typer.Context, json: Json = False) -> int:
+    """Look at every requirement of the source and the stores.
+
+    Each line that is not ok says what was seen, why it matters, and the SQL or setting that mends it. Nothing is
+    changed anywhere. Exits 1 when something fails; a warning alone does not.
+    """
+    from viewtail.commands.check import check as command
+
+    return command(_config(context), as_json=json)
+
+
+@app.command()
+def run(context: typer.Context) -> int:
+    """Keep all views up to date, new ones filled first, until SIGTERM or Ctrl-C.
+
+    One process a store; a store that is away stops its own views only. Stopping finishes the batch and saves the
+    offset. A second `run` stands by and takes over when the first is gone. Logs are on stderr, metrics on
+    127.0.0.1:9464/metrics.
+    """
+    from viewtail.commands.run import run as command
+
+    return command(_config(context))
+
+
+@app.command()
+def status(context: typer.Context, json: Json = False) -> int:
+    """Show each pipeline and view: state, lag, rate, position, filled, parked.
+
+    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; below
+    the table stands what to do.
+    """
+    from viewtail.commands.status import status as command
+
+    return command(_config(context), as_json=json)
+
+
+@app.command()
+def get(
+    context: typer.Context,
+    view: ViewName,
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="The entity's key; several key columns joined by ':', bytes in hexadecimal."
+        ),
+    ],
+    json: Json = False,
+) -> int:
+    """Read one entity's record from a view, by its key, with its version.
+
+    Exits 1 when the view has no such record.
+    """
+    from viewtail.commands.get import get as command
+
+    return command(_config(context), view, key, as_json=json)
+
+
+@app.command()
+def find(
+    context: typer.Context,
+    view: ViewName,
+    value: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VALUE...", help="Values of the view's value columns, in order; fewer are a prefix."
+        ),
+    ],
+    limit: Annotated[int, typer.Option(metavar="N", help="At most so many rows.", min=1, max=10_000)] = 100,
+    json: Json = False,
+) -> int:
+    """Find entities by an indexed value: the canonical rows.
+
+    Reads the keys from an index table, fetches the rows from the source, and keeps those that have the value now: a
+    late index never returns a row that does not match. Exits 0 also when nothing is found.
+    """
+    from viewtail.commands.find import find as command
+
+    return command(_config(context), view, value, limit=limit, as_json=json)
+
+
+@app.command()
+def search(
+    context: typer.Context,
+    view: ViewName,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY", help='Words, "phrases", prefix*, -without, this | that. All words must occur.'
+        ),
+    ],
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."
+        ),
+    ] = None,
+    page: Annotated[int, typer.Option(metavar="N", help="Which page, from 1.")] = 1,
+    size: Annotated[int, typer.Option(metavar="N", help="Hits on a page.")] = 10,
+    json: Json = False,
+) -> int:
+    """Search a SearchIndex view with a simple query string, best hits first.
+
+    A change can be found once the index has refreshed: after a second.
+    """
+    from viewtail.commands.search import search as command
+
+    return command(_config(context), view, query, fields=field, page=page, size=size, as_json=json)
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    view: Annotated[
+        list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to fill again.")
+    ] = None,
+    all_views: Annotated[bool, typer.Option("--all", help="Every view.")] = False,
+    new_history: Annotated[
+        bool,
+        typer.Option(
+            "--new-history",
+            help="Every view, after a source whose history does not continue: begins a new epoch from it as it is.",
+        ),
+    ] = False,
+) -> int:
+    """Fill views again from their tables, in place, while they are read.
+
+    A halted view goes on that way once its reason is mended. The running viewtail does it within seconds; without
+    one it happens when the next is started.
+    """
+    from viewtail.commands import replay as command
+
+    if not new_history:
+        return command.replay(_config(context), view or [], all_views=all_views)
+    if view or all_views:
+        raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
+    return command.replay_new_history(_config(context))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code; every error is one message on stderr."""
+    sys.exit(_main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
-        sys.exit(run(None))
+        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
     except ViewtailError as error:
-        print(f"viewtail: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _say(str(error))
+        return error.exit_code
+    except typer.exceptions.TyperException as error:
+        _say_misuse(error)
+        return error.exit_code
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0  # the reader had enough
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        _say(_unexpected(error))
+        return 1
+
+
+def _say(message: str) -> None:
+    from viewtail.logs import masked
+
+    lines = masked(message).splitlines() or ["failed"]
+    print("\n".join(f"viewtail: error: {line}" for line in lines), file=sys.stderr)
+
+
+def _say_misuse(error: typer.exceptions.TyperException) -> None:
+    """What is wrong with the command line; where nothing was given, the help."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return
+    command = "viewtail" if context is None else f"viewtail {context.info_name}".removesuffix(" viewtail")
+    _say(f"{error.format_message().rstrip('.')}. See: {command} --help")
+
+
+def _silence_stdout() -> None:
+    """The interpreter flushes stdout once more when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _unexpected(error: Exception) -> str:
+    """Where a fault of viewtail's own is. Its text stays out: nobody knows what it holds."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    calls = " < ".join(frame.name for frame in reversed(frames[-4:]))
+    return f"{type(error).__name__} at {where} ({calls}): a fault in viewtail; please report this line"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ allowed. Secrets and addresses are SecretStr, and no message repeats them. Nothi
 
 from __future__ import annotations
 
-import difflib
 import ssl
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from changes.errors import SettingsError
 from offsets.session import MySQLAddress
+from projectors.suggestions import nearest
 from projectors.views import View
 from viewtail.addresses import DEFAULT_PORTS, Parsed, parse
 
@@ -481,8 +481,10 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
     Raises SettingsError with one line for everything that is wrong.
     """
     wrong: list[str] = []
-    given = dict(_from_file(_config_path(config, environ), wrong))
-    given.update(_from_environment(environ, wrong))
+    in_file = dict(_from_file(_config_path(config, environ), wrong))
+    in_environment = dict(_from_environment(environ, wrong))
+    given = {path: value for path, value in in_file.items() if not _is_superseded(path, in_environment)}
+    given.update(in_environment)
     try:
         settings = Settings(**_nested(given))
     except ValidationError as error:
@@ -508,11 +510,16 @@ def variable(path: _Path) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """'; did you mean X?' for the closest known name, or ''."""
-    by_folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return f"; did you mean {by_folded[found[0]]}?" if found else ""
+_SECRETS = ("password", "password_file", "api_key", "api_key_file")
+
+
+def _is_superseded(path: _Path, in_environment: Mapping[_Path, _Given]) -> bool:
+    """Whether the environment gives the login that this setting of the file is a part of."""
+    if path[-1] not in (*_SECRETS, "user"):
+        return False
+    url = in_environment.get((path[0], "url"))
+    has_login = url is not None and "@" in str(url.value)
+    return has_login or (path[-1] != "user" and any((path[0], name) in in_environment for name in _SECRETS))
 
 
 def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -546,7 +553,10 @@ def _from_file(path: Path | None, wrong: list[str]) -> Iterator[tuple[_Path, _Gi
 def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
     group = _group_of(name)
     if name not in Settings.model_fields:
-        wrong.append(f"{file}: {name} is not a setting{nearest(name, Settings.model_fields)}")
+        near = nearest(name, Settings.model_fields)
+        wrong.append(
+            f"{file}: {name} is not a setting" + (near or f"; there are {', '.join(Settings.model_fields)}")
+        )
     elif group is None:
         yield (name,), _Given(value, f"{file}: {name}")
     elif not isinstance(value, dict):
@@ -580,7 +590,7 @@ def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> Iterator[
             wrong.append(f"{name} is a group of settings: set its members, e.g. {_first_of(group)}")
         else:
             near = nearest(name, [*known, "VIEWTAIL_CONFIG"])
-            wrong.append(f"{name} is not a setting" + (near or f"; the settings are {', '.join(known)}"))
+            wrong.append(f"{name} is not a setting" + (near or "; docs/operations.md lists them all"))
 
 
 def _group_of(name: str) -> type[Group] | None:
