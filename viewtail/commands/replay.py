@@ -17,6 +17,7 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.status import PipelineStatus, read
 from projectors.registry import Registry
+from projectors.suggestions import nearest
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, begin_new_history, deploy
@@ -77,7 +78,7 @@ def _named(name: str, views: Sequence[View]) -> View:
         raise MisuseError(
             f"{name} is the name of several views: say which, {' or '.join(view.id for view in found)}"
         )
-    near = settings.nearest(name, [text for view in views for text in (view.id, view.name)])
+    near = nearest(name, [text for view in views for text in (view.id, view.name)])
     raise MisuseError(
         f"there is no view {name}{near or '; the views are ' + ', '.join(view.id for view in views)}"
     )
