@@ -34,17 +34,23 @@ SEED = 7
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every view equals its table. 1: one does not, or the demo could not go on. 130: interrupted."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        live_s = max(1.0, float(os.environ.get("DEMO_LIVE_S", "20")))
+    except ValueError:
+        parser.error(f"DEMO_LIVE_S is {os.environ['DEMO_LIVE_S']!r}; it is a number of seconds")
     signal.signal(signal.SIGTERM, _interrupt)
     if parsed.command == "stop":
         _stop_kept_run()
         line("stopped and removed" if servers.stop_kept() else "nothing was left running")
         return 0
     try:
+        is_kept = os.environ.get("KEEP", "") not in ("", "0")
         names = [
             name for name in servers.PREPARE if name != "elasticsearch" or not parsed.without_elasticsearch
         ]
-        return _demo(names, is_kept=os.environ.get("KEEP", "") not in ("", "0"), live_s=_live_seconds())
+        return _demo(names, is_kept=is_kept, live_s=live_s)
     except (DemoError, stack.StackError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
         return 1
@@ -263,14 +269,6 @@ def _connect(server: Server) -> pymysql.Connection[Any]:
         charset="utf8mb4",
         init_command="SET time_zone = '+00:00', transaction_isolation = 'READ-COMMITTED'",
     )
-
-
-def _live_seconds() -> float:
-    given = os.environ.get("DEMO_LIVE_S", "20")
-    try:
-        return max(1.0, float(given))
-    except ValueError:
-        raise DemoError(f"DEMO_LIVE_S is {given!r}; it is a number of seconds") from None
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -138,4 +138,9 @@ def _without_version(document: Mapping[str, Any]) -> dict[str, Any]:
 def _search(client: Elasticsearch, index: str) -> Rows:
     client.indices.refresh(index=index)
     hits = helpers.scan(client, index=index, query={"query": {"match_all": {}}}, size=5000)
-    return {hit["_id"]: hit["_source"] for hit in hits}
+    return {hit["_id"]: _without_nulls(hit["_source"]) for hit in hits}
+
+
+def _without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
+    """To Elasticsearch null and an absent field are the same (manual, null_value)."""
+    return {name: value for name, value in document.items() if value is not None}

@@ -34,13 +34,7 @@ class Area:
         self._live = live
         self._shown_at = float("-inf")
 
-    def show(
-        self,
-        table: Callable[[], RenderableType],
-        lines: Callable[[], Sequence[str]],
-        *,
-        is_last: bool = False,
-    ) -> None:
+    def show(self, table: RenderableType, lines: Sequence[str], *, is_last: bool = False) -> None:
         if self._live is not None:
             self._live.update(table, refresh=is_last)
         elif is_last or time.monotonic() - self._shown_at >= PLAIN_EVERY_S:

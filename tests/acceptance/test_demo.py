@@ -1,0 +1,143 @@
+"""The demo as a new user runs it, with a short live phase."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import stack
+from examples.demo import __main__ as demo
+from examples.demo import comparing, servers
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "examples.demo"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
+    done = _run(live_s=3)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "demo: 6 views equal their tables"
+    assert done.stdout.count("equals the canonical rows") >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ctrl_c_stops_everything_the_demo_started() -> None:
+    before = _folders()
+    process = _start("--without-elasticsearch")
+    assert process.stdout is not None
+    addresses = []
+    for line in process.stdout:
+        if "mysql://" in line or "redis://" in line:
+            addresses.append(line.split()[1])
+        if "filling" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, rest + errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert len(addresses) == 2
+    assert _folders() == before
+    ports = [address.split("127.0.0.1:")[1].split("/")[0] for address in addresses]
+    assert [line for line in _command_lines() if any(f"--port={port}" in line for port in ports)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_without_elasticsearch_the_demo_says_how_to_get_it_and_shows_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unavailable(_: Path) -> stack.Server:
+        raise stack.ServerUnavailable("elasticsearch: no Java here. Install a JDK")
+
+    monkeypatch.setitem(servers.PREPARE, "elasticsearch", unavailable)
+    monkeypatch.setenv("DEMO_LIVE_S", "1")
+    monkeypatch.delenv("KEEP", raising=False)
+    with _kept_handlers():
+        code = demo.main([])
+    output = capsys.readouterr().out
+    assert code == 0
+    assert "Install a JDK" in output
+    assert output.splitlines()[-1] == "demo: 4 views equal their tables"
+
+
+def test_a_view_that_differs_is_named_with_the_keys_that_do() -> None:
+    wanted = {"1": {"a": 1}, "2": {"a": 2}, "3": {"a": 3}}
+    found = {"1": {"a": 1}, "2": {"a": 9}, "4": {"a": 4}}
+    assert comparing.differences(wanted, found) == [
+        "3 is in the table and not in the view",
+        "4 is in the view and not in the table",
+        "2 should be {'a': 2}, is {'a': 9}",
+    ]
+    assert comparing.differences(wanted, wanted) == []
+
+
+def test_an_unusable_number_of_seconds_is_refused() -> None:
+    done = subprocess.run(
+        COMMAND,
+        env={**os.environ, "DEMO_LIVE_S": "soon"},
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "DEMO_LIVE_S is 'soon'" in done.stderr
+
+
+def _run(live_s: int) -> subprocess.CompletedProcess[str]:
+    process = _start(live_s=live_s)
+    watchdog: Callable[[], None] = process.terminate
+    timer = threading.Timer(350, watchdog)
+    timer.start()
+    try:
+        output, errors = process.communicate()
+    finally:
+        timer.cancel()
+    return subprocess.CompletedProcess(COMMAND, process.returncode, output, errors)
+
+
+def _start(*arguments: str, live_s: int = 3) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "KEEP"}
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env={**environment, "DEMO_LIVE_S": str(live_s), "PYTHONUNBUFFERED": "1"},
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _folders() -> set[str]:
+    return {path.name for path in (CHECKOUT / ".stack").glob("demo-*")}
+
+
+def _command_lines() -> list[str]:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return lines
+
+
+class _kept_handlers:
+    """The demo sets a signal handler; pytest wants its own back."""
+
+    def __enter__(self) -> None:
+        self._before = signal.getsignal(signal.SIGTERM)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)

@@ -1,0 +1,219 @@
+"""`viewtail status` and `viewtail replay`, on a real server, with the real command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mysql
+from stack.server import Server
+
+VIEWTAIL = str(Path(sys.executable).with_name("viewtail"))
+VIEWS = """
+from viewtail import Entity, IndexTable
+
+user = Entity("shop.user")
+pet = Entity("shop.pet")
+views = [IndexTable("user_by_email", user, value="email"), IndexTable("pet_by_name", pet, value="name")]
+"""
+TABLES = (
+    "CREATE DATABASE shop",
+    "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(100))",
+    "CREATE TABLE shop.pet (id INT PRIMARY KEY, name VARCHAR(100))",
+    "INSERT INTO shop.user VALUES (1, 'ada@example.org'), (2, 'grace@example.org')",
+    "INSERT INTO shop.pet VALUES (1, 'Rex')",
+)
+
+pytestmark = [pytest.mark.mysql, pytest.mark.slow]
+
+
+class Shop:
+    """A server with two tables, and a folder with views of them."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.folder = folder
+        self.server = server
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")},
+            "VIEWTAIL_SOURCE__URL": server.url,
+            "VIEWTAIL_METRICS__PORT": "0",
+        }
+        self.connection = pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True)
+        for statement in TABLES:
+            self.sql(statement)
+        (folder / "views.py").write_text(VIEWS)
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def viewtail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [VIEWTAIL, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def status(self) -> dict[str, Any]:
+        done = self.viewtail("status", "--json")
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert found["is_well"] == (done.returncode == 0)
+        return found
+
+    def views(self) -> dict[str, str]:
+        """State by view."""
+        return {view["name"]: view["state"] for one in self.status()["pipelines"] for view in one["views"]}
+
+    def index(self, table: str) -> set[tuple[Any, ...]]:
+        value = {"user_by_email": "email", "pet_by_name": "name"}[table]
+        return set(self.sql(f"SELECT id, {value} FROM viewtail.{table} WHERE {value} IS NOT NULL"))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with (self.folder / "run.log").open("ab") as log:
+            process = subprocess.Popen(
+                [VIEWTAIL, "run"], env=self.environment, cwd=self.folder, stdout=log, stderr=log
+            )
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == 0, (self.folder / "run.log").read_text()
+
+    def until(self, is_so: Callable[[], bool], timeout_s: float = 30) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            assert time.monotonic() < deadline, (self.folder / "run.log").read_text()[-3000:]
+            time.sleep(0.1)
+
+    def until_filled(self) -> None:
+        self.until(lambda: list(self.views().values()) == ["filled", "filled"])
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    server = stack.mysql.start(tmp_path / "mysql")
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    shop = Shop(server, folder)
+    yield shop
+    shop.connection.close()
+    server.stop()
+
+
+def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None:
+    before = shop.viewtail("status")
+    assert before.returncode == 1
+    assert "viewtail has not run yet" in before.stdout
+    assert "viewtail run" in before.stdout
+
+    with shop.running():
+        shop.until_filled()
+        shop.until(lambda: shop.viewtail("status").returncode == 0)
+        during = shop.viewtail("status").stdout
+        assert [line.split()[:2] for line in during.splitlines() if line.startswith("mysql ")] == [
+            ["mysql", "running"]
+        ]
+        assert "mysql:user_by_email" in during
+
+    after = shop.viewtail("status")
+    assert after.returncode == 1
+    assert "down" in after.stdout
+    assert "Start one: viewtail run" in after.stdout
+
+
+def test_a_declared_view_that_no_run_has_seen_is_told(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        (shop.folder / "views.py").write_text(
+            VIEWS + 'views.append(IndexTable("pet_by_id", pet, value="name"))\n'
+        )
+        done = shop.viewtail("status")
+    assert done.returncode == 1
+    assert "mysql:pet_by_id is declared, but no run has seen it yet" in done.stdout
+
+
+def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        shop.sql("TRUNCATE shop.pet")
+        shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
+        told = shop.viewtail("status")
+        assert told.returncode == 1
+        assert "TRUNCATE" in told.stdout
+        assert "viewtail replay" in told.stdout
+
+        shop.sql("INSERT INTO shop.pet VALUES (7, 'Bello')")
+        done = shop.viewtail("replay", "pet_by_name")
+        assert done.returncode == 0, done.stderr
+        assert "begins to fill it within a few seconds" in done.stdout
+        shop.until_filled()
+        assert shop.index("pet_by_name") == {(7, "Bello")}
+
+        shop.sql("INSERT INTO shop.pet VALUES (8, 'Mia')")
+        shop.sql("UPDATE shop.user SET email = NULL WHERE id = 1")
+        shop.until(lambda: shop.index("pet_by_name") == {(7, "Bello"), (8, "Mia")})
+        shop.until(lambda: shop.index("user_by_email") == {(2, "grace@example.org")})
+        assert shop.status()["is_well"]
+
+
+def test_a_replay_mends_what_was_changed_behind_viewtails_back(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+    shop.sql("UPDATE viewtail.user_by_email SET email = 'wrong' WHERE id = 1")
+    shop.sql("INSERT INTO viewtail.user_by_email VALUES (99, 'nobody', 1)")
+    shop.sql("DELETE FROM viewtail.user_by_email WHERE id = 2")
+    done = shop.viewtail("replay", "mysql:user_by_email")
+    assert "filled when `viewtail run` starts" in done.stdout
+    with shop.running():
+        shop.until_filled()
+        assert shop.index("user_by_email") == {(1, "ada@example.org"), (2, "grace@example.org")}
+
+
+def test_a_history_that_does_not_continue_halts_until_a_new_one_is_begun(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        refused = shop.viewtail("replay", "--new-history")
+        assert refused.returncode == 1
+        assert "pipeline mysql is running" in refused.stderr
+
+    shop.sql("UPDATE shop.user SET email = 'ada@example.com' WHERE id = 1")
+    shop.sql("RESET BINARY LOGS AND GTIDS")
+    shop.sql("DELETE FROM shop.user WHERE id = 2")
+    with shop.running():
+        shop.until(lambda: "replay --new-history" in shop.viewtail("status").stdout)
+        assert shop.index("user_by_email") == {(1, "ada@example.org"), (2, "grace@example.org")}
+        begun = shop.viewtail("replay", "--new-history")
+        assert begun.returncode == 0, begun.stderr
+        assert "epoch 2" in begun.stdout
+        shop.until_filled()
+        shop.sql("INSERT INTO shop.user VALUES (3, 'lin@example.org')")
+        shop.until(lambda: shop.index("user_by_email") == {(1, "ada@example.com"), (3, "lin@example.org")})
+
+
+def test_a_replay_that_cannot_be_is_refused(shop: Shop) -> None:
+    for arguments, said in (
+        (["replay"], "name the views to replay"),
+        (["replay", "--all", "pet_by_name"], "name the views to replay"),
+        (["replay", "pet_by_nam"], "did you mean pet_by_name?"),
+        (["replay", "--new-history", "pet_by_name"], "--new-history"),
+    ):
+        done = shop.viewtail(*arguments)
+        assert done.returncode == 2, arguments
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr

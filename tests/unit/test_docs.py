@@ -1,0 +1,113 @@
+"""What the documents say is so."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from prometheus_client import CollectorRegistry
+
+from projectors.views import View
+from viewtail import main, metrics
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+README = (CHECKOUT / "README.md").read_text()
+OPERATIONS = (CHECKOUT / "docs/operations.md").read_text()
+EXAMPLE = CHECKOUT / "examples/shop/views.py"
+
+
+def test_every_command_is_documented() -> None:
+    commands = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
+    assert {"run", "status", "replay"} <= set(commands)
+    missing = [name for name in commands if f"viewtail {name}" not in README + OPERATIONS]
+    assert missing == []
+
+
+def test_every_documented_command_exists() -> None:
+    commands = set(typer.main.get_command(main.app).commands)  # type: ignore[attr-defined]
+    fenced = re.findall(r"(?:^ {4}|^|`)viewtail ([a-z][a-z-]+)\b", README + OPERATIONS, re.MULTILINE)
+    prose = {"keeps", "run", "reads", "fills", "goes", "looks", "never", "check", "does"}
+    assert set(fenced) - prose <= commands
+
+
+def test_the_settings_table_is_what_the_models_say() -> None:
+    page = _settings_table()
+    assert page.rewritten(OPERATIONS) == OPERATIONS, "run: python docs/settings_table.py"
+    assert "`VIEWTAIL_SOURCE__URL`" in OPERATIONS
+
+
+def test_the_metrics_table_names_every_metric_and_no_other() -> None:
+    registry = CollectorRegistry()
+    registry.register(metrics._Collector(lambda: {"mysql": {"fills": [{"view": "mysql:v", "rows": 1}]}}))
+    served = {sample.name for metric in registry.collect() for sample in metric.samples}
+    section = OPERATIONS.partition("<!-- metrics -->")[2].partition("<!-- end of metrics -->")[0]
+    assert set(re.findall(r"^\| `(viewtail_\w+)`", section, re.MULTILINE)) == served
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < 150
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    (shown,) = re.findall(r"```python\n(from viewtail import .*?)```", README, re.DOTALL)
+    assert shown == EXAMPLE.read_text()
+    assert len(shown.splitlines()) <= 20
+
+
+def test_the_example_runs() -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile(EXAMPLE.read_text(), str(EXAMPLE), "exec"), namespace)
+    views = namespace["views"]
+    assert all(isinstance(view, View) for view in views)
+    assert {view.store for view in views} == {"mysql", "redis", "elasticsearch"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [link for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if not _resolves(page, link)]
+    assert broken == []
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (CHECKOUT / "docs/architecture.md").read_text()
+    named = re.findall(
+        r"`((?:changes|offsets|ingest|projectors|operations|viewtail|stack)/[\w/]*[\w.]*)`", text
+    )
+    assert len(named) > 20
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
+
+
+def test_each_dependency_has_a_line_that_says_what_it_is_for() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[=<>~!\[ ]", wanted)[0] for wanted in project["dependencies"]]
+    table = (CHECKOUT / "docs/decisions.md").read_text().partition("## Dependencies")[2]
+    first_cells = " ".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))
+    assert [name for name in names if name.lower() not in first_cells.lower()] == []
+
+
+def _resolves(page: Path, link: str) -> bool:
+    if link.startswith(("http://", "https://")):
+        return True
+    file, _, anchor = link.partition("#")
+    target = (page.parent / file) if file else page
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _settings_table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("settings_table", CHECKOUT / "docs/settings_table.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
