@@ -3,7 +3,7 @@ from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
 user = Entity("shop.user")  # a table of yours; its primary key is the entity's key
 
 
-def card(row: dict) -> dict:
+def card(row):
     """Any pure function of the row; None keeps the row out of the view."""
     return {"name": row["username"], "since": row["created_at"][:10], "is_new": row["order_count"] == 0}
 
