@@ -51,13 +51,11 @@ def compare(stores: Stores) -> Iterator[tuple[str, int, list[str]]]:
         yield view, len(wanted), differences(wanted, read(stores))
     if stores.elasticsearch is not None:
         towns = {key: city_document(row) for key, row in cities.items() if is_town(row)}
-        yield "elasticsearch:cities", len(towns), differences(towns, _search(stores.elasticsearch, "cities"))
         shown = _only(countries, "name", "capital", "continent")
-        yield (
-            "elasticsearch:countries",
-            len(shown),
-            differences(shown, _search(stores.elasticsearch, "countries")),
-        )
+        for index, documents in (("cities", towns), ("countries", shown)):
+            wanted = {key: _without_nulls(document) for key, document in documents.items()}
+            found = _search(stores.elasticsearch, index)
+            yield f"elasticsearch:{index}", len(wanted), differences(wanted, found)
 
 
 def differences(wanted: Rows, found: Rows) -> list[str]:

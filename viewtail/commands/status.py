@@ -22,6 +22,7 @@ from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
 from viewtail import declarations, settings
 from viewtail.composition import open_store_session
 
+_RATE_IS_FRESH_S = 10.0
 _RIGHT = frozenset({"lag", "rows/s", "rows", "filled", "parked", "reported"})
 _STYLES = {
     "running": "green",
@@ -105,7 +106,8 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
         one.name,
         "behind" if is_behind else one.state,
         f"{one.lag_s:.1f} s",
-        f"{one.rows_per_second:,}",
+        # An idle pipeline reports rarely: what it said of a busy moment is not true of now.
+        f"{one.rows_per_second if (one.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0:,}",
         one.position or "-",
         "-" if one.reported_s_ago is None else f"{one.reported_s_ago:.0f} s ago",
     )
