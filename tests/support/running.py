@@ -1,0 +1,152 @@
+"""The real command line in a process of its own, for tests that kill it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from stack import Server
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+
+
+def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Poll until the condition holds; the exception of the last attempt, or its value, tells what was missing."""
+    deadline = time.monotonic() + timeout_s
+    last: object = None
+    while True:
+        try:
+            found = condition()
+            if found:
+                return found
+            last = found
+        except Exception as error:  # noqa: BLE001 - servers come and go in these tests
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")
+        time.sleep(0.05)
+
+
+class Run:
+    """A `viewtail run` in a folder with views.py; its log is kept in run.log."""
+
+    def __init__(self, folder: Path, views: str, environment: dict[str, str]) -> None:
+        self.folder = folder
+        (folder / "views.py").write_text(views)
+        self._environment = environment
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **environment: str) -> None:
+        with (self.folder / "run.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "viewtail.main", "run"],
+                cwd=self.folder,
+                env={**clean_environment(), **self._environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def command(self, *arguments: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+        """Another viewtail command, in the same folder with the same settings."""
+        return subprocess.run(
+            [sys.executable, "-m", "viewtail.main", *arguments],
+            cwd=self.folder,
+            env={**clean_environment(), **self._environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def workers(self) -> dict[str, int]:
+        """Process ids of the pipelines, by store."""
+        assert self.process is not None
+        found: dict[str, int] = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except (OSError, IndexError):
+                continue
+            if parent == self.process.pid and b"viewtail.worker" in words:
+                found[words[words.index(b"viewtail.worker") + 1].decode()] = int(entry.name)
+        return found
+
+    def kill_worker(self, store: str) -> bool:
+        pid = self.workers().get(store)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(timeout_s)
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        """End whatever is left, workers first: they would outlive a killed supervisor for a second."""
+        if self.process is None:
+            return
+        for pid in self.workers().values():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "run.log").read_text(errors="replace")
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours, less its viewtail settings, with the checkout importable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
+    return {**kept, "PYTHONPATH": str(CHECKOUT)}
+
+
+def addresses(
+    mysql: Server, redis: Server | None = None, elasticsearch: Server | None = None
+) -> dict[str, str]:
+    """The settings that point at these servers; no metrics."""
+    found = {"VIEWTAIL_SOURCE__URL": mysql.url, "VIEWTAIL_METRICS__PORT": "0"}
+    if redis is not None:
+        found["VIEWTAIL_REDIS__URL"] = redis.url
+    if elasticsearch is not None:
+        found["VIEWTAIL_ELASTICSEARCH__URL"] = elasticsearch.url
+    return found
+
+
+@contextmanager
+def running(folder: Path, views: str, environment: dict[str, str]) -> Iterator[Run]:
+    """A started run, killed at the end if it is still there; on failure its log is shown."""
+    run = Run(folder, views, environment)
+    run.start()
+    try:
+        yield run
+    except BaseException:
+        print(run.log[-6000:])
+        raise
+    finally:
+        run.kill()

@@ -1,0 +1,88 @@
+"""Polls keys in all three stores: no version may fall, and nothing may return below its own tombstone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pymysql
+import redis
+
+from tests.support.world import World
+
+Seen = tuple[int, bool]  # version, whether the key is there
+
+_KEYS = range(0, 4000, 131)
+
+
+class Watcher:
+    """A thread that looks while the faults happen; `regressions` is what it caught."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last: dict[str, Seen] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.regressions: list[str] = []
+        self.looks = 0
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            for look in (self._index_rows, self._redis_hashes, self._documents):
+                try:
+                    found = look()
+                except (pymysql.err.MySQLError, redis.RedisError, OSError, ValueError):
+                    continue  # that store is being killed just now
+                self.looks += 1
+                for key, now in found.items():
+                    self.saw(key, now)
+
+    def saw(self, key: str, now: Seen) -> None:
+        before = self._last.get(key)
+        if before is not None:
+            if now[0] < before[0]:
+                self.regressions.append(f"{key} went from version {before[0]} to {now[0]}")
+            elif now[1] and not before[1] and now[0] <= before[0]:
+                self.regressions.append(f"{key} returned at version {now[0]}, deleted at {before[0]}")
+        self._last[key] = now
+
+    def _index_rows(self) -> dict[str, Seen]:
+        connection = self._world.connect()
+        try:
+            with connection.cursor() as cursor:
+                keys = ",".join(map(str, _KEYS))
+                cursor.execute(f"SELECT id, email, version FROM viewtail.ix_email WHERE id IN ({keys})")
+                return {f"mysql {i}": (version, True) for i, _, version in cursor.fetchall()}
+        finally:
+            connection.close()
+
+    def _redis_hashes(self) -> dict[str, Seen]:
+        client = redis.Redis(port=self._world.redis.port, socket_timeout=2)
+        found: dict[str, Seen] = {}
+        with client.pipeline(transaction=True) as look:
+            for key in _KEYS:
+                look.hget(f"user:{key}", "_version")
+                look.get(f"{{user:{key}}}:t")
+            answers: list[Any] = look.execute()
+        client.close()
+        for key, version, tombstone in zip(_KEYS, answers[::2], answers[1::2], strict=True):
+            if version is not None or tombstone is not None:
+                found[f"redis {key}"] = (max(int(version or 0), int(tombstone or 0)), version is not None)
+        return found
+
+    def _documents(self) -> dict[str, Seen]:
+        ids = {"ids": [str(key) for key in _KEYS]}
+        docs = self._world.search("POST", "/viewtail-user/_mget", ids)["docs"]
+        return {
+            f"elasticsearch {doc['_id']}": (doc["_version"], not doc["_source"].get("viewtail_deleted", False))
+            for doc in docs
+            if doc.get("found")
+        }

@@ -1,0 +1,287 @@
+"""A small world for convergence tests: canonical tables, views over them, random writers.
+
+What the views must hold is computed here from plain SELECTs, in the most straightforward way, and read back from the
+stores raw. Nothing of viewtail is imported: a mistake of its own cannot excuse itself here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pymysql
+import redis
+
+from stack import Server
+
+VIEWS = '''
+from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
+
+user = Entity("conv.user")
+pair = Entity("conv.pair")
+cell = Entity("conv.cell", key=("row_key", "col"), version="ref", append_only=True)
+
+
+def document(row):
+    return {"email": row["email"], "n": row["n"], "tag": (row["email"] or "")[:3]}
+
+
+def is_even(row):
+    return row["n"] % 2 == 0
+
+
+views = [
+    IndexTable("ix_email", user, value="email"),
+    IndexTable("ix_even", user, value="n", where=is_even),
+    IndexTable("ix_pair", pair, value=["v", "w"]),
+    RedisHash("user", user, fields=["email", "n"]),
+    RedisJson("document", user, document=document),
+    RedisHash("pair", pair, fields=["v", "w"]),
+    RedisHash("cell", cell, fields=["body"]),
+    SearchIndex("user", user, fields={"email": "keyword", "n": "integer"}),
+    SearchIndex("even", user, fields={"email": "keyword", "n": "integer", "tag": "keyword"},
+                document=document, where=is_even),
+]
+'''
+
+TABLES = (
+    "CREATE TABLE conv.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL)",
+    "CREATE TABLE conv.pair (a VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin, b INT, v VARCHAR(30), "
+    "w DECIMAL(10,2), PRIMARY KEY (a, b))",
+    "CREATE TABLE conv.cell (added BIGINT AUTO_INCREMENT PRIMARY KEY, row_key VARCHAR(20) NOT NULL, "
+    "col VARCHAR(10) NOT NULL, ref BIGINT NOT NULL, body VARCHAR(100))",
+    "CREATE TABLE conv.unfollowed (id INT PRIMARY KEY, v VECTOR(3), g GEOMETRY)",
+)
+SEARCH_INDICES = ("user", "even")
+Content = Mapping[str, Mapping[Any, Any]]  # view -> key -> what it shows
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """The servers, and how to look into them."""
+
+    mysql: Server
+    redis: Server
+    elasticsearch: Server
+
+    def connect(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
+
+    def make(self, users: int) -> None:
+        """Begin anew: empty stores, `users` rows in conv.user."""
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            for database in ("conv", "viewtail"):
+                cursor.execute(f"DROP DATABASE IF EXISTS {database}")
+            cursor.execute("CREATE DATABASE conv")
+            for table in TABLES:
+                cursor.execute(table)
+            for at in range(0, users, 500):
+                rows = ",".join(f"({i},'e{i}',{i})" for i in range(at, min(users, at + 500)))
+                cursor.execute(f"INSERT INTO conv.user VALUES {rows}")
+        connection.commit()
+        connection.close()
+        redis.Redis(port=self.redis.port).flushall()
+        for index in SEARCH_INDICES:
+            try:
+                self.search("DELETE", f"/viewtail-{index}")
+            except HTTPError as error:
+                if error.code != 404:
+                    raise
+
+    def search(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method)
+        with urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    # -- what must be, and what is ------------------------------------------------------------------------------
+
+    def expected(self) -> Content:
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT id, email, n FROM conv.user")
+            users = cursor.fetchall()
+            cursor.execute("SELECT a, b, v, w FROM conv.pair")
+            pairs = cursor.fetchall()
+            cursor.execute("SELECT row_key, col, body FROM conv.cell ORDER BY ref")
+            cells = {(row, col): body for row, col, body in cursor.fetchall()}
+        connection.close()
+        return {
+            "mysql:ix_email": {(i,): (email,) for i, email, _ in users if email is not None},
+            "mysql:ix_even": {(i,): (n,) for i, _, n in users if n % 2 == 0},
+            "mysql:ix_pair": {(a, b): (v, w) for a, b, v, w in pairs},
+            "redis:user": {f"user:{i}": _fields(email=email, n=n) for i, email, n in users},
+            "redis:document": {f"document:{i}": _document(email, n) for i, email, n in users},
+            "redis:pair": {f"pair:{_escaped(a)}:{b}": _fields(v=v, w=w) for a, b, v, w in pairs},
+            "redis:cell": {f"cell:{a}:{b}": _fields(body=body) for (a, b), body in cells.items()},
+            "elasticsearch:user": {
+                str(i): {"n": n} | ({} if email is None else {"email": email}) for i, email, n in users
+            },
+            "elasticsearch:even": {str(i): _document(email, n) for i, email, n in users if n % 2 == 0},
+        }
+
+    def actual(self) -> Content:
+        return self._index_tables() | self._redis_keys() | self._documents()
+
+    def _index_tables(self) -> dict[str, dict[Any, Any]]:
+        found: dict[str, dict[Any, Any]] = {}
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            for name, keys in (("ix_email", 1), ("ix_even", 1), ("ix_pair", 2)):
+                cursor.execute(f"SELECT * FROM viewtail.{name}")
+                rows = cursor.fetchall()
+                found[f"mysql:{name}"] = {
+                    row[:keys]: row[keys:-1] for row in rows if any(value is not None for value in row[keys:-1])
+                }
+        connection.close()
+        return found
+
+    def _redis_keys(self) -> dict[str, dict[Any, Any]]:
+        found: dict[str, dict[Any, Any]] = {f"redis:{name}": {} for name in ("user", "document", "pair", "cell")}
+        client = redis.Redis(port=self.redis.port)
+        for raw in client.scan_iter(count=5000):
+            key = raw.decode()
+            name = key.partition(":")[0]
+            if f"redis:{name}" not in found:
+                continue  # tombstones and the witness
+            if name == "document":
+                text = client.get(raw)
+                content = json.loads(text) if text else {}
+            else:
+                content = {field.decode(): value.decode() for field, value in client.hgetall(raw).items()}
+            assert len(content.pop("_version")) == 19
+            found[f"redis:{name}"][key] = content
+        client.close()
+        return found
+
+    def _documents(self) -> dict[str, dict[Any, Any]]:
+        found: dict[str, dict[Any, Any]] = {}
+        for index in SEARCH_INDICES:
+            self.search("POST", f"/viewtail-{index}/_refresh")
+            hits = self.search("GET", f"/{index}/_search?size=10000")["hits"]["hits"]
+            found[f"elasticsearch:{index}"] = {hit["_id"]: hit["_source"] for hit in hits}
+        return found
+
+
+def differences(expected: Content, actual: Content) -> dict[str, list[str]]:
+    """Per view that differs: what should be and what is, of up to five keys."""
+    told: dict[str, list[str]] = {}
+    for view, wanted in expected.items():
+        found = actual.get(view, {})
+        if wanted != found:
+            keys = [key for key in {**wanted, **found} if wanted.get(key) != found.get(key)]
+            told[view] = [f"{key}: should be {wanted.get(key)}, is {found.get(key)}" for key in keys[:5]]
+    return told
+
+
+def _fields(**values: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _document(email: str | None, n: int) -> dict[str, Any]:
+    return {"email": email, "n": n, "tag": (email or "")[:3]}
+
+
+def _escaped(text: str) -> str:
+    for character, code in (("%", "%25"), ("{", "%7B"), ("}", "%7D"), (":", "%3A")):
+        text = text.replace(character, code)
+    return text
+
+
+class Writers:
+    """Threads that change the canonical tables at random until stopped; each from a seed of its own."""
+
+    def __init__(self, world: World, seed: int, threads: int = 4) -> None:
+        self._world = world
+        self._stop = threading.Event()
+        self._next_ref = 0
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
+        ]
+        self.committed = 0
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, chance: random.Random) -> None:
+        connection: Any = None
+        while not self._stop.is_set():
+            try:
+                if connection is None:
+                    connection = self._world.connect()
+                with connection.cursor() as cursor:
+                    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+                        self._change(chance, cursor.execute)
+                if chance.random() < 0.1:
+                    connection.rollback()
+                else:
+                    connection.commit()
+                    self.committed += 1
+            except pymysql.err.MySQLError:  # a deadlock, or the server was killed: on with the next
+                connection = self._again(connection)
+        if connection is not None:
+            connection.close()
+
+    def _again(self, connection: Any) -> Any:
+        try:
+            connection.rollback()
+            return connection
+        except (pymysql.err.MySQLError, AttributeError):
+            self._stop.wait(0.1)
+            return None
+
+    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:
+        i, kind = chance.randrange(4000), chance.random()
+        if kind < 0.25:
+            execute(
+                "INSERT INTO conv.user VALUES (%s, %s, %s) AS new "
+                "ON DUPLICATE KEY UPDATE email = new.email, n = user.n + 1",
+                (i, f"e{chance.randrange(999)}", chance.randrange(99)),
+            )
+        elif kind < 0.4:
+            email = chance.choice((None, f"ü{i}", f"x{i}"))
+            execute("UPDATE conv.user SET email = %s, n = n + 1 WHERE id = %s", (email, i))
+        elif kind < 0.5:
+            execute("DELETE FROM conv.user WHERE id = %s", (i,))
+        elif kind < 0.55:
+            execute("UPDATE IGNORE conv.user SET id = %s WHERE id = %s", (chance.randrange(4000), i))
+        elif kind < 0.6:
+            execute("REPLACE INTO conv.user VALUES (%s, 'replaced', %s)", (i, chance.randrange(9)))
+        elif kind < 0.62:
+            execute("UPDATE conv.user SET n = n + 1 WHERE id BETWEEN %s AND %s", (i, i + 50))
+        elif kind < 0.63:
+            execute("UPDATE conv.user SET id = id + 1 WHERE id > 3900 ORDER BY id DESC")
+        elif kind < 0.75:
+            a = chance.choice(("abc", "ABC", "é:{}%", "x"))
+            execute(
+                "REPLACE INTO conv.pair VALUES (%s, %s, %s, %s)",
+                (a, chance.randrange(40), f"v{chance.randrange(9)}", chance.randrange(1000) / 100),
+            )
+        elif kind < 0.8:
+            execute("DELETE FROM conv.pair WHERE b = %s", (chance.randrange(40),))
+        elif kind < 0.82:
+            execute("UPDATE IGNORE conv.pair SET a = 'ABC' WHERE a = 'abc' AND b = %s", (chance.randrange(40),))
+        elif kind < 0.83:
+            execute("REPLACE INTO conv.unfollowed VALUES (%s, TO_VECTOR('[1,2,3]'), POINT(1, 2))", (i,))
+        else:
+            with self._lock:
+                self._next_ref += 1
+                ref = self._next_ref
+            execute(
+                "INSERT INTO conv.cell (row_key, col, ref, body) VALUES (%s, %s, %s, %s)",
+                (f"r{chance.randrange(300)}", chance.choice("ab"), ref, f"body {ref}"),
+            )
