@@ -1,5 +1,60 @@
-"""viewtail keeps views of MySQL tables."""
+"""viewtail keeps views of MySQL tables: declare them with the classes here, read them with the functions.
 
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
+views = [IndexTable("user_by_email", Entity("shop.user"), value="email")]
+viewtail.find("user_by_email", "ada@example.org")
+"""
 
-__all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex"]
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+
+if TYPE_CHECKING:
+    from operations.reading import Record
+    from projectors.sinks.elasticsearch_reading import SearchPage
+    from viewtail.reading import Rows
+    from viewtail.settings import Settings
+
+__all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "find", "get", "search"]
+
+# Imported when called: every worker imports this package, and pays for the clients of its own store only.
+
+
+def find(view: str | View, *values: Any, settings: Settings | None = None, limit: int = 100) -> Rows:
+    """The canonical rows of the entities with these values in an IndexTable view, as dicts, in key order.
+
+    The index gives the keys, the rows are fetched from the source and kept when they have the values now.
+    `values` are those of the view's first value columns; `settings` are by default the environment's and
+    viewtail.toml's. `.has_more` of the result says whether the limit cut it, `.remark` why rows may be missing.
+    Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
+    """
+    from viewtail.reading import open_reader
+
+    return open_reader(view, settings).find(values, limit)
+
+
+def get(view: str | View, key: Any, *, settings: Settings | None = None) -> Record | None:
+    """What a view has under an entity's key, with its version; None when it has nothing.
+
+    `key` is the rendered key (text), one value, or a tuple of the key columns' values.
+    """
+    from viewtail.reading import open_reader
+
+    return open_reader(view, settings).get(key)
+
+
+def search(
+    view: str | View,
+    query: str,
+    *,
+    fields: Sequence[str] | None = None,
+    page: int = 1,
+    size: int = 10,
+    settings: Settings | None = None,
+) -> SearchPage:
+    """One page of the documents of a SearchIndex view that match a simple query string, best first."""
+    from viewtail.reading import open_reader
+
+    return open_reader(view, settings).search(query, fields=fields, page=page, size=size)

@@ -1,0 +1,360 @@
+"""Reading views: by key, by indexed value, by query.
+
+`find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
+keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
+What is half filled or halted is said beside the answer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+from changes.batches import Row, Unreadable
+from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.rendering import parse_key, row_value
+from changes.tables import Column, Kind, Table
+from changes.writes import Key
+from ingest.canonical import fetch_rows, select_list
+from offsets.session import MySQLAddress, quote, session_error
+from projectors.binding import BoundView
+from projectors.sinks import mysql
+from projectors.sinks.literals import literal
+from projectors.suggestions import nearest
+from projectors.views import IndexTable, RedisHash, RedisJson, SearchIndex, View
+
+if TYPE_CHECKING:
+    from elasticsearch import Elasticsearch
+    from redis import Redis
+
+    from projectors.sinks.elasticsearch_reading import SearchPage
+
+DEFAULT_LIMIT = 100
+
+Open = Callable[[], "pymysql.Connection[Any]"]
+
+_ENCODE = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
+_TABLE_OR_DATABASE_MISSING = (1049, 1146)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What `find` found: canonical rows that have the values, in key order."""
+
+    rows: list[dict[str, Any]]  # every column that viewtail can read, as docs/types.md says
+    has_more: bool  # the index has more keys than the limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One entity as a view has it."""
+
+    view: str  # store:name
+    key: Key
+    version: int
+    content: dict[str, Any]  # index table: value columns; Redis hash: fields as bytes; else the document
+
+
+def choose(views: Sequence[View], name: str) -> View:
+    """The view of that name, or of that 'store:name'. Raises MisuseError with the nearest one."""
+    found = [view for view in views if name in (view.name, view.id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise MisuseError(
+            f"{name!r} is the name of {len(found)} views; say which: {', '.join(view.id for view in found)}"
+        )
+    names = [view.name for view in views] + [view.id for view in views]
+    near = nearest(name, names)
+    raise MisuseError(
+        f"no view is called {name!r}" + (near or f"; there are {', '.join(v.id for v in views)}")
+    )
+
+
+# --- The state of a view ---
+
+
+def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
+    """What a reader must know of the view's state, one sentence; None when it is filled and kept up."""
+    try:
+        with closing(open_store()) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT state, reason, fill_row_count, fill_row_estimate "
+                f"FROM {quote(database, 'view')} WHERE name = %s",
+                (view.id,),
+            )
+            row = cursor.fetchone()
+    except pymysql.err.MySQLError as error:
+        if error.args and error.args[0] in _TABLE_OR_DATABASE_MISSING:
+            row = None
+        else:
+            raise session_error(error, address, "store") from None
+    if row is None:
+        return f"view {view.id} was never filled; start one: viewtail run"
+    return _remark(view, *row)
+
+
+def _remark(view: View, state: str, reason: str | None, count: int, estimate: int) -> str | None:
+    if state == "halted":
+        return f"view {view.id} is halted and gets no more changes: {reason}"
+    if state == "filling":
+        about = max(count, estimate)
+        return f"view {view.id} is only half filled ({count:,} of about {about:,} rows): some are missing"
+    if state == "new":
+        return f"view {view.id} is not filled yet: most rows are missing"
+    return None
+
+
+# --- Values as users give them ---
+
+
+def canonical_value(given: Any, column: Column) -> Any:
+    """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
+    if given is None:
+        return None
+    try:
+        value = _from_python(given, column)
+        return value if value is not None else _from_text(str(given), column)
+    except MisuseError as error:
+        expected = str(error).partition(" does not fit ")[2]
+        shown = (
+            f"value {given!r}"
+            if isinstance(given, str | int | float)
+            else f"a value of type {type(given).__name__}"
+        )
+        raise MisuseError(f"{shown} does not fit {expected}") from None
+
+
+def _from_python(given: Any, column: Column) -> Any:
+    """None for what is to be taken as text."""
+    kind = column.kind
+    if kind is Kind.INTEGER and isinstance(given, int):
+        return int(given)
+    if kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(given, int | float):
+        return _float(float(given), column)
+    if kind is Kind.DECIMAL and isinstance(given, int | Decimal):
+        try:
+            return Decimal(given).quantize(Decimal(1).scaleb(-column.scale))
+        except InvalidOperation:
+            return Decimal(given)
+    if kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) and isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    if isinstance(given, datetime.datetime):
+        if given.tzinfo is not None:
+            given = given.astimezone(datetime.UTC).replace(tzinfo=None)
+        return _from_text(str(given), column)
+    return None
+
+
+def _from_text(text: str, column: Column) -> Any:
+    (value,) = parse_key(text.translate(_ENCODE), (column,))
+    return _float(value, column) if isinstance(value, float) else value
+
+
+def _float(value: float, column: Column) -> float:
+    """As a FLOAT column holds it: 1.1 is another number in 4 bytes."""
+    if column.kind is not Kind.FLOAT:
+        return value
+    try:
+        narrow: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
+    return narrow
+
+
+def key_of(given: Any, view: BoundView) -> Key:
+    """A key from its rendered text, one Python value, or a sequence of them. Raises MisuseError."""
+    if isinstance(given, str):
+        return parse_key(given, view.key)
+    parts = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if len(parts) != len(view.key):
+        names = ", ".join(column.name for column in view.key)
+        raise MisuseError(f"the key of {view.id} is ({names}), {len(view.key)} values, not {len(parts)}")
+    return tuple(canonical_value(part, column) for part, column in zip(parts, view.key, strict=True))
+
+
+# --- find ---
+
+
+def find(
+    open_source: Open, open_store: Open, database: str, view: BoundView, values: Sequence[Any], limit: int
+) -> Found:
+    """The canonical rows of the entities that have these values of the first value columns.
+
+    Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
+    """
+    wanted = _wanted(view, values)
+    with closing(open_store()) as connection:
+        keys = _ask_mysql(view, lambda: mysql.lookup(connection, database, view, wanted, limit + 1))
+    with closing(open_source()) as connection:
+        rows = canonical_rows(connection, view, keys[:limit])
+    matching = [row for row in rows if _matches(row, view, wanted)]
+    return Found(rows=[_shown(row, view.table) for row in matching], has_more=len(keys) > limit)
+
+
+def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
+    if not isinstance(view.view, IndexTable):
+        raise MisuseError(
+            f"view {view.id} has no index to find by; find reads IndexTable views, get reads by key"
+        )
+    names = ", ".join(column.name for column in view.values)
+    if not values or len(values) > len(view.values):
+        raise MisuseError(
+            f"view {view.id} is indexed by {names}: give 1 to {len(view.values)} values, not {len(values)}"
+        )
+    wanted = tuple(canonical_value(value, column) for value, column in zip(values, view.values, strict=False))
+    if all(value is None for value in wanted):
+        raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
+    return wanted
+
+
+def _ask_mysql(view: BoundView, read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except pymysql.err.MySQLError as error:
+        number = error.args[0] if error.args else 0
+        if number in _TABLE_OR_DATABASE_MISSING:
+            raise StoreError(f"view {view.id} has no table yet; `viewtail run` makes and fills it") from None
+        if number in (1044, 1142):
+            raise StoreError(
+                f"view {view.id}: the store's user may not read it ({number}); see `viewtail check`"
+            ) from None
+        raise StoreUnavailableError(
+            f"view {view.id}: the index table cannot be read now (MySQL error {number}); try again"
+        ) from None
+
+
+_Values = dict[str, Any]  # by column name, in viewtail's forms
+
+
+def canonical_rows(
+    connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]
+) -> list[_Values]:
+    """The present canonical row of each key that has one, in the keys' order; every column that can be read.
+
+    With a version column it is the row with the largest version.
+    """
+    if not keys:
+        return []
+    columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
+    table = quote(view.table.schema, view.table.name)
+    conditions = " OR ".join(f"({_equals(view.key, key)})" for key in keys)
+    rows = fetch_rows(connection, f"SELECT {select_list(columns)} FROM {table} WHERE {conditions}", columns)
+    newest: dict[Key, _Values] = {}
+    for row in rows:
+        named = _named(row, columns)
+        key = tuple(named[column.name] for column in view.key)
+        if key not in newest or _is_newer(named, newest[key], view):
+            newest[key] = named
+    # The source may find more than asked for, where its collation takes two keys for one.
+    return [newest[key] for key in keys if key in newest]
+
+
+def _equals(columns: Sequence[Column], key: Key) -> str:
+    return " AND ".join(
+        f"{quote(column.name)} = {literal(value, column)}" for column, value in zip(columns, key, strict=True)
+    )
+
+
+def _named(row: Row, columns: Sequence[Column]) -> _Values:
+    return {column.name: value for column, value in zip(columns, row, strict=True)}
+
+
+def _is_newer(row: _Values, other: _Values, view: BoundView) -> bool:
+    version = view.view.entity.version
+    return version is not None and row[version] > other[version]
+
+
+def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
+    has_values = all(row[column.name] == value for column, value in zip(view.values, wanted, strict=False))
+    if not has_values or view.view.where is None:
+        return has_values
+    needed = set(view.needed)
+    try:
+        return bool(
+            view.view.where(
+                {name: value for name, value in _shown(row, view.table).items() if name in needed}
+            )
+        )
+    except Exception:  # the user's own code; such a row is parked, it is not in the view
+        return False
+
+
+def _shown(row: _Values, table: Table) -> dict[str, Any]:
+    """As a user's function sees it: JSON parsed; None for a text that cannot be read."""
+    shown = {}
+    for column in table.columns:
+        if column.name not in row:
+            continue
+        value, convert = row[column.name], row_value(column)
+        if isinstance(value, Unreadable):
+            value = None
+        shown[column.name] = value if convert is None or value is None else convert(value)
+    return shown
+
+
+# --- get ---
+
+
+def get_indexed(open_store: Open, database: str, view: BoundView, key: Key) -> Record | None:
+    """The row of an index table; None when it has none, or nothing but NULL in it."""
+    with closing(open_store()) as connection:
+        found = _ask_mysql(view, lambda: mysql.get(connection, database, view, key))
+    if found is None or all(value is None for value in found[1]):
+        return None
+    version, values = found
+    content = {column.name: value for column, value in zip(view.values, values, strict=True)}
+    return Record(view=view.id, key=key, version=version, content=content)
+
+
+def get_redis(client: Redis, view: BoundView, key: Key) -> Record | None:
+    """The hash or document of a Redis view."""
+    import redis as library
+
+    from projectors.sinks import redis
+
+    assert isinstance(view.view, RedisHash | RedisJson)
+    try:
+        found = redis.get(client, view, key)
+    except (library.ConnectionError, library.TimeoutError) as error:
+        raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+    except (library.RedisError, ValueError, KeyError) as error:
+        raise StoreError(
+            f"view {view.id}: what Redis holds under this key cannot be read ({type(error).__name__}); check user, "
+            "password and permissions, and that nobody else writes to the view's keys"
+        ) from None
+    return None if found is None else Record(view=view.id, key=key, version=found[0], content=found[1])
+
+
+def get_document(client: Elasticsearch, view: BoundView, key: Key) -> Record | None:
+    """The document of a search view, as of the last acknowledged write."""
+    from projectors.sinks import elasticsearch_reading
+
+    found = elasticsearch_reading.get(client, view, key)
+    return None if found is None else Record(view=view.id, key=key, version=found[0], content=found[1])
+
+
+# --- search ---
+
+
+def search(
+    client: Elasticsearch, view: BoundView, query: str, *, fields: Sequence[str] | None, page: int, size: int
+) -> SearchPage:
+    """One page of the documents that match a simple query string. Raises MisuseError, StoreUnavailableError."""
+    from projectors.sinks import elasticsearch_reading
+
+    if not isinstance(view.view, SearchIndex):
+        raise not_searchable(view)
+    return elasticsearch_reading.search(client, view, query, fields=fields, page=page, size=size)
+
+
+def not_searchable(view: BoundView) -> MisuseError:
+    """For a view of another store."""
+    return MisuseError(f"view {view.id} cannot be searched; search reads SearchIndex views, get reads by key")

@@ -1,0 +1,64 @@
+"""How records are printed: JSON for programs, a table for people. Versions are strings in JSON (2^53)."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_json(content: Any) -> None:
+    """One indented JSON value on stdout."""
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    sys.stdout.buffer.write(orjson.dumps(content, default=_json, option=option))
+    sys.stdout.buffer.flush()
+
+
+def print_remark(remark: str | None) -> None:
+    """A line on stderr, when there is something to know."""
+    if remark:
+        print(f"viewtail: {remark}", file=sys.stderr)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as a table on a terminal, and tab-separated with a heading otherwise."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[shown(row.get(name)) for name in names] for row in rows]
+    if not sys.stdout.isatty():
+        for line in (names, *cells):
+            print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)
+
+
+def shown(value: Any) -> str:
+    """A value for a person: text as it is, bytes in hexadecimal, NULL as a word."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, default=_json).decode()
+    return str(value)
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(type(value).__name__)
