@@ -99,7 +99,7 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
         if not _is_library(type(thing)):
             yield _class_source(type(thing))
             yield from _told(dict(getattr(thing, "__dict__", {})), seen)
-        elif type(thing).__repr__ is not object.__repr__ and not callable(thing):
+        elif "__repr__" in vars(type(thing)) and not callable(thing):
             yield repr(thing)  # a compiled pattern, a Decimal, a date
 
 
@@ -109,22 +109,24 @@ def _syntax(code: types.CodeType) -> str:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
         return ""
-    if code.co_name == "<lambda>":
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _is_of(node, code)]
-        if len(found) > 1:  # one within the other: the innermost that holds all of the code
-            found = (
-                [min(found, key=lambda node: (node.end_lineno or 0) - node.lineno)] if _nested(found) else []
-            )
-    else:
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        found = [  # type: ignore[assignment]
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, kinds)
-            and node.name == code.co_name
-            and _first_line(node) == code.co_firstlineno
-        ]
-    return ast.unparse(found[0]) if len(found) == 1 else ""
+    node = _lambda(tree, code) if code.co_name == "<lambda>" else _definition(tree, code)
+    return "" if node is None else ast.unparse(node)
+
+
+def _lambda(tree: ast.Module, code: types.CodeType) -> ast.Lambda | None:
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _is_of(node, code)]
+    return found[0] if len(found) == 1 else None
+
+
+def _definition(tree: ast.Module, code: types.CodeType) -> ast.AST | None:
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == code.co_name
+        and _first_line(node) == code.co_firstlineno
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
@@ -144,10 +146,6 @@ def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
         and end_column
     ]
     return bool(places) and all(begin <= first and last <= end for first, last in places)
-
-
-def _nested(nodes: list[ast.Lambda]) -> bool:
-    return all(any(other is inner for other in ast.walk(nodes[0])) for inner in nodes[1:])
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -1,0 +1,259 @@
+"""What the binlog source needs of its server: settings, privileges, and what to know of the tables followed.
+
+Everything is read, nothing is tried or changed. Whether another replica uses the same server_id cannot be seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from changes.errors import SourceError
+from changes.findings import Finding, fail, ok, warn
+from offsets.privileges import Privileges
+from offsets.servers import facts_of
+from offsets.session import MySQLAddress, quote
+
+DAY_S = 86_400
+MIN_PACKET = 16 << 20
+_WHERE = "source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """A global variable that must have one value."""
+
+    name: str
+    value: str
+    why: str
+    mend: str
+
+
+_RESTART = "start the server with it (my.cnf, [mysqld]): it cannot be set while it runs"
+
+REQUIRED = (
+    Required(
+        name="log_bin",
+        value="ON",
+        why="without a binlog there are no changes to follow",
+        mend=f"log_bin = binlog; {_RESTART}",
+    ),
+    Required(
+        name="binlog_format",
+        value="ROW",
+        why="statements do not say which rows they changed",
+        mend="SET PERSIST binlog_format = 'ROW';",
+    ),
+    Required(
+        name="binlog_row_image",
+        value="FULL",
+        why="a partial image lacks the columns that views show",
+        mend="SET PERSIST binlog_row_image = 'FULL';",
+    ),
+    Required(
+        name="binlog_row_metadata",
+        value="FULL",
+        why="without names, signs and character sets in the binlog, values cannot be read exactly",
+        mend="SET PERSIST binlog_row_metadata = 'FULL';",
+    ),
+    Required(
+        name="binlog_row_value_options",
+        value="",
+        why="partial JSON updates hold only what changed",
+        mend="SET PERSIST binlog_row_value_options = '';",
+    ),
+    Required(
+        name="gtid_mode",
+        value="ON",
+        why="GTIDs tell the same transaction on resuming",
+        mend="SET PERSIST enforce_gtid_consistency = 'ON'; SET PERSIST gtid_mode = 'OFF_PERMISSIVE'; "
+        "SET PERSIST gtid_mode = 'ON_PERMISSIVE'; SET PERSIST gtid_mode = 'ON';",
+    ),
+    Required(
+        name="enforce_gtid_consistency",
+        value="ON",
+        why="gtid_mode needs it",
+        mend="SET PERSIST enforce_gtid_consistency = 'ON';",
+    ),
+    Required(
+        name="binlog_order_commits",
+        value="ON",
+        why="otherwise transactions become visible in another order than they are in the binlog",
+        mend="SET PERSIST binlog_order_commits = 'ON';",
+    ),
+    Required(
+        name="binlog_transaction_compression",
+        value="OFF",
+        why="this version of viewtail does not read compressed transactions",
+        mend="SET PERSIST binlog_transaction_compression = 'OFF';",
+    ),
+)
+
+
+def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
+    """Version and settings of the tailed server."""
+    try:
+        facts = facts_of(connection)
+    except SourceError as error:
+        yield fail(
+            _WHERE,
+            "version",
+            str(error),
+            "older servers and others write another binlog",
+            "use MySQL 8.4 or newer",
+        )
+        return
+    yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
+    variables = _variables(connection)
+    for required in REQUIRED:
+        seen = variables.get(required.name, "")
+        is_met = seen.upper() == required.value
+        if is_met:
+            yield ok(_WHERE, required.name, seen or "(empty)")
+        else:
+            yield fail(_WHERE, required.name, seen or "(empty)", required.why, required.mend)
+    yield from _limits(variables)
+
+
+def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES")
+        return {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+
+
+def _limits(variables: dict[str, str]) -> Iterator[Finding]:
+    checksum = variables.get("binlog_checksum", "")
+    if checksum.upper() == "CRC32":
+        yield ok(_WHERE, "binlog_checksum", checksum)
+    else:
+        yield warn(
+            _WHERE,
+            "binlog_checksum",
+            checksum or "(empty)",
+            "corrupt bytes on the wire would not be noticed",
+            "SET PERSIST binlog_checksum = 'CRC32';",
+        )
+    expire_s = int(variables.get("binlog_expire_logs_seconds", "0") or 0)
+    if expire_s == 0 or expire_s >= DAY_S:
+        yield ok(_WHERE, "binlog_expire_logs_seconds", expire_s or "0 (never)")
+    else:
+        yield warn(
+            _WHERE,
+            "binlog_expire_logs_seconds",
+            expire_s,
+            "a viewtail or store that is away for longer must have every view filled again",
+            "SET PERSIST binlog_expire_logs_seconds = 604800;",
+        )
+    packet = int(variables.get("max_allowed_packet", "0") or 0)
+    if packet >= MIN_PACKET:
+        yield ok(_WHERE, "max_allowed_packet", packet)
+    else:
+        yield warn(
+            _WHERE,
+            "max_allowed_packet",
+            packet,
+            "row events and statements larger than this are refused by the server",
+            f"SET PERSIST max_allowed_packet = {64 << 20};",
+        )
+
+
+def privilege_checks(
+    connection: pymysql.Connection[Any], address: MySQLAddress, tables: Sequence[tuple[str, str]]
+) -> Iterator[Finding]:
+    """What the user may do on the tailed server, and with the tables that views are of."""
+    held = Privileges.of(connection)
+    for name, why in (
+        ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
+        ("REPLICATION CLIENT", "it is what asking for the binlog's end asks for"),
+    ):
+        if held.missing([name]):
+            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {_user(address)};")
+        else:
+            yield ok(_WHERE, name, "granted")
+    for schema, table in tables:
+        what = f"SELECT on {schema}.{table}"
+        if _may_select(connection, schema, table):
+            yield ok(_WHERE, what, "granted")
+        else:
+            yield fail(
+                _WHERE,
+                what,
+                "refused",
+                "new views are filled from the table, and find reads it",
+                f"GRANT SELECT ON {quote(schema, table)} TO {_user(address)};",
+            )
+
+
+def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")
+    except pymysql.err.MySQLError as error:
+        if error.args and error.args[0] in (1044, 1142, 1143):
+            return False
+        raise
+    return True
+
+
+def cascade_checks(
+    connection: pymysql.Connection[Any], tables: Sequence[tuple[str, str]]
+) -> Iterator[Finding]:
+    """Foreign keys that change rows of followed tables without row events, which MySQL before 9.6 does."""
+    if facts_of(connection).version >= (9, 6, 0):
+        return
+    for schema, table in tables:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
+                "WHERE constraint_schema = %s AND table_name = %s "
+                "AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))",
+                (schema, table),
+            )
+            rows = cursor.fetchall()
+        for name, on_delete, on_update in rows:
+            yield warn(
+                _WHERE,
+                f"foreign key {schema}.{table}.{name}",
+                f"ON DELETE {on_delete} ON UPDATE {on_update}",
+                "before MySQL 9.6 what a cascade changes is not in the binlog, so views would miss it",
+                "upgrade to MySQL 9.6, or delete and update the child rows in the application (ON DELETE RESTRICT)",
+            )
+
+
+def watermark_checks(
+    connection: pymysql.Connection[Any], address: MySQLAddress, database: str
+) -> Iterator[Finding]:
+    """Whether watermarks can be written on the source's primary."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.read_only, @@GLOBAL.super_read_only")
+        is_read_only = any(cursor.fetchone() or ())
+    if is_read_only:
+        yield fail(
+            _WHERE,
+            "primary is writable",
+            f"{address} is read-only",
+            "a fill begins with a watermark row, which must come through the binlog",
+            "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306",
+        )
+        return
+    missing = Privileges.of(connection).missing(
+        ("CREATE", "SELECT", "INSERT", "UPDATE"), database, "watermark"
+    )
+    what = f"watermarks in {database}"
+    if missing:
+        yield fail(
+            _WHERE,
+            what,
+            f"not granted: {', '.join(missing)}",
+            "a fill begins with a watermark row",
+            f"GRANT ALL ON {quote(database)}.* TO {_user(address)};",
+        )
+    else:
+        yield ok(_WHERE, what, "can be written")
+
+
+def _user(address: MySQLAddress) -> str:
+    return "'" + address.user.replace("'", "''") + "'@'%'"

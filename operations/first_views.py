@@ -1,0 +1,186 @@
+"""A first views.py: real tables and columns of a schema, chosen so that each kind of view has an example.
+
+What is written was bound to the tables, so that it can work as it stands; better choices are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from changes.errors import DeclarationError, MisuseError
+from changes.tables import Column, Kind, Table
+from ingest.canonical import describe
+from projectors.binding import bind
+from projectors.suggestions import nearest
+from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
+
+MAX_TABLES_LOOKED_AT = 200
+MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index
+FIELDS_SHOWN = 4
+
+_SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ndbinfo")
+_PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The table that the examples are over, and the columns of each."""
+
+    table: Table
+    indexed: Column | None
+    shown: tuple[Column, ...]
+    searched: tuple[Column, ...]
+
+
+def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, own: Sequence[str]) -> str:
+    """The schema named, or the only one there is besides the server's and viewtail's own. Raises MisuseError."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
+        )
+        known = [str(name) for (name,) in cursor.fetchall() if name not in _SYSTEM]
+    if named is not None:
+        if named in known:
+            return named
+        raise MisuseError(
+            f"--schema {named}: there is no such schema with tables that this user can see"
+            + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}")
+        )
+    others = [name for name in known if name not in own]
+    if len(others) == 1:
+        return others[0]
+    raise MisuseError(
+        f"which schema? Say --schema NAME; this user can see {', '.join(others)}"
+        if others
+        else "this user can see no schema with tables; GRANT SELECT on one of them to the user"
+    )
+
+
+def choose(connection: pymysql.Connection[Any], schema: str) -> Choice:
+    """The table that examples are best shown on. Raises MisuseError when none can have a view."""
+    best: tuple[int, Choice] | None = None
+    for name in _table_names(connection, schema):
+        try:
+            table = describe(connection, schema, name)
+        except DeclarationError:
+            continue
+        choice = _choice(table, _indexed(connection, table))
+        score = 4 * (choice.indexed is not None) + 2 * bool(choice.searched) + bool(choice.shown)
+        if _can_be_viewed(choice) and (best is None or score > best[0]):
+            best = (score, choice)
+    if best is None:
+        raise MisuseError(
+            f"no table of {schema} can have a view: each needs a primary key and a column that viewtail reads; "
+            "say another --schema, or write views.py by hand"
+        )
+    return best[1]
+
+
+def _table_names(connection: pymysql.Connection[Any], schema: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE' "
+            "ORDER BY table_name LIMIT %s",
+            (schema, MAX_TABLES_LOOKED_AT),
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _indexed(connection: pymysql.Connection[Any], table: Table) -> list[str]:
+    """First columns of the table's own indexes, those of unique ones first: what people look rows up by."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
+            "AND index_name <> 'PRIMARY' AND seq_in_index = 1 AND column_name IS NOT NULL "
+            "ORDER BY non_unique, index_name",
+            (table.schema, table.name),
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _choice(table: Table, indexed: Sequence[str]) -> Choice:
+    others = [column for column in table.columns if column.name not in table.primary_key]
+    short = [column for column in others if _is_short_text(column)]
+    by_name = {column.name: column for column in short}
+    first = next((by_name[name] for name in indexed if name in by_name), None)
+    shown = [column for column in others if column.kind in _PLAIN and not column.name.startswith("_")]
+    return Choice(
+        table=table,
+        indexed=first or next(iter(short), None),
+        shown=tuple(shown[:FIELDS_SHOWN]),
+        searched=tuple(column for column in shown if column.kind is Kind.TEXT)[:2],
+    )
+
+
+def _is_short_text(column: Column) -> bool:
+    is_char = column.declared.lower().startswith(("varchar", "char"))
+    return column.kind is Kind.TEXT and is_char and column.length <= MAX_INDEXED_LENGTH
+
+
+def _can_be_viewed(choice: Choice) -> bool:
+    views = examples(choice)
+    try:
+        bind(views, lambda *_: choice.table)
+    except DeclarationError:
+        return False
+    return bool(views)
+
+
+def examples(choice: Choice) -> list[View]:
+    """One view of each kind that the table has columns for."""
+    entity, name = Entity(choice.table.full_name), choice.table.name
+    views: list[View] = []
+    if choice.indexed is not None:
+        views.append(IndexTable(f"{name}_by_{choice.indexed.name}"[:64], entity, value=choice.indexed.name))
+    if choice.shown:
+        views.append(RedisHash(name, entity, fields=[column.name for column in choice.shown]))
+    if choice.searched:
+        fields = {column.name: "text" for column in choice.searched}
+        views.append(SearchIndex(name.lower(), entity, fields=fields))
+    return views
+
+
+def views_py(choice: Choice, stores: Sequence[str]) -> str:
+    """The text of views.py; views of stores without an address are there as comments."""
+    classes = sorted({"Entity", *(type(view).__name__ for view in examples(choice))})
+    lines = [
+        '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
+        "",
+        "A view whose declaration changed is filled again at the next `viewtail run`; docs/types.md has the values.",
+        '"""',
+        "",
+        f"from viewtail import {', '.join(classes)}",
+        "",
+        f"# A canonical table; its rows are known by their primary key ({', '.join(choice.table.primary_key)}).",
+        f"entity = Entity({choice.table.full_name!r})",
+        "",
+        "views = [",
+    ]
+    for view in examples(choice):
+        lines += _lines(view, choice, is_active=view.store in stores)
+    return "\n".join([*lines, "]", ""])
+
+
+def _lines(view: View, choice: Choice, *, is_active: bool) -> list[str]:
+    key = ":".join(f"<{name}>" for name in choice.table.primary_key)
+    comments = {
+        "mysql": f"MySQL: which rows have this value? viewtail find {view.name} VALUE",
+        "redis": f"Redis: a hash {view.name}:{key} a row. viewtail get redis:{view.name} KEY",
+        "elasticsearch": f"Elasticsearch: full text. viewtail search {view.name} QUERY",
+    }
+    if isinstance(view, IndexTable):
+        declared = f"IndexTable({view.name!r}, entity, value={view.values[0]!r}),"
+    elif isinstance(view, RedisHash):
+        declared = f"RedisHash({view.name!r}, entity, fields={list(view.fields)!r}),"
+    else:
+        assert isinstance(view, SearchIndex)
+        fields = {field: mapping["type"] for field, mapping in view.mapping.items()}
+        declared = f"SearchIndex({view.name!r}, entity, fields={fields!r}),"
+    if is_active:
+        return [f"    # {comments[view.store]}", f"    {declared}"]
+    variable = f"VIEWTAIL_{view.store.upper()}__URL"
+    return [f"    # {comments[view.store]} (set {variable} first)", f"    # {declared}"]

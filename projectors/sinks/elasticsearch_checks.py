@@ -1,0 +1,91 @@
+"""What the Elasticsearch cluster must be like to hold search views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from elastic_transport import TransportError
+from elasticsearch import ApiError
+
+from changes.findings import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from elasticsearch import Elasticsearch
+
+_WHERE = "elasticsearch"
+
+
+def checks(client: Elasticsearch) -> Iterator[Finding]:
+    """Reachable, version where it can be told, health, disk flags, rights. Raises nothing of the client's."""
+    try:
+        health = client.cluster.health().body
+    except (ApiError, TransportError) as error:
+        yield _unreachable(error)
+        return
+    yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
+    yield from _health(str(health.get("status")))
+    yield from _version(client)
+    yield from _disk(client)
+
+
+def _health(status: str) -> Iterator[Finding]:
+    if status in ("green", "yellow"):
+        yield ok(_WHERE, "cluster health", status)
+    else:
+        yield warn(
+            _WHERE,
+            "cluster health",
+            status,
+            "some shard has no copy at the moment; writes to it wait",
+            "GET _cluster/allocation/explain says why",
+        )
+
+
+def _version(client: Elasticsearch) -> Iterator[Finding]:
+    try:
+        nodes: dict[str, Any] = client.nodes.info(metric="_none").body["nodes"]
+    except (ApiError, TransportError):
+        yield warn(
+            _WHERE, "version", "not told", "it should be 8 or 9", "allow the user the privilege monitor"
+        )
+        return
+    versions = sorted({str(node.get("version", "?")) for node in nodes.values()})
+    if all(version.split(".")[0].isdigit() and int(version.split(".")[0]) >= 8 for version in versions):
+        yield ok(_WHERE, "version", ", ".join(versions))
+    else:
+        why = "viewtail's client speaks to 8 and 9"
+        yield fail(_WHERE, "version", ", ".join(versions), why, "use Elasticsearch 8 or newer")
+
+
+def _disk(client: Elasticsearch) -> Iterator[Finding]:
+    try:
+        found = client.indices.get_settings(name="index.blocks.*", expand_wildcards="all").body
+    except (ApiError, TransportError):
+        return
+    blocked = [
+        name
+        for name, settings in found.items()
+        if "read_only_allow_delete" in str(settings) and not name.startswith(".")
+    ]
+    if blocked:
+        yield fail(
+            _WHERE,
+            "disk",
+            f"write-blocked: {', '.join(blocked[:5])}",
+            "a node's disk passed the flood-stage watermark, so these indices take no writes",
+            'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}',
+        )
+    else:
+        yield ok(_WHERE, "disk", "no index is write-blocked")
+
+
+def _unreachable(error: ApiError | TransportError) -> Finding:
+    status = error.meta.status if isinstance(error, ApiError) else 0
+    if status in (401, 403):
+        why = "user, password or API key are not accepted, or lack the privilege monitor"
+        mend = "VIEWTAIL_ELASTICSEARCH__URL, __USER and __PASSWORD, or __API_KEY"
+        return fail(_WHERE, "reachable", f"HTTP {status}", why, mend)
+    seen = f"HTTP {status}" if status else type(error).__name__
+    mend = "start Elasticsearch, or set VIEWTAIL_ELASTICSEARCH__URL"
+    return fail(_WHERE, "reachable", seen, "nothing can be written", mend)

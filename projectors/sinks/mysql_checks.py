@@ -1,0 +1,85 @@
+"""What the MySQL server of index tables and offsets must be like. Everything is read, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+
+from changes.errors import SourceError
+from changes.findings import Finding, fail, ok, warn
+from offsets.privileges import Privileges
+from offsets.servers import facts_of
+from offsets.session import MySQLAddress, quote
+from projectors.sinks.index_table import COLLATION
+
+PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
+_WHERE = "mysql"
+
+
+def checks(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+    """Version, the database, rights in it, and the collation of keys."""
+    try:
+        facts = facts_of(connection)
+    except SourceError as error:
+        yield fail(
+            _WHERE,
+            "version",
+            str(error),
+            "viewtail does not know how to write to it",
+            "use MySQL 8.4 or newer",
+        )
+        return
+    yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
+    if _ask(
+        connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", COLLATION
+    ):
+        yield ok(_WHERE, f"collation {COLLATION}", "available")
+    else:
+        why = "keys that differ in bytes must stay two keys"
+        yield fail(_WHERE, f"collation {COLLATION}", "missing", why, "use MySQL 8.4 or newer")
+    if _ask(connection, "SELECT @@GLOBAL.read_only OR @@GLOBAL.super_read_only"):
+        yield fail(
+            _WHERE,
+            "writable",
+            f"{address} is read-only",
+            "index tables and offsets are written there",
+            "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE",
+        )
+    yield from _database(connection, address, database)
+    if _ask(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
+        yield warn(
+            _WHERE,
+            "innodb_flush_log_at_trx_commit",
+            "not 1",
+            "a crash of the server may take back offsets and rows it had acknowledged; both go together, and changes "
+            "are applied again",
+            "SET PERSIST innodb_flush_log_at_trx_commit = 1;",
+        )
+
+
+def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+    exists = _ask(
+        connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
+    )
+    user = "'" + address.user.replace("'", "''") + "'@'%'"
+    missing = Privileges.of(connection).missing(PRIVILEGES, database)
+    if missing:
+        yield fail(
+            _WHERE,
+            f"rights on {database}.*",
+            f"not granted: {', '.join(missing)}",
+            "index tables and offsets are kept there",
+            f"GRANT ALL ON {quote(database)}.* TO {user};",
+        )
+    else:
+        yield ok(_WHERE, f"rights on {database}.*", "granted")
+        yield ok(_WHERE, f"database {database}", "exists" if exists else "missing; `run` creates it")
+
+
+def _ask(connection: pymysql.Connection[Any], sql: str, *arguments: object) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, arguments)
+        row = cursor.fetchone()
+    return row[0] if row else None

@@ -1,0 +1,90 @@
+"""What Redis must be like to hold views: it may forget nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions
+
+from changes.findings import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+MIN_VERSION = (6, 0)
+_WHERE = "redis"
+
+
+def checks(client: Redis) -> Iterator[Finding]:
+    """Version, one primary, memory policy, evictions, persistence. Raises nothing of redis-py's."""
+    try:
+        info: dict[str, Any] = client.info()
+    except exceptions.RedisError as error:
+        yield _unreachable(error)
+        return
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_VERSION:
+        yield ok(_WHERE, "version", version)
+    else:
+        yield fail(
+            _WHERE, "version", version, "its scripts lack what the guard needs", "use Redis 6 or newer"
+        )
+    yield from _server(info)
+    yield from _memory(info)
+    if str(info.get("aof_enabled")) == "1":
+        yield ok(_WHERE, "persistence", "appendonly yes")
+    else:
+        yield warn(
+            _WHERE,
+            "persistence",
+            "appendonly no",
+            "after a restart without it, views are filled again or changes are read again",
+            "CONFIG SET appendonly yes (and in redis.conf)",
+        )
+
+
+def _server(info: dict[str, Any]) -> Iterator[Finding]:
+    if str(info.get("cluster_enabled")) == "1":
+        why = "viewtail does not write to a cluster yet"
+        yield fail(_WHERE, "one primary", "a Redis Cluster", why, "VIEWTAIL_REDIS__URL of a single primary")
+    elif info.get("role") not in (None, "master"):
+        why = "a replica takes no writes"
+        yield fail(
+            _WHERE, "one primary", f"role {info.get('role')}", why, "VIEWTAIL_REDIS__URL of the primary"
+        )
+    else:
+        yield ok(_WHERE, "one primary", "yes")
+
+
+def _memory(info: dict[str, Any]) -> Iterator[Finding]:
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    limit = int(info.get("maxmemory", 0) or 0)
+    if policy == "noeviction":
+        yield ok(_WHERE, "maxmemory-policy", policy)
+    else:
+        why = "Redis would drop keys and their versions when its memory is full"
+        mend = "CONFIG SET maxmemory-policy noeviction (and in redis.conf)"
+        found = fail if limit else warn
+        yield found(_WHERE, "maxmemory-policy", policy + ("" if limit else ", without maxmemory"), why, mend)
+    evicted = int(info.get("evicted_keys", 0) or 0)
+    if evicted:
+        yield fail(
+            _WHERE,
+            "evicted_keys",
+            evicted,
+            "keys of views, or versions, may be gone",
+            "CONFIG RESETSTAT, then: viewtail replay --all",
+        )
+    else:
+        yield ok(_WHERE, "evicted_keys", 0)
+
+
+def _unreachable(error: exceptions.RedisError) -> Finding:
+    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
+        why = "the user or the password is not accepted, or may not do INFO"
+        return fail(
+            _WHERE, "reachable", type(error).__name__, why, "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
+        )
+    why = "nothing can be written"
+    return fail(_WHERE, "reachable", type(error).__name__, why, "start Redis, or set VIEWTAIL_REDIS__URL")

@@ -1,0 +1,116 @@
+"""`viewtail init`: a first views.py and viewtail.toml, from a look at a schema. No server is written to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pymysql
+
+from changes.errors import MisuseError, ViewtailError
+from offsets.session import open_session, session_error
+from operations import first_views
+from viewtail import settings
+from viewtail.addresses import parse
+
+URL = "VIEWTAIL_SOURCE__URL"
+
+
+class FileExistsAlreadyError(ViewtailError):
+    """Something would have been overwritten."""
+
+    fault = "user"
+
+
+def init(config: Path | None, *, source: str | None, schema: str | None, is_forced: bool) -> int:
+    """Write both files, or neither; returns the exit code."""
+    toml = config or Path(os.environ.get("VIEWTAIL_CONFIG") or settings.CONFIG_FILE)
+    loaded = _settings(toml, source)
+    views = Path(loaded.views.partition(":")[0].replace(".", "/") + ".py")
+    present = [str(path) for path in (views, toml) if path.exists()]
+    if present and not is_forced:
+        raise FileExistsAlreadyError(
+            f"{' and '.join(present)} would be overwritten, so nothing was written. Move it away, go to another "
+            "directory, or overwrite it with --force"
+        )
+    choice = _look(loaded, schema)
+    stores = ["mysql"]
+    stores += ["redis"] if loaded.redis.url else []
+    stores += ["elasticsearch"] if loaded.elasticsearch.url else []
+    _write(views, first_views.views_py(choice, stores), 0o644)
+    _write(toml, _toml(loaded, source), 0o600)
+    print(f"{views}: views of {choice.table.full_name}, as examples; edit them")
+    print(f"{toml}: settings, readable by you alone")
+    print("next: viewtail check", file=sys.stderr)
+    return 0
+
+
+def _settings(toml: Path, source: str | None) -> settings.Settings:
+    environ = dict(os.environ)
+    environ.pop("VIEWTAIL_CONFIG", None)
+    if source is not None:
+        try:
+            parse(source, "mysql")
+        except ValueError as error:
+            raise MisuseError(f"--source {error}") from None
+        environ[URL] = source
+    return settings.load(toml if toml.exists() else None, environ)
+
+
+def _look(loaded: settings.Settings, schema: str | None) -> first_views.Choice:
+    address = loaded.source_address()
+    own = (loaded.store_database, loaded.watermark_database)
+    try:
+        with closing(open_session(address, role="source")) as connection:
+            chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)
+            return first_views.choose(connection, chosen)
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, "source") from None
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """The file never has wider rights than `mode`, not for a moment."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise ViewtailError(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def _toml(loaded: settings.Settings, source: str | None) -> str:
+    """The settings file: what came from the environment stays there."""
+    lines = [
+        "# Settings of viewtail. The environment wins over this file: VIEWTAIL_SOURCE__URL is url under [source].",
+        "# docs/operations.md lists them all. A # @ / or : in a password is percent-encoded; or use password_file.",
+        "",
+        f"views = {_string(loaded.views)}",
+    ]
+    for group, example in (
+        ("source", "mysql://viewtail:PASSWORD@db.example.org:3306"),
+        ("mysql", "mysql://viewtail:PASSWORD@db.example.org:3306/viewtail  (by default the source)"),
+        ("redis", "redis://cache.example.org:6379/0"),
+        ("elasticsearch", "http://search.example.org:9200"),
+    ):
+        lines += ["", f"[{group}]", *_address(loaded, group, example, source)]
+    return "\n".join([*lines, ""])
+
+
+def _address(loaded: settings.Settings, group: str, example: str, source: str | None) -> list[str]:
+    variable = settings.variable((group, "url"))
+    url = getattr(loaded, group).url
+    if url is not None and (variable not in os.environ or (group == "source" and source is not None)):
+        return [f"url = {_string(url.get_secret_value())}"]
+    if url is not None:
+        return [f"# url comes from {variable}"]
+    return [f"# url = {example}"]
+
+
+def _string(text: str) -> str:
+    """A basic string of TOML."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
