@@ -1,0 +1,284 @@
+"""The MySQL sink while its server, or another session there, gets in the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mysql
+from changes.errors import StoreError, StoreUnavailableError
+from changes.writes import Key, ViewWrites, Write
+from offsets.session import MySQLAddress, open_session
+from projectors.sinks import index_table, mysql
+from projectors.sinks.mysql import MySQLSink
+from stack.server import Server
+from tests.contract.sinks import MySQLOne
+
+LOCK_WAIT_S = 2
+IO_TIMEOUT_S = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that may be harmed; each test leaves it running."""
+    found = stack.mysql.start(
+        tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={LOCK_WAIT_S}"]
+    )
+    yield found
+    found.stop()
+
+
+class Scene:
+    """A prepared sink, and other sessions beside it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.store = MySQLOne(server, f"fault_{time.monotonic_ns()}")
+        self.view = self.store.person
+        self.table = f"{self.store.database}.{self.view.view.name}"
+        self.sink = self.new_sink()
+        self.sink.prepare()
+
+    def new_sink(self) -> MySQLSink:
+        address = MySQLAddress(
+            host="127.0.0.1", port=self.server.port, user="root", io_timeout_s=IO_TIMEOUT_S
+        )
+
+        def session() -> pymysql.Connection[Any]:
+            connection = open_session(address, role="store")
+            connection.query(f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_S}")
+            return connection
+
+        return MySQLSink(session, self.store.database, [self.store.person, self.store.place])
+
+    def other(self) -> pymysql.Connection[Any]:
+        return pymysql.connect(host="127.0.0.1", port=self.server.port, user="root")
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with self.other() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def write(self, writes: dict[Key, Write]) -> None:
+        assert self.sink.write([ViewWrites(self.view.id, writes)], None) == []
+
+    def commit(self) -> None:
+        self.sink.connection.commit()
+
+    def emails(self) -> dict[Key, str | None]:
+        return {key: values[0] for key, (_, values) in self.store.shown(self.view).items()}
+
+
+@pytest.fixture
+def scene(server: Server) -> Iterator[Scene]:
+    found = Scene(server)
+    yield found
+    found.sink.close()
+    found.store.close()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.01)
+
+
+def is_waiting(scene: Scene) -> bool:
+    return bool(scene.ask("SELECT 1 FROM performance_schema.data_lock_waits LIMIT 1"))
+
+
+def deadlocks(scene: Scene) -> int:
+    ((count,),) = scene.ask(
+        "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+    )
+    return int(count)
+
+
+def test_rows_that_were_not_committed_are_gone_after_a_crash_and_can_be_written_again(scene: Scene) -> None:
+    scene.write({(1,): Write(5, ("durable", "n"))})
+    scene.commit()
+    batch: dict[Key, Write] = {(1,): Write(6, ("open", "n")), (2,): Write(6, ("open", "n"))}
+    scene.write(batch)
+    scene.server.kill()
+    scene.server.start()
+    with pytest.raises(pymysql.err.MySQLError):
+        scene.sink.connection.commit()
+    with pytest.raises(StoreUnavailableError):
+        scene.write(batch)
+    assert scene.emails() == {(1,): "durable"}
+    scene.sink.prepare()
+    scene.write(batch)
+    scene.commit()
+    assert scene.emails() == {(1,): "open", (2,): "open"}
+
+
+def test_a_broken_connection_is_never_replaced_in_silence(scene: Scene) -> None:
+    scene.write({(1,): Write(5, ("open", "n"))})
+    scene.ask(f"KILL {scene.sink.connection.thread_id()}")
+    with pytest.raises(StoreUnavailableError):
+        scene.write({(2,): Write(5, ("later", "n"))})
+    # An offset saved now would say that key 1 is durable.
+    with pytest.raises(StoreUnavailableError):
+        _ = scene.sink.connection
+    with pytest.raises(StoreUnavailableError):
+        scene.write({(2,): Write(5, ("later", "n"))})
+    scene.sink.prepare()
+    scene.commit()
+    assert scene.emails() == {}
+
+
+def test_a_hung_server_is_given_up_after_the_timeout_and_used_again_when_it_wakes(scene: Scene) -> None:
+    batch: dict[Key, Write] = {(1,): Write(6, ("hung", "n"))}
+    scene.server.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailableError):
+            scene.write(batch)
+        assert time.monotonic() - began < IO_TIMEOUT_S + 5
+    finally:
+        scene.server.resume()
+    _until_written(scene, batch)
+    assert scene.emails() == {(1,): "hung"}
+
+
+def _until_written(scene: Scene, batch: dict[Key, Write]) -> None:
+    """As the pipeline does it: prepare and write until it holds."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            scene.sink.prepare()
+            scene.write(batch)
+            scene.commit()
+            return
+        except StoreUnavailableError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def _deadlock(scene: Scene, writes: dict[Key, Write], release: bool) -> Any:
+    """Have `writes` (keys 1 and 2) lose a deadlock against a session that changed more rows; the write's future."""
+    other = scene.other()
+    with other.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+        cursor.execute(f"UPDATE {scene.table} SET note = 'theirs' WHERE id >= 2")
+        future = pool.submit(scene.write, writes)
+        wait_for(lambda: is_waiting(scene), "the sink to wait for key 2")
+        cursor.execute(f"UPDATE {scene.table} SET note = 'theirs' WHERE id = 1")
+        if release:
+            other.commit()
+        future.exception()  # waits
+        other.rollback()
+    other.close()
+    return future
+
+
+def test_a_deadlock_is_tried_again_in_place(scene: Scene) -> None:
+    scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
+    scene.commit()
+    before = deadlocks(scene)
+    future = _deadlock(scene, {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}, release=True)
+    assert future.exception() is None
+    assert deadlocks(scene) == before + 1
+    scene.commit()
+    assert scene.emails()[1,] == scene.emails()[2,] == "new"
+
+
+def test_a_deadlock_that_took_earlier_writes_with_it_is_reported(scene: Scene) -> None:
+    scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
+    scene.commit()
+    scene.write({(-1,): Write(6, ("earlier piece", "n"))})
+    future = _deadlock(scene, {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}, release=True)
+    assert isinstance(future.exception(), StoreUnavailableError)
+    scene.commit()
+    assert scene.emails()[1,] == "old"
+    assert (-1,) not in scene.emails()
+
+
+def test_a_lock_that_does_not_come_free_rolls_everything_back(scene: Scene) -> None:
+    scene.write({(1,): Write(5, ("old", "n"))})
+    scene.commit()
+    other = scene.other()
+    with other.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {scene.table} WHERE id = 1 FOR UPDATE")
+        scene.write({(0,): Write(6, ("first", "n"))})
+        with pytest.raises(StoreUnavailableError, match="1205"):
+            scene.write({(1,): Write(6, ("new", "n"))})
+    other.rollback()
+    scene.commit()
+    assert scene.emails() == {(1,): "old"}
+    scene.write({(0,): Write(6, ("first", "n")), (1,): Write(6, ("new", "n"))})
+    scene.commit()
+    assert scene.emails() == {(0,): "first", (1,): "new"}
+
+
+def test_two_writers_of_the_same_keys_end_with_the_newest(scene: Scene) -> None:
+    second = scene.new_sink()
+    second.prepare()
+    failed: list[BaseException] = []
+
+    def run(sink: MySQLSink, versions: range) -> None:
+        try:
+            for version in versions:
+                keys = range(0, 600) if version % 2 else range(599, -1, -1)
+                writes: dict[Key, Write] = {(key,): Write(version, (f"v{version}", "n")) for key in keys}
+                sink.write([ViewWrites(scene.view.id, writes)], None)
+                sink.connection.commit()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(sink, versions))
+        for sink, versions in ((scene.sink, range(10, 50, 2)), (second, range(11, 51, 2)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    second.close()
+    assert failed == []
+    assert set(scene.emails().values()) == {"v49"}
+
+
+def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "DDL_WAIT_S", 1)
+    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {index_table.INDEX}")
+    reader = scene.other()
+    with reader.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {scene.table}")
+        with pytest.raises(StoreUnavailableError, match="1205"):
+            scene.sink.prepare()
+    reader.rollback()
+    scene.sink.prepare()
+    scene.write({(1,): Write(5, ("e", "n"))})
+    scene.commit()
+    assert scene.emails() == {(1,): "e"}
+
+
+def test_a_dropped_table_stops_the_pipeline_with_what_to_do(scene: Scene) -> None:
+    scene.ask(f"DROP TABLE {scene.table}")
+    with pytest.raises(StoreError, match="1146.*viewtail replay"):
+        scene.write({(1,): Write(5, ("e", "n"))})
+
+
+def test_no_error_quotes_a_value(scene: Scene) -> None:
+    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {index_table.INDEX}")
+    with pytest.raises(StoreError, match="1054") as refusal:
+        scene.write({(1,): Write(5, ("very secret", "very secret"))})
+    assert "secret" not in str(refusal.value)
+    assert refusal.value.__suppress_context__
+
+
+def test_a_sink_whose_login_is_refused_says_so(scene: Scene) -> None:
+    address = MySQLAddress(host="127.0.0.1", port=scene.server.port, user="nobody", password="canary")
+    sink = MySQLSink(lambda: open_session(address, role="store"), scene.store.database, [scene.view])
+    with pytest.raises(StoreError, match="1045") as refusal:
+        sink.prepare()
+    assert "canary" not in str(refusal.value)
