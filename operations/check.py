@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
     from redis import Redis
 
-Connection = pymysql.Connection[Any]
+    Connection = pymysql.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
         with closing(servers.elasticsearch()) as elasticsearch:
             found += elasticsearch_checks.checks(elasticsearch)
     found += _views(servers.source, views)
-    return found
+    return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
@@ -127,7 +127,11 @@ def _without_database(address: MySQLAddress) -> MySQLAddress:
 def _not_asked(where: str, error: ViewtailError) -> Finding:
     variable = "VIEWTAIL_SOURCE__URL" if where == "source" else "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
     return fail(
-        where, "reachable", str(error), "nothing can be read or written there", f"mend it, or set {variable}"
+        where,
+        "reachable",
+        str(error),
+        "nothing can be read or written there",
+        f"what the message says, or {variable}",
     )
 
 

@@ -44,7 +44,7 @@ def _health(status: str) -> Iterator[Finding]:
 
 def _version(client: Elasticsearch) -> Iterator[Finding]:
     try:
-        nodes: dict[str, Any] = client.nodes.info(metric="_none").body["nodes"]
+        nodes: dict[str, Any] = client.nodes.info(filter_path="nodes.*.version").body["nodes"]
     except (ApiError, TransportError):
         yield warn(
             _WHERE, "version", "not told", "it should be 8 or 9", "allow the user the privilege monitor"

@@ -1,0 +1,102 @@
+"""Loading views.py: every fault of the user's is one message with file and line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from changes.errors import DeclarationError
+from projectors.views import Entity, IndexTable
+from viewtail import declarations
+
+GOOD = """
+from viewtail import Entity, IndexTable, RedisHash
+user = Entity("shop.user")
+views = [IndexTable("i", user, value="email"), RedisHash("i", user, fields=["email"])]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory, and no module `views` from another test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("views", "other"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.invalidate_caches()
+
+
+def load(text: str, name: str = "views:views") -> list[str]:
+    Path("views.py").write_text(text)
+    importlib.invalidate_caches()
+    try:
+        return [view.id for view in declarations.load(name)]
+    finally:
+        sys.modules.pop("views", None)
+
+
+def test_views_are_loaded_from_the_working_directory() -> None:
+    assert load(GOOD) == ["mysql:i", "redis:i"]
+
+
+def test_a_tuple_of_views_and_another_attribute_are_taken() -> None:
+    assert load(GOOD.replace("views = [", "mine = (").replace("])]", "]))"), "views:mine") == [
+        "mysql:i",
+        "redis:i",
+    ]
+
+
+def test_views_can_be_in_a_package() -> None:
+    Path("deep").mkdir()
+    Path("deep/__init__.py").write_text("")
+    Path("deep/mine.py").write_text(GOOD)
+    importlib.invalidate_caches()
+    assert len(declarations.load("deep.mine:views")) == 2
+
+
+REFUSED = [
+    ("", "views:views", "views.py: there is no 'views' in it; write views = [...]"),
+    ("viewz = []", "views:views", "did you mean viewz?"),
+    ("views = []", "views:views", "views.py: views is empty"),
+    ("views = 3", "views:views", "must be a list of views, not a value of type int"),
+    ("views = {}", "views:views", "must be a list of views, not a value of type dict"),
+    ("views = ['x', 2]", "views:views", "views.py: views[0] is a value of type str, not a view"),
+    ("from viewtail import IndexTable\nviews = [IndexTable]", "views:views", "[0] is the class IndexTable, not"),
+    ("from viewtail import Entity\nviews = [Entity('a.b')]", "views:views", "views[0] is a value of type Entity"),
+    (GOOD + "views = [views[0], views[0]]", "views:views", "two views are called mysql:i"),
+    ("x = 1\nviews = [", "views:views", "views.py:2: '[' was never closed"),
+    ("x = 1\n  y = 2", "views:views", "views.py:2: unexpected indent"),
+    ("import nosuchmodule", "views:views", "views.py:1: ModuleNotFoundError: No module named 'nosuchmodule'"),
+    ("from viewtail import Topick", "views:views", "views.py:1: ImportError: cannot import name 'Topick'"),
+    ("\n\nviews = [1 / 0]", "views:views", "views.py:3: ZeroDivisionError: division by zero"),
+    ("import sys\nsys.exit(3)", "views:views", "views.py:2: SystemExit: 3"),
+    ("def f():\n    return x\nviews = f()", "views:views", "views.py:2: NameError: name 'x' is not defined"),
+    ("from viewtail import Entity\n\nEntity('user')", "views:views", "views.py:3: Entity('user'): the table"),
+    ("", "other:views", "there is no module other"),
+    ("", "views.deep:views", "there is no module views.deep"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "name", "message"), REFUSED, ids=[message for *_, message in REFUSED])
+def test_a_views_py_that_cannot_be_loaded_is_told_with_its_place(text: str, name: str, message: str) -> None:
+    with pytest.raises(DeclarationError) as refusal:
+        load(text, name)
+    assert message in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    assert "Traceback" not in str(refusal.value)
+
+
+def test_a_helper_module_of_the_users_is_named_with_its_line() -> None:
+    Path("other.py").write_text("x = 1\ny = x + 'a'\n")
+    with pytest.raises(DeclarationError, match=r"other\.py:2: TypeError"):
+        load("import other")
+
+
+def test_declarations_are_equal_by_value_and_frozen() -> None:
+    entity = Entity("shop.user", key="id")
+    assert IndexTable("i", entity, value="a") == IndexTable("i", Entity("shop.user", key=["id"]), value=["a"])
+    with pytest.raises(AttributeError):
+        entity.table = "x"  # type: ignore[misc]
