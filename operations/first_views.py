@@ -32,6 +32,7 @@ class Choice:
 
     table: Table
     indexed: Column | None
+    is_looked_up: bool  # the table has an index of its own on that column
     shown: tuple[Column, ...]
     searched: tuple[Column, ...]
 
@@ -69,7 +70,7 @@ def choose(connection: pymysql.Connection[Any], schema: str) -> Choice:
         except DeclarationError:
             continue
         choice = _choice(table, _indexed(connection, table))
-        score = 4 * (choice.indexed is not None) + 2 * bool(choice.searched) + bool(choice.shown)
+        score = 4 * choice.is_looked_up + 2 * (choice.indexed is not None) + len(choice.searched)
         if _can_be_viewed(choice) and (best is None or score > best[0]):
             best = (score, choice)
     if best is None:
@@ -111,6 +112,7 @@ def _choice(table: Table, indexed: Sequence[str]) -> Choice:
     return Choice(
         table=table,
         indexed=first or next(iter(short), None),
+        is_looked_up=first is not None,
         shown=tuple(shown[:FIELDS_SHOWN]),
         searched=tuple(column for column in shown if column.kind is Kind.TEXT)[:2],
     )

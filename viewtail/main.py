@@ -79,7 +79,7 @@ def init(
         str | None,
         typer.Option(
             metavar="URL",
-            help="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA]; by default the source of the settings. A password given "
+            help="mysql://USER:PASSWORD@HOST:PORT/SCHEMA; by default the source of the settings. A password given "
             "here is written into viewtail.toml.",
         ),
     ] = None,
@@ -244,7 +244,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        code = app(
+            args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False
+        )
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ViewtailError as error:
@@ -253,7 +255,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except typer.exceptions.TyperException as error:
         _say_misuse(error)
         return error.exit_code
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # typer makes the one into the other, and exits for nothing else
         _silence_stdout()
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
@@ -271,13 +273,13 @@ def _say(message: str) -> None:
 
 
 def _say_misuse(error: typer.exceptions.TyperException) -> None:
-    """What is wrong with the command line; where nothing was given, the help."""
+    """What is wrong with the command line, and where its help is."""
+    message = error.format_message()
+    if not message.strip():
+        return  # nothing was given, and the help was printed
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(error.format_message(), file=sys.stderr)
-        return
-    command = "viewtail" if context is None else f"viewtail {context.info_name}".removesuffix(" viewtail")
-    _say(f"{error.format_message().rstrip('.')}. See: {command} --help")
+    command = "viewtail" if context is None else context.command_path
+    _say(f"{message.rstrip('.')}. See: {command} --help")
 
 
 def _silence_stdout() -> None:
