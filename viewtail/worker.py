@@ -285,6 +285,15 @@ def lag_s(own: Ownership) -> float:
     return max(0.0, time.time() - vitals.last_commit_us / 1e6)
 
 
+def tune_interpreter() -> None:
+    """For two threads that pass rows on: short turns, and no looking for garbage among the rows.
+
+    Rows make no cycles, and looking for some among them took a third of the time; `_report` collects now and then.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.disable()
+
+
 def main() -> int:
     """Exit 0 after a stop, 2 for what the user must change, 1 for the rest."""
     parser = argparse.ArgumentParser(prog="viewtail.worker", description=__doc__)
@@ -292,9 +301,7 @@ def main() -> int:
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # Rows make no cycles, and looking for some among them took a third of the time: collect now and then instead.
-    gc.disable()
+    tune_interpreter()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
         config = settings.load(arguments.config, os.environ)

@@ -1,0 +1,91 @@
+"""A pipeline of the real program in a process of its own, timed from inside.
+
+`python -m bench.measured drain STORE ROWS FILE POSITION` starts at a binlog place and stops when ROWS rows are applied;
+`fill STORE` fills the store's view. It is put together by viewtail/composition.py as the worker does it; Python's start
+and the imports are not counted. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+from changes.positions import Position
+from offsets.lease import Lease
+from offsets.mysql import BackgroundOffsets, OwnSession
+from viewtail import declarations, settings
+from viewtail.composition import Ownership, deploy, take
+from viewtail.worker import tune_interpreter
+
+
+def main() -> None:
+    what, store, *rest = sys.argv[1:]
+    tune_interpreter()
+    config = settings.load(None, os.environ)
+    deployment = deploy(config, declarations.load(config.views))
+    deployment.create_tables()
+    lease = Lease(deployment.open_store, deployment.database, store)
+    while not lease.acquire(1):
+        pass
+    stop = threading.Event()
+    own = take(deployment, store, lease, stop)
+    if what == "drain":
+        seconds = _drain(own, int(rest[0]), Position(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
+    else:
+        seconds = _fill(own)
+    own.close()
+    lease.release()
+    print(json.dumps({"seconds": seconds, "memory_mib": peak_memory_mib()}), flush=True)
+
+
+def _drain(own: Ownership, rows: int, start: Position) -> float:
+    began = time.perf_counter()
+    ended = 0.0
+
+    def watch() -> None:
+        nonlocal ended
+        while own.pipeline.vitals.row_count < rows:
+            time.sleep(0.002)
+        ended = time.perf_counter()
+        own.stop.set()
+        own.source.interrupt()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    own.pipeline.run(start)
+    watcher.join()
+    if isinstance(own.offsets, BackgroundOffsets):
+        own.offsets.close()
+    return ended - began
+
+
+def _fill(own: Ownership) -> float:
+    pipeline = threading.Thread(target=own.pipeline.run, args=(own.offset,))
+    pipeline.start()
+    while own.pipeline.vitals.state != "running":
+        time.sleep(0.01)
+    session = OwnSession(own.deployment.open_store)
+    (view,) = own.views_to_fill(session)
+    began = time.perf_counter()
+    own.backfill(view, session).run()
+    seconds = time.perf_counter() - began
+    own.stop.set()
+    own.source.interrupt()
+    pipeline.join()
+    return seconds
+
+
+def peak_memory_mib(pid: str = "self") -> float:
+    """The largest resident memory a process ever had, of /proc."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()
