@@ -1,7 +1,7 @@
 """Offsets and fences in MySQL: one row a pipeline.
 
-The fence row is read FOR UPDATE before each offset write (the affected-row count of an unchanged update is
-0 and proves nothing). Where the sink writes to the same server it shares its connection with the store, so
+The fence is compared under the row's lock in each offset write. (An affected-row count of changed rows would prove
+nothing: it is 0 for an unchanged update. These sessions count the rows that were found.) Where the sink writes to the same server it shares its connection with the store, so
 that rows and offset are one transaction.
 """
 
@@ -94,9 +94,10 @@ class MySQLOffsets:
         connection = self._session()
         try:
             with connection.cursor() as cursor:
-                check_fence(cursor, self._table, self._pipeline, self.fence)
-                if position is not None:
-                    self._move(cursor, position)
+                if position is None:
+                    check_fence(cursor, self._table, self._pipeline, self.fence)
+                elif self._move(cursor, position) != 1:
+                    check_fence(cursor, self._table, self._pipeline, self.fence)
             connection.commit()
         except pymysql.err.MySQLError as error:
             connection.close()
@@ -105,11 +106,26 @@ class MySQLOffsets:
             connection.rollback()
             raise
 
-    def _move(self, cursor: Any, position: Position) -> None:
-        cursor.execute(
-            f"UPDATE {self._table} SET epoch = %s, binlog_file = %s, end_position = %s, start_position = %s, "
-            "gtid = %s, saved_at = CURRENT_TIMESTAMP(6) WHERE name = %s",
-            (position.epoch, position.file, position.end, position.start, position.gtid, self._pipeline),
+    def _move(self, cursor: Any, position: Position) -> int:
+        """Rows found: 1, or 0 when the fence was raised.
+
+        Sessions count found rows, not changed ones (CLIENT_FOUND_ROWS), so one statement locks the row, compares the
+        fence and moves the offset; a SELECT ... FOR UPDATE first would cost every batch one more round trip.
+        """
+        return int(
+            cursor.execute(
+                f"UPDATE {self._table} SET epoch = %s, binlog_file = %s, end_position = %s, start_position = %s, "
+                "gtid = %s, saved_at = CURRENT_TIMESTAMP(6) WHERE name = %s AND fence = %s",
+                (
+                    position.epoch,
+                    position.file,
+                    position.end,
+                    position.start,
+                    position.gtid,
+                    self._pipeline,
+                    self.fence,
+                ),
+            )
         )
 
 

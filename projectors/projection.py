@@ -14,14 +14,14 @@ from typing import Any
 
 import orjson
 
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, Unreadable
+from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.binding import BoundView
 from projectors.views import RedisJson, SearchIndex
 
-Apply = Callable[[int, int, list[Row], dict[Key, Write], list[Parked]], None]
+Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 
 
 @dataclass(slots=True)
@@ -74,24 +74,17 @@ class Projections:
         """The writes of a batch: per view and key the newest."""
         writes: dict[str, dict[Key, Write]] = {}
         parked: list[Parked] = []
-        projections, halted = self._projections, self._halted
-        targets: dict[int, list[tuple[Apply, dict[Key, Write]]]] = {}
-        for followed, kind, version, rows in batch.changes:
-            identity = id(followed)
-            applies = targets.get(identity)
-            if applies is None:
-                applies = targets[identity] = [
-                    (projection.apply, writes.setdefault(projection.view.id, {}))
-                    for projection in projections.get(identity, ())
-                    if projection.view.id not in halted
-                ]
-            for apply, into in applies:
-                apply(kind, version, rows, into, parked)
+        for followed, changes in _by_table(batch.changes).items():
+            for projection in self._of_table(followed):
+                projection.apply(changes, writes.setdefault(projection.view.id, {}), parked)
         for refused in batch.refused:
-            for projection in projections.get(id(refused.followed), ()):
-                if projection.view.id not in halted:
-                    projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
+            for projection in self._of_table(refused.followed):
+                projection.refuse(refused, writes.setdefault(projection.view.id, {}), parked)
         return Projected([ViewWrites(view, found) for view, found in writes.items() if found], parked)
+
+    def _of_table(self, followed: Followed) -> list[Projection]:
+        """The projections of a table's views that are not halted."""
+        return [one for one in self._projections.get(id(followed), ()) if one.view.id not in self._halted]
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """The writes of canonical rows read under a watermark of `version`."""
@@ -100,7 +93,7 @@ class Projections:
         projection = self._by_view[view]
         if Unreadable.made:
             rows = self._without_unreadable(projection, rows, version, into, parked)
-        projection.apply(INSERT, version, rows, into, parked)
+        projection.apply([RowChanges(projection.followed, INSERT, version, rows)], into, parked)
         return Projected([ViewWrites(view, into)] if into else [], parked)
 
     @staticmethod
@@ -118,8 +111,22 @@ class Projections:
         return readable
 
 
+def _by_table(changes: list[RowChanges]) -> dict[Followed, list[RowChanges]]:
+    """Each table's changes, in order. A view draws on one table, so the order between tables does not matter."""
+    tables: dict[Followed, list[RowChanges]] = {}
+    last: Followed | None = None
+    of_last: list[RowChanges] = []
+    for change in changes:
+        followed = change[0]
+        if followed is not last:
+            last = followed
+            of_last = tables.setdefault(followed, [])
+        of_last.append(change)
+    return tables
+
+
 class Projection:
-    """One view's projection; `apply` puts the writes of one row event into a dict."""
+    """One view's projection; `apply` puts the writes of row events into a dict."""
 
     def __init__(self, view: BoundView, followed: Followed) -> None:
         columns = followed.columns
@@ -140,7 +147,7 @@ class Projection:
         unreadable = {value.column for row in refused.rows for value in row if isinstance(value, Unreadable)}
         if not unreadable & self._needed:
             alone: dict[Key, Write] = {}
-            self.apply(refused.kind, refused.version, refused.rows, alone, parked)
+            self.apply([RowChanges(*refused[:4])], alone, parked)
             for key, write in alone.items():
                 if key not in into or into[key][0] <= write[0]:
                     into[key] = write
@@ -163,24 +170,25 @@ def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
     pick = f"lambda row: ({''.join(f'row[{columns.index(name)}], ' for name in _used(view))})"
     key_of = f"lambda row: ({''.join(f'row[{columns.index(column.name)}], ' for column in view.key)})"
     source = f"""
-def apply(kind, version, rows, into, parked):
-    if kind == 0:
-        for {", ".join(names)}, in rows:
-            into[({key})] = (version, ({values}))
-    elif kind == 2:
-        for row in rows:
-            into[key_of(row)] = (version, None)
-    else:
-        for at in range(0, len(rows), 2):
-            before, after = rows[at], rows[at + 1]
-            if pick(before) == pick(after):
-                continue
-            old = key_of(before)
-            {", ".join(names)}, = after
-            new = ({key})
-            if old != new:
-                into[old] = (version, None)
-            into[new] = (version, ({values}))
+def apply(changes, into, parked):
+    for _, kind, version, rows in changes:
+        if kind == 0:
+            for {", ".join(names)}, in rows:
+                into[({key})] = (version, ({values}))
+        elif kind == 2:
+            for row in rows:
+                into[key_of(row)] = (version, None)
+        else:
+            for at in range(0, len(rows), 2):
+                before, after = rows[at], rows[at + 1]
+                if pick(before) == pick(after):
+                    continue
+                old = key_of(before)
+                {", ".join(names)}, = after
+                new = ({key})
+                if old != new:
+                    into[old] = (version, None)
+                into[new] = (version, ({values}))
 
 pick = {pick}
 key_of = {key_of}
@@ -213,18 +221,17 @@ class _Careful:
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
 
-    def apply(
-        self, kind: int, version: int, rows: list[Row], into: dict[Key, Write], parked: list[Parked]
-    ) -> None:
-        if kind == INSERT:
-            for row in rows:
-                self._one(None, row, version, into, parked)
-        elif kind == DELETE:
-            for row in rows:
-                self._one(row, None, version, into, parked)
-        else:
-            for at in range(0, len(rows), 2):
-                self._one(rows[at], rows[at + 1], version, into, parked)
+    def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
+        for _, kind, version, rows in changes:
+            if kind == INSERT:
+                for row in rows:
+                    self._one(None, row, version, into, parked)
+            elif kind == DELETE:
+                for row in rows:
+                    self._one(row, None, version, into, parked)
+            else:
+                for at in range(0, len(rows), 2):
+                    self._one(rows[at], rows[at + 1], version, into, parked)
 
     def _one(
         self,
