@@ -65,7 +65,7 @@ def selected(column: Column) -> str:
     if column.kind in _TIMES:
         return f"CAST({name} AS CHAR)"  # PyMySQL makes date objects, which know no zero dates
     if column.kind is Kind.FLOAT:
-        return f"{name} + 0e0"  # a FLOAT prints 6 digits only
+        return f"{name} * 1e0"  # a FLOAT by itself prints 6 digits
     if column.declared.startswith("bit"):
         return f"{name} + 0"
     return name

@@ -69,7 +69,7 @@ class MySQLSink:
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
         self._upserts: dict[str, _Upsert] = {}
-        self._max_packet = BYTES_A_STATEMENT
+        self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
     @property
     def connection(self) -> Connection:
@@ -94,6 +94,7 @@ class MySQLSink:
             connection.rollback()
             facts = facts_of(connection)
             self._max_packet = _max_packet(connection)
+            self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             _create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             for shape in shapes:
@@ -161,7 +162,7 @@ class MySQLSink:
         """
         try:
             statement = upsert.statement(items)
-            is_too_long = len(statement) > (BYTES_A_STATEMENT if len(items) > 1 else self._max_packet)
+            is_too_long = len(statement) > (self._max_statement if len(items) > 1 else self._max_packet)
             if not is_too_long:
                 connection.query(statement)
                 return

@@ -225,7 +225,7 @@ def test_two_writers_of_the_same_keys_end_with_the_newest(scene: Scene) -> None:
     def run(sink: MySQLSink, versions: range) -> None:
         try:
             for version in versions:
-                keys = range(0, 600) if version % 2 else range(599, -1, -1)
+                keys = range(600) if version % 2 else range(599, -1, -1)
                 writes: dict[Key, Write] = {(key,): Write(version, (f"v{version}", "n")) for key in keys}
                 sink.write([ViewWrites(scene.view.id, writes)], None)
                 sink.connection.commit()
@@ -264,7 +264,7 @@ def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
 
 def test_a_dropped_table_stops_the_pipeline_with_what_to_do(scene: Scene) -> None:
     scene.ask(f"DROP TABLE {scene.table}")
-    with pytest.raises(StoreError, match="1146.*viewtail replay"):
+    with pytest.raises(StoreError, match=r"1146.*viewtail replay"):
         scene.write({(1,): Write(5, ("e", "n"))})
 
 

@@ -1,0 +1,380 @@
+"""Index tables on a real server: their shape, what they refuse, and how they are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pymysql
+import pytest
+
+from changes.errors import DeclarationError, StoreError
+from changes.tables import Column, Kind, Table
+from changes.writes import Key, ViewWrites, Write
+from offsets.session import MySQLAddress, open_session
+from projectors.binding import BoundView
+from projectors.sinks.mysql import MySQLSink, get, lookup
+from projectors.views import Entity, IndexTable
+from stack.server import Server
+
+_tokens = itertools.count(1)
+
+
+def column(name: str, kind: Kind, declared: str, **more: Any) -> Column:
+    return Column(name=name, kind=kind, declared=declared, is_nullable=True, **more)
+
+
+ID = Column(name="id", kind=Kind.INTEGER, declared="bigint", is_nullable=False)
+EMAIL = column("email", Kind.TEXT, "varchar(64)", charset="latin1", length=64)
+AGE = column("age", Kind.INTEGER, "tinyint unsigned", is_unsigned=True)
+
+
+def index_table(name: str, values: Sequence[Column], key: Sequence[Column] = (ID,)) -> BoundView:
+    table = Table(
+        schema="shop", name="user", columns=(*key, *values), primary_key=tuple(one.name for one in key)
+    )
+    view = IndexTable(name, Entity("shop.user"), value=[one.name for one in values])
+    needed = tuple(one.name for one in table.columns)
+    return BoundView(
+        view=view, table=table, key=tuple(key), values=tuple(values), needed=needed, fingerprint="0" * 64
+    )
+
+
+class Place:
+    """A database of the test's own, looked at with plain SQL."""
+
+    def __init__(self, server: Server) -> None:
+        self.address = MySQLAddress(host=server.host, port=server.port, user="root", io_timeout_s=20)
+        self.database = f"index_{next(_tokens)}"
+        self._sinks: list[MySQLSink] = []
+        self._plain = pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True)
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with self._plain.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def sink(self, *views: BoundView) -> MySQLSink:
+        sink = MySQLSink(lambda: open_session(self.address, role="store"), self.database, views)
+        self._sinks.append(sink)
+        return sink
+
+    def prepared(self, *views: BoundView) -> MySQLSink:
+        sink = self.sink(*views)
+        sink.prepare()
+        return sink
+
+    def columns(self, table: str) -> dict[str, str]:
+        return dict(
+            self.ask(
+                "SELECT column_name, column_type FROM information_schema.columns "
+                f"WHERE table_schema = '{self.database}' AND table_name = '{table}'"
+            )
+        )
+
+    def index(self, table: str) -> list[str]:
+        rows = self.ask(f"SHOW INDEX FROM {self.database}.{table} WHERE Key_name = 'value_idx'")
+        return [row[4] for row in rows]
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()  # an open transaction of a failed test would hold up the DROP
+        self.ask(f"DROP DATABASE IF EXISTS {self.database}")
+        self._plain.close()
+
+
+@pytest.fixture
+def place(mysql_server: Server) -> Iterator[Place]:
+    found = Place(mysql_server)
+    yield found
+    found.close()
+
+
+def write(sink: MySQLSink, view: BoundView, writes: dict[Key, Write]) -> list[Any]:
+    parked = sink.write([ViewWrites(view.id, writes)], None)
+    sink.connection.commit()
+    return parked
+
+
+EVERY_TYPE: list[tuple[Column, list[Any]]] = [
+    (column("tiny", Kind.INTEGER, "tinyint"), [-128, 127]),
+    (column("big", Kind.INTEGER, "bigint unsigned", is_unsigned=True), [0, (1 << 64) - 1]),
+    (column("year_of", Kind.INTEGER, "year"), [0, 1901, 2155]),
+    (column("bits", Kind.INTEGER, "bit(64)", length=64), [0, 5, (1 << 64) - 1]),
+    (
+        column("price", Kind.DECIMAL, "decimal(30,10)", precision=30, scale=10),
+        [Decimal("-12345678901234567890.0123456789")],
+    ),
+    (
+        column("small", Kind.FLOAT, "float"),
+        [1.100000023841858, -0.0, 3.4028234663852886e38, 1.401298464324817e-45],
+    ),
+    (column("wide", Kind.DOUBLE, "double"), [0.1, -0.0, 1e-300, 1.7976931348623157e308, 12345678.9]),
+    (column("word", Kind.TEXT, "varchar(20)", charset="utf16", length=20), ["", "it's \\ é😀\0", " blanks "]),
+    (column("fixed", Kind.TEXT, "char(5)", charset="latin1", length=5), ["", "abc"]),
+    (column("label", Kind.ENUM, "enum('it''s','B')", charset="utf8mb4", labels=("it's", "B")), ["", "it's"]),
+    (column("labels", Kind.SET, "set('x','y')", charset="utf8mb4", labels=("x", "y")), ["", "x,y"]),
+    (column("raw", Kind.BYTES, "varbinary(9)", length=9), [b"", b"\0\xff'\\\x80", b"\xf0\x9f\x98\x80"]),
+    (column("fixed_raw", Kind.BYTES, "binary(4)", length=4), [b"a\0\0\0"]),
+    (column("day", Kind.DATE, "date"), ["0000-00-00", "2024-00-31", "2024-02-31", "9999-12-31"]),
+    (column("clock", Kind.TIME, "time(6)", scale=6), ["-838:59:59.000000", "00:00:00.000001"]),
+    (
+        column("moment", Kind.DATETIME, "datetime(3)", scale=3),
+        ["0000-00-00 00:00:00.000", "2024-02-29 23:59:59.999"],
+    ),
+    (
+        column("instant", Kind.TIMESTAMP, "timestamp(6)", scale=6),
+        ["0000-00-00 00:00:00.000000", "2024-03-31 01:30:00.000001"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("typed", "values"), EVERY_TYPE, ids=lambda given: getattr(given, "name", ""))
+def test_a_value_of_every_type_comes_back_as_it_was_and_is_found(
+    place: Place, typed: Column, values: list[Any]
+) -> None:
+    view = index_table("of_type", [typed])
+    sink = place.prepared(view)
+    assert write(sink, view, {(at,): Write(7, (value,)) for at, value in enumerate(values)}) == []
+    for at, value in enumerate(values):
+        found = get(sink.connection, place.database, view, (at,))
+        assert found is not None
+        assert repr(found) == repr((7, (value,)))
+        assert lookup(sink.connection, place.database, view, (value,)) == [(at,)]
+    sink.close()
+
+
+@pytest.mark.parametrize(("typed", "values"), EVERY_TYPE, ids=lambda given: getattr(given, "name", ""))
+def test_a_key_of_every_type_is_paged_and_read_back(place: Place, typed: Column, values: list[Any]) -> None:
+    key = Column(**{name: getattr(typed, name) for name in typed.__slots__} | {"is_nullable": False})
+    view = index_table("by_type", [EMAIL], key=[key, ID])
+    sink = place.prepared(view)
+    write(sink, view, {(value, 1): Write(7, ("e",)) for value in values})
+    pages = list(sink.keys_below(view.id, 8))
+    assert sorted(map(repr, pages[0])) == sorted(repr(((value, 1), 7)) for value in values)
+    sink.close()
+
+
+def test_the_table_says_what_it_is(place: Place) -> None:
+    view = index_table("index_user_email", [EMAIL])
+    place.prepared(view).close()
+    ((comment, engine),) = place.ask(
+        f"SELECT table_comment, engine FROM information_schema.tables WHERE table_schema = '{place.database}'"
+    )
+    assert comment.startswith("viewtail index table of shop.user")
+    assert engine == "InnoDB"
+    rows = place.ask(
+        "SELECT column_name, column_comment, is_nullable, collation_name FROM information_schema.columns "
+        f"WHERE table_schema = '{place.database}' ORDER BY ordinal_position"
+    )
+    assert [(name, nullable, collation) for name, _, nullable, collation in rows] == [
+        ("id", "NO", None),
+        ("email", "YES", "utf8mb4_0900_bin"),
+        ("version", "NO", None),
+    ]
+    assert all(comment for _, comment, _, _ in rows)
+    assert place.index("index_user_email") == ["email", "id"]
+
+
+def test_a_lookup_is_answered_by_the_index_alone(place: Place) -> None:
+    view = index_table("covering", [EMAIL, AGE])
+    sink = place.prepared(view)
+    write(sink, view, {(n,): Write(5, (f"e{n % 10}", n % 3)) for n in range(500)})
+    ((*_, extra),) = place.ask(
+        f"EXPLAIN SELECT id FROM {place.database}.covering WHERE email = 'e1' ORDER BY id"
+    )
+    assert "Using index" in extra or "Covering index lookup" in extra  # as the server prints plans by default
+    assert lookup(sink.connection, place.database, view, ("e1",), limit=3) == [(1,), (11,), (21,)]
+    assert lookup(sink.connection, place.database, view, ("e1", 1)) == [(n,) for n in range(1, 500, 30)]
+    assert lookup(sink.connection, place.database, view, ("E1",)) == []
+    sink.close()
+
+
+def test_a_tombstone_is_found_by_no_lookup(place: Place) -> None:
+    view = index_table("tombs", [EMAIL, AGE])
+    sink = place.prepared(view)
+    write(sink, view, {(1,): Write(5, ("e", 1)), (2,): Write(5, ("e", None))})
+    write(sink, view, {(1,): Write(6, None)})
+    assert lookup(sink.connection, place.database, view, ("e",)) == [(2,)]
+    assert lookup(sink.connection, place.database, view, ("e", None)) == [(2,)]
+    assert lookup(sink.connection, place.database, view, (None, None)) == []
+    sink.close()
+
+
+LONG = column("bio", Kind.TEXT, "varchar(800)", charset="latin1", length=800)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (
+            index_table("v", [column("bio", Kind.TEXT, "text", charset="utf8mb4", length=65535)]),
+            ["bio", "TEXT", "ALTER TABLE"],
+        ),
+        (index_table("v", [column("photo", Kind.BYTES, "mediumblob")]), ["photo", "MEDIUMBLOB", "generated"]),
+        (index_table("v", [column("extra", Kind.JSON, "json")]), ["extra", "JSON"]),
+        (index_table("v", [column("place", Kind.GEOMETRY, "point")]), ["place", "POINT"]),
+        (index_table("v", [LONG]), ["bio", "3072", "3208", "shorten"]),
+        (index_table("v", [AGE], key=[LONG]), ["key column bio", "3072"]),
+        (index_table("v", [column("Version", Kind.INTEGER, "int")]), ["Version", "rename"]),
+        (index_table("v", [ID]), ["id", "key column"]),
+        (index_table("new", [EMAIL]), ["new", "another"]),
+        (index_table("dead_letter", [EMAIL]), ["dead_letter", "another"]),
+        (index_table("x" * 65, [EMAIL]), ["64"]),
+    ],
+)
+def test_a_declaration_that_cannot_be_a_table_is_refused_by_name(
+    place: Place, view: BoundView, said: list[str]
+) -> None:
+    with pytest.raises(DeclarationError) as refusal:
+        place.sink(view).prepare()
+    for word in (view.view.name, *said):
+        assert word in str(refusal.value)
+    assert place.ask(f"SHOW DATABASES LIKE '{place.database}'") == []
+
+
+def test_an_index_of_exactly_3072_bytes_is_accepted(place: Place) -> None:
+    view = index_table("brim", [column("bio", Kind.TEXT, "varchar(766)", charset="latin1", length=766)])
+    sink = place.prepared(view)
+    assert write(sink, view, {(1,): Write(5, ("😀" * 766,))}) == []
+    assert lookup(sink.connection, place.database, view, ("😀" * 766,)) == [(1,)]
+    sink.close()
+
+
+@pytest.mark.parametrize("name", ["odd `name`", "select", "tab\tle", "Größe", "it's"])
+def test_identifiers_are_quoted(place: Place, name: str) -> None:
+    odd = column(f"{name} value", Kind.TEXT, "varchar(10)", charset="utf8mb4", length=10)
+    key = Column(name=f"{name} id", kind=Kind.INTEGER, declared="int", is_nullable=False)
+    view = index_table(name, [odd], key=[key])
+    sink = place.prepared(view)
+    sink.prepare()
+    write(sink, view, {(1,): Write(5, ("v",))})
+    assert lookup(sink.connection, place.database, view, ("v",)) == [(1,)]
+    assert list(sink.keys_below(view.id, 6)) == [[((1,), 5)]]
+    sink.close()
+
+
+def test_somebody_elses_table_is_left_alone(place: Place) -> None:
+    place.ask(f"CREATE DATABASE {place.database}")
+    place.ask(
+        f"CREATE TABLE {place.database}.index_user_email (id BIGINT PRIMARY KEY, email TEXT) COMMENT 'ours'"
+    )
+    place.ask(f"INSERT INTO {place.database}.index_user_email VALUES (1, 'precious')")
+    with pytest.raises(StoreError, match=r"index_user_email.*not made by viewtail.*Rename"):
+        place.sink(index_table("index_user_email", [EMAIL])).prepare()
+    assert place.ask(f"SELECT * FROM {place.database}.index_user_email") == [(1, "precious")]
+
+
+def test_preparing_again_changes_nothing(place: Place) -> None:
+    zero = column("zero", Kind.INTEGER, "int(8) unsigned zerofill", is_unsigned=True)
+    old = column("old", Kind.INTEGER, "int(11)")  # as a server before 8.0.19 prints it
+    view = index_table("steady", [EMAIL, zero, old, EVERY_TYPE[9][0]])
+    sink = place.prepared(view)
+    ((before,),) = (place.ask("SHOW GLOBAL STATUS WHERE Variable_name = 'Com_alter_table'"),)
+    sink.prepare()
+    place.prepared(view).close()
+    assert place.ask("SHOW GLOBAL STATUS WHERE Variable_name = 'Com_alter_table'") == [before]
+    sink.close()
+
+
+def test_a_view_with_other_values_gets_a_table_of_that_shape(place: Place) -> None:
+    before = index_table("shifting", [EMAIL])
+    sink = place.prepared(before)
+    write(sink, before, {(1,): Write(5, ("kept",)), (2,): Write(9, None)})
+    sink.close()
+    after = index_table("shifting", [AGE, EMAIL])
+    sink = place.prepared(after)
+    assert place.columns("shifting") == {
+        "id": "bigint",
+        "email": "varchar(64)",
+        "age": "tinyint unsigned",
+        "version": "bigint unsigned",
+    }
+    assert place.index("shifting") == ["age", "email", "id"]
+    assert get(sink.connection, place.database, after, (1,)) == (5, (None, "kept"))
+    write(sink, after, {(1,): Write(6, (33, "kept")), (2,): Write(8, (1, "deleted"))})
+    assert get(sink.connection, place.database, after, (2,)) == (9, (None, None))
+    sink.close()
+    only = index_table("shifting", [AGE])
+    sink = place.prepared(only)
+    assert place.columns("shifting") == {
+        "id": "bigint",
+        "age": "tinyint unsigned",
+        "version": "bigint unsigned",
+    }
+    assert place.index("shifting") == ["age", "id"]
+    assert lookup(sink.connection, place.database, only, (33,)) == [(1,)]
+    sink.close()
+
+
+def test_a_widened_column_keeps_its_values_and_a_narrowed_one_says_what_to_do(place: Place) -> None:
+    view = index_table("stretch", [EMAIL])
+    sink = place.prepared(view)
+    write(sink, view, {(1,): Write(5, ("x" * 60,))})
+    wider = index_table(
+        "stretch", [column("email", Kind.TEXT, "varchar(100)", charset="utf8mb4", length=100)]
+    )
+    sink = place.prepared(wider)
+    assert lookup(sink.connection, place.database, wider, ("x" * 60,)) == [(1,)]
+    narrower = index_table(
+        "stretch", [column("email", Kind.TEXT, "varchar(10)", charset="utf8mb4", length=10)]
+    )
+    with pytest.raises(StoreError, match=r"DROP TABLE.*viewtail replay mysql:stretch"):
+        place.prepared(narrower)
+    assert place.columns("stretch")["email"] == "varchar(100)"
+    sink.close()
+
+
+def test_a_table_under_another_key_or_of_another_entity_starts_empty(place: Place) -> None:
+    view = index_table("rekeyed", [EMAIL])
+    sink = place.prepared(view)
+    write(sink, view, {(1,): Write(5, ("e",))})
+    code = Column(
+        name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9
+    )
+    sink = place.prepared(index_table("rekeyed", [EMAIL], key=[code]))
+    assert set(place.columns("rekeyed")) == {"code", "email", "version"}
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.rekeyed") == [(0,)]
+    sink.close()
+
+
+def test_of_many_rows_only_those_that_cannot_fit_are_parked(place: Place) -> None:
+    price = column("price", Kind.DECIMAL, "decimal(4,2)", precision=4, scale=2)
+    day = column("day", Kind.DATE, "date")
+    view = index_table("mixed", [EMAIL, price, day])
+    sink = place.prepared(view)
+    good = ("e", Decimal("1.00"), "2024-01-01")
+    writes: dict[Key, Write] = {(number,): Write(5, good) for number in range(1_700)}
+    writes[3,] = Write(5, ("secret" * 20, *good[1:]))
+    writes[499,] = Write(5, ("e", Decimal("98765.4"), "2024-01-01"))
+    writes[500,] = Write(5, ("e", Decimal("1.00"), "2024-13-98"))
+    writes[1_699,] = Write(5, ("\ud800", *good[1:]))
+    parked = {one.key: one.reason for one in write(sink, view, writes)}
+    assert set(parked) == {"3", "499", "500", "1699"}
+    assert "1406" in parked["3"] and "column email" in parked["3"]
+    assert "1264" in parked["499"] and "column price" in parked["499"]
+    assert "1292" in parked["500"] and "column day" in parked["500"]
+    assert not any(value in reason for reason in parked.values() for value in ("secret", "98765", "13-98"))
+    assert place.ask(f"SELECT COUNT(*), COUNT(email) FROM {place.database}.mixed") == [(1_696, 1_696)]
+    sink.close()
+
+
+def test_statements_stay_below_the_servers_packet_limit(mysql_server: Server, place: Place) -> None:
+    raw = column("raw", Kind.BYTES, "varbinary(3000)", length=3000)
+    view = index_table("packets", [raw])
+    place.prepared(view).close()
+    ((usual,),) = place.ask("SELECT @@GLOBAL.max_allowed_packet")
+    place.ask("SET GLOBAL max_allowed_packet = 4096")
+    try:
+        sink = place.prepared(view)
+        writes: dict[Key, Write] = {(number,): Write(5, (bytes(100),)) for number in range(600)}
+        writes[77,] = Write(5, (bytes(2_900),))
+        (parked,) = write(sink, view, writes)
+        sink.close()
+    finally:
+        place.ask(f"SET GLOBAL max_allowed_packet = {usual}")
+    assert parked.key == "77"
+    assert "max_allowed_packet" in parked.reason
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.packets") == [(599,)]
