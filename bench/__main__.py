@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -123,8 +124,12 @@ class Bench:
         write_bulk_rows(setting, sizes.single, sizes.bulk)
         setting.place()
         floor = {
-            "mysql": self.line(f"drain {sizes.single:,} single-row transactions to MySQL", "rows/s", "floor", 12),
-            "redis": self.line(f"drain {sizes.single:,} single-row transactions to Redis", "rows/s", "floor", 12),
+            "mysql": self.line(
+                f"drain {sizes.single:,} single-row transactions to MySQL", "rows/s", "floor", 12
+            ),
+            "redis": self.line(
+                f"drain {sizes.single:,} single-row transactions to Redis", "rows/s", "floor", 12
+            ),
         }
         bulk = {
             "mysql": self.line(f"drain {sizes.bulk:,} rows in 500s to MySQL", "rows/s", "bare", 0.7),
@@ -186,7 +191,9 @@ class Bench:
             self.setting.place()
             peer = bare.elasticsearch(self.setting, rows)
             line.add(rows / self.child("drain", "elasticsearch", str(rows), place[0], str(place[1])), peer)
-            found = json.loads(self._ask("POST", "/viewtail-narrow/_refresh") and self._ask("GET", "/narrow/_count"))
+            found = json.loads(
+                self._ask("POST", "/viewtail-narrow/_refresh") and self._ask("GET", "/narrow/_count")
+            )
             if found["count"] != rows:
                 raise RuntimeError(f"elasticsearch: {found['count']:,} documents of {rows:,} arrived")
 
@@ -230,10 +237,8 @@ class Bench:
             self.line(f"live to {store}, p50", "ms", "bare", 1.5).add(ours.p50_ms, theirs.p50_ms)
             self.line(f"live to {store}, p99", "ms", "bare", 3).add(ours.p99_ms, theirs.p99_ms)
 
-    def _worker(self, store: str, read_end: int, write_end: int):  # type: ignore[no-untyped-def]
+    def _worker(self, store: str, read_end: int, write_end: int) -> subprocess.Popen[bytes]:
         """The worker process as `viewtail run` starts it, running when this returns."""
-        import subprocess
-
         worker = subprocess.Popen(
             [sys.executable, "-m", "viewtail.worker", store, str(write_end)],
             cwd=self.setting.folder,
@@ -268,7 +273,9 @@ def table(bench: Bench) -> str:
         most = max(bench.memory_mib.values())
         told = ", ".join(f"{store} {mib:.0f}" for store, mib in bench.memory_mib.items())
         met = "yes" if most <= 150 else "NO"
-        rows.append(["peak resident memory of a pipeline", f"{told} MiB", "", f"{most:.0f} MiB", "≤ 150 MiB", met])
+        rows.append(
+            ["peak resident memory of a pipeline", f"{told} MiB", "", f"{most:.0f} MiB", "≤ 150 MiB", met]
+        )
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
@@ -296,8 +303,8 @@ run, on this machine: {machine}. The servers run on the same cores as what is me
 - The rows: BIGINT key, INT, VARCHAR(64), BIGINT, TIMESTAMP(6). The index table holds the VARCHAR, the hash the VARCHAR
   and the BIGINT, the document three columns.
 - A drain is timed inside the process, from the call of the pipeline's loop to the last row applied; Python's start is
-  not in it. Before it the rows are written with relaxed flushing, which is set back before anything is timed. Each drain
-  is counted, and in MySQL compared with the table, afterwards.
+  not in it. Before it the rows are written with relaxed flushing, which is set back before anything is timed. After
+  each drain its rows are counted, and in MySQL compared with the table.
 - Live, a second thread looks for each row by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row
   after the index's refresh interval, 1 s by default, on top.
 """

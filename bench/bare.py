@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -17,7 +18,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import Place, Setting
-from changes.writes import Key, ViewWrites
+from changes.writes import Key
 from projectors.sinks.mysql import MySQLSink
 from projectors.sinks.redis import RedisSink
 from viewtail import declarations, settings
@@ -49,7 +50,7 @@ def floor(setting: Setting, place: Place, rows: int) -> float:
 
 def deployment(setting: Setting) -> Deployment:
     """The same settings and views as the measured processes have."""
-    here = os.getcwd()
+    here = Path.cwd()
     os.chdir(setting.folder)
     try:
         config = settings.load(None, setting.environment)
@@ -120,7 +121,10 @@ def elasticsearch(setting: Setting, rows: int) -> float:
     types = {"n": "integer", "name": "keyword", "big": "long", "viewtail_deleted": "boolean"}
     client.indices.create(
         index="bare",
-        mappings={"dynamic": "strict", "properties": {name: {"type": type_} for name, type_ in types.items()}},
+        mappings={
+            "dynamic": "strict",
+            "properties": {name: {"type": type_} for name, type_ in types.items()},
+        },
         settings={"number_of_shards": 1, "number_of_replicas": 0},
     )
     actions = [

@@ -30,7 +30,9 @@ class Latency:
     p99_ms: float
 
 
-def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> Latency:
+def measure(
+    setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]
+) -> Latency:
     """Commit for `seconds` and watch; the store's writer must be running already."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
@@ -118,7 +120,11 @@ def main() -> None:
             pool.request("PUT", f"/bare/_doc/{i}", body=json.dumps({"name": name}).encode(), headers=headers)
 
     dump = DumpConnection(
-        MySQLAddress(host="127.0.0.1", port=mysql_port, user="root"), file, position, heartbeat_s=2, server_id=None
+        MySQLAddress(host="127.0.0.1", port=mysql_port, user="root"),
+        file,
+        position,
+        heartbeat_s=2,
+        server_id=None,
     )
     print("ready", flush=True)
     buffer, filled, is_narrow = bytearray(1 << 20), 0, False

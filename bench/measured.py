@@ -35,7 +35,9 @@ def main() -> None:
     stop = threading.Event()
     own = take(deployment, store, lease, stop)
     if what == "drain":
-        seconds = _drain(own, int(rest[0]), Position(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
+        seconds = _drain(
+            own, int(rest[0]), Position(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2]))
+        )
     else:
         seconds = _fill(own)
     own.close()

@@ -88,7 +88,11 @@ def prepare(setting: Setting) -> None:
     """An empty table and empty stores."""
     (setting.folder / "views.py").write_text(VIEWS)
     setting.run(
-        "DROP DATABASE IF EXISTS bench", "DROP DATABASE IF EXISTS viewtail", "CREATE DATABASE bench", TABLE, "DO 1"
+        "DROP DATABASE IF EXISTS bench",
+        "DROP DATABASE IF EXISTS viewtail",
+        "CREATE DATABASE bench",
+        TABLE,
+        "DO 1",
     )
 
 

@@ -1,7 +1,8 @@
 """Offsets and fences in MySQL: one row a pipeline.
 
 The fence is compared under the row's lock in each offset write. (An affected-row count of changed rows would prove
-nothing: it is 0 for an unchanged update. These sessions count the rows that were found.) Where the sink writes to the same server it shares its connection with the store, so
+nothing, since it is 0 for an unchanged update; these sessions count the rows that were found.)
+Where the sink writes to the same server it shares its connection with the store, so
 that rows and offset are one transaction.
 """
 
@@ -94,9 +95,7 @@ class MySQLOffsets:
         connection = self._session()
         try:
             with connection.cursor() as cursor:
-                if position is None:
-                    check_fence(cursor, self._table, self._pipeline, self.fence)
-                elif self._move(cursor, position) != 1:
+                if position is None or self._move(cursor, position) != 1:
                     check_fence(cursor, self._table, self._pipeline, self.fence)
             connection.commit()
         except pymysql.err.MySQLError as error:

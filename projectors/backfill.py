@@ -294,5 +294,5 @@ def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: 
 
 
 def _term(connection: pymysql.Connection[Any], column: Column, comparison: str, value: Any) -> str:
-    literal = f"X'{value.hex()}'" if isinstance(value, bytes) else connection.literal(value)
+    literal = f"X'{value.hex()}'" if isinstance(value, bytes) else connection.escape(value)
     return f"{quote(column.name)} {comparison} {literal}"

@@ -78,7 +78,7 @@ def _faults(chance: random.Random, seed: int, world: World, run: Run) -> None:
             assert run.stop() in (0, -signal.SIGTERM)  # the latter while Python itself was starting
             run.start(VIEWTAIL_FAILPOINT=f"{step}:{chance.randint(1, 6)}")
             continue
-        fault = chance.choice(_FAULTS if seed % 4 else _FAULTS + [_kill_elasticsearch])
+        fault = chance.choice(_FAULTS if seed % 4 else [*_FAULTS, _kill_elasticsearch])
         print(f"  {fault.__name__}")
         fault(chance, world, run)
     if is_restarted:

@@ -28,7 +28,7 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
             if found:
                 return found
             last = found
-        except Exception as error:  # noqa: BLE001 - servers come and go in these tests
+        except Exception as error:  # servers come and go in these tests
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")

@@ -82,7 +82,10 @@ class Watcher:
         ids = {"ids": [str(key) for key in _KEYS]}
         docs = self._world.search("POST", "/viewtail-user/_mget", ids)["docs"]
         return {
-            f"elasticsearch {doc['_id']}": (doc["_version"], not doc["_source"].get("viewtail_deleted", False))
+            f"elasticsearch {doc['_id']}": (
+                doc["_version"],
+                not doc["_source"].get("viewtail_deleted", False),
+            )
             for doc in docs
             if doc.get("found")
         }

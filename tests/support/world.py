@@ -20,7 +20,7 @@ import redis
 
 from stack import Server
 
-VIEWS = '''
+VIEWS = """
 from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
 
 user = Entity("conv.user")
@@ -48,14 +48,14 @@ views = [
     SearchIndex("even", user, fields={"email": "keyword", "n": "integer", "tag": "keyword"},
                 document=document, where=is_even),
 ]
-'''
+"""
 
 TABLES = (
     "CREATE TABLE conv.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL)",
-    "CREATE TABLE conv.pair (a VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin, b INT, v VARCHAR(30), "
-    "w DECIMAL(10,2), PRIMARY KEY (a, b))",
-    "CREATE TABLE conv.cell (added BIGINT AUTO_INCREMENT PRIMARY KEY, row_key VARCHAR(20) NOT NULL, "
-    "col VARCHAR(10) NOT NULL, ref BIGINT NOT NULL, body VARCHAR(100))",
+    """CREATE TABLE conv.pair (a VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin, b INT, v VARCHAR(30),
+       w DECIMAL(10,2), PRIMARY KEY (a, b))""",
+    """CREATE TABLE conv.cell (added BIGINT AUTO_INCREMENT PRIMARY KEY, row_key VARCHAR(20) NOT NULL,
+       col VARCHAR(10) NOT NULL, ref BIGINT NOT NULL, body VARCHAR(100))""",
     "CREATE TABLE conv.unfollowed (id INT PRIMARY KEY, v VECTOR(3), g GEOMETRY)",
 )
 SEARCH_INDICES = ("user", "even")
@@ -97,7 +97,9 @@ class World:
 
     def search(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = Request(self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method)
+        request = Request(
+            self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method
+        )
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
@@ -138,13 +140,17 @@ class World:
                 cursor.execute(f"SELECT * FROM viewtail.{name}")
                 rows = cursor.fetchall()
                 found[f"mysql:{name}"] = {
-                    row[:keys]: row[keys:-1] for row in rows if any(value is not None for value in row[keys:-1])
+                    row[:keys]: row[keys:-1]
+                    for row in rows
+                    if any(value is not None for value in row[keys:-1])
                 }
         connection.close()
         return found
 
     def _redis_keys(self) -> dict[str, dict[Any, Any]]:
-        found: dict[str, dict[Any, Any]] = {f"redis:{name}": {} for name in ("user", "document", "pair", "cell")}
+        found: dict[str, dict[Any, Any]] = {
+            f"redis:{name}": {} for name in ("user", "document", "pair", "cell")
+        }
         client = redis.Redis(port=self.redis.port)
         for raw in client.scan_iter(count=5000):
             key = raw.decode()
@@ -204,7 +210,8 @@ class Writers:
         self._next_ref = 0
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
+            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),))
+            for at in range(threads)
         ]
         self.committed = 0
 
@@ -274,7 +281,9 @@ class Writers:
         elif kind < 0.8:
             execute("DELETE FROM conv.pair WHERE b = %s", (chance.randrange(40),))
         elif kind < 0.82:
-            execute("UPDATE IGNORE conv.pair SET a = 'ABC' WHERE a = 'abc' AND b = %s", (chance.randrange(40),))
+            execute(
+                "UPDATE IGNORE conv.pair SET a = 'ABC' WHERE a = 'abc' AND b = %s", (chance.randrange(40),)
+            )
         elif kind < 0.83:
             execute("REPLACE INTO conv.unfollowed VALUES (%s, TO_VECTOR('[1,2,3]'), POINT(1, 2))", (i,))
         else:

@@ -1,0 +1,323 @@
+"""The checker and the watcher are themselves tested: each planted bug is caught, and nothing is without one.
+
+A pipeline of the real parts runs in this process over one scripted history on real servers; a bug is a patch of one of
+those parts. The history holds what each bug needs to show: a replay from the beginning, deletes, key changes, a value
+changed twice in a batch, a row that leaves its view, a fill with a stray key.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changes.batches import Batch
+from changes.positions import Position
+from ingest.binlog.source import BinlogSource
+from offsets.lease import Lease
+from offsets.mysql import BackgroundOffsets, OwnSession
+from projectors import backfill, projection
+from projectors.sinks import mysql
+from projectors.sinks.elasticsearch import ElasticsearchSink
+from projectors.sinks.mysql import MySQLSink
+from projectors.sinks.redis import RedisSink
+from stack import Server
+from tests.support.running import addresses, wait_for
+from tests.support.watcher import Watcher
+from tests.support.world import VIEWS, World, differences
+from viewtail import declarations, settings
+from viewtail.composition import Deployment, deploy, take
+
+STORES = ("mysql", "redis", "elasticsearch")
+HISTORY = (
+    "INSERT INTO conv.user VALUES (1, 'one', 1), (2, 'two', 2), (3, 'three', 3), (131, 'kept', 4), (262, 'gone', 6)",
+    "UPDATE conv.user SET email = 'one again' WHERE id = 1",
+    "DELETE FROM conv.user WHERE id = 262",
+    "UPDATE conv.user SET id = 5 WHERE id = 2",
+    "UPDATE conv.user SET n = n + 1 WHERE id = 131",
+    "INSERT INTO conv.pair VALUES ('abc', 1, 'v', 1.50), ('x:{}', 2, 'w', NULL)",
+    "UPDATE conv.pair SET a = 'ABC' WHERE a = 'abc'",
+    "INSERT INTO conv.cell (row_key, col, ref, body) VALUES ('r', 'a', 2, 'newer'), ('r', 'a', 1, 'older')",
+    "UPDATE conv.user SET email = NULL WHERE id = 3",
+)
+
+
+@pytest.fixture
+def world(mysql_server: Server, redis_server: Server, elasticsearch_server: Server) -> World:
+    made = World(mysql=mysql_server, redis=redis_server, elasticsearch=elasticsearch_server)
+    made.make(users=0)
+    return made
+
+
+@pytest.fixture
+def deployment(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    (tmp_path / "planted_views.py").write_text(VIEWS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "planted_views", raising=False)
+    environment = addresses(world.mysql, world.redis, world.elasticsearch)
+    config = settings.load(None, {**os.environ, **environment, "VIEWTAIL_VIEWS": "planted_views:views"})
+    deployed = deploy(config, declarations.load(config.views))
+    deployed.create_tables()
+    return deployed
+
+
+class Story:
+    """Runs the history through the stores' pipelines, twice from its beginning, and once through fills."""
+
+    def __init__(self, world: World, deployment: Deployment) -> None:
+        self._world = world
+        self._deployment = deployment
+        self.watcher = Watcher(world)
+
+    def tell(self, stores: tuple[str, ...] = STORES) -> dict[str, list[str]]:
+        """What the checker and the watcher object to, by view of these stores; '' for the watcher."""
+        self._fill(STORES)  # makes every target
+        start = self._now()
+        self._execute(HISTORY[:1])
+        self._follow(stores, start)
+        self._execute(HISTORY[1:])
+        self._follow(stores, start)
+        told = self._objections(stores)
+        self._follow(stores, start)  # once more from the beginning: everything in it is old
+        told |= self._objections(stores)
+        self._execute(("INSERT INTO conv.user VALUES (7, 'seven', 8)",))
+        self._stray(stores)
+        self._refill(stores)
+        told |= self._objections(stores)
+        self._follow(stores, start)
+        told |= self._objections(stores)
+        self._execute(("UPDATE conv.user SET email = 'last', n = n + 2",))
+        self._follow(stores, start)
+        return told | self._objections(stores)
+
+    def _objections(self, stores: tuple[str, ...]) -> dict[str, list[str]]:
+        for look in (self.watcher._index_rows, self.watcher._redis_hashes, self.watcher._documents):
+            for key, seen in look().items():
+                self.watcher.saw(key, seen)
+        told = differences(self._world.expected(), self._world.actual())
+        told = {view: lines for view, lines in told.items() if view.partition(":")[0] in stores}
+        return told | ({"": self.watcher.regressions} if self.watcher.regressions else {})
+
+    def _now(self) -> Position:
+        connection = self._world.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOG STATUS")
+            file, end = cursor.fetchone()[:2]
+        connection.close()
+        return Position(epoch=1, file=file, end=end, start=end)
+
+    def _execute(self, statements: tuple[str, ...]) -> None:
+        connection = self._world.connect()
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                connection.commit()
+        connection.close()
+
+    def _stray(self, stores: tuple[str, ...]) -> None:
+        """A key that no row stands for, as an unguarded writer of old may have left it."""
+        if "mysql" in stores:
+            self._execute(("INSERT INTO viewtail.ix_email (id, email, version) VALUES (999, 'stray', 5)",))
+
+    def _fill(self, stores: tuple[str, ...]) -> None:
+        for store in stores:
+            self._owned(store, self._now(), fill=True)
+
+    def _refill(self, stores: tuple[str, ...]) -> None:
+        self._execute(("UPDATE viewtail.view SET state = 'new'",))
+        self._fill(stores)
+
+    def _follow(self, stores: tuple[str, ...], start: Position) -> None:
+        for store in stores:
+            self._owned(store, start, fill=False)
+
+    def _owned(self, store: str, start: Position, *, fill: bool) -> None:
+        """Own one pipeline until it has passed a watermark; fill its views meanwhile when asked to."""
+        lease = Lease(self._deployment.open_store, self._deployment.database, store)
+        assert lease.acquire(5)
+        stop = threading.Event()
+        own = take(self._deployment, store, lease, stop)
+        loop = threading.Thread(target=own.pipeline.run, args=(start,))
+        loop.start()
+        try:
+            wait_for("the pipeline runs", lambda: own.pipeline.vitals.state == "running")
+            assert own.watermarks.wait(own.watermarks.write(), stop, 20) is not None
+            session = OwnSession(self._deployment.open_store)
+            for view in own.views_to_fill(session) if fill else []:
+                own.backfill(view, session).run()
+            session.close()
+        finally:
+            stop.set()
+            own.source.interrupt()
+            loop.join()
+            if isinstance(own.offsets, BackgroundOffsets):
+                own.offsets.abandon()
+            own.close()
+            lease.release()
+
+
+def test_without_a_bug_nothing_is_reported(world: World, deployment: Deployment) -> None:
+    assert Story(world, deployment).tell() == {}
+
+
+# -- the bugs ---------------------------------------------------------------------------------------------------
+
+
+def _no_guard_in_mysql(patch: pytest.MonkeyPatch) -> None:
+    made = mysql._Upsert.statement
+
+    def statement(self: Any, items: Any) -> bytes:
+        text = made(self, items).decode()
+        before, _, changes = text.partition(" ON DUPLICATE KEY UPDATE ")
+        names = [part.split(" = ")[0].strip() for part in changes.split("), ")]
+        return (
+            f"{before} ON DUPLICATE KEY UPDATE {', '.join(f'{name} = new.{name}' for name in names)}".encode()
+        )
+
+    patch.setattr(mysql._Upsert, "statement", statement)
+
+
+def _version_assigned_first_in_mysql(patch: pytest.MonkeyPatch) -> None:
+    made = mysql._Upsert.statement
+
+    def statement(self: Any, items: Any) -> bytes:
+        before, _, changes = made(self, items).decode().partition(" ON DUPLICATE KEY UPDATE ")
+        parts = changes.split("), ")
+        parts = [part if part.endswith(")") else part + ")" for part in parts]
+        return f"{before} ON DUPLICATE KEY UPDATE {', '.join([parts[-1], *parts[:-1]])}".encode()
+
+    patch.setattr(mysql._Upsert, "statement", statement)
+
+
+def _drop_writes(patch: pytest.MonkeyPatch, sink: type, is_dropped: Callable[[Any, Any], bool]) -> None:
+    made = sink.write  # type: ignore[attr-defined]
+
+    def write(self: Any, writes: Any, upto: Any) -> Any:
+        kept = [
+            replace(found, writes={k: w for k, w in found.writes.items() if not is_dropped(k, w)})
+            for found in writes
+        ]
+        return made(self, kept, upto)
+
+    patch.setattr(sink, "write", write)
+
+
+def _tombstones_dropped_in_redis(patch: pytest.MonkeyPatch) -> None:
+    _drop_writes(patch, RedisSink, lambda key, write: write[1] is None)
+
+
+def _tombstones_dropped_in_elasticsearch(patch: pytest.MonkeyPatch) -> None:
+    _drop_writes(patch, ElasticsearchSink, lambda key, write: write[1] is None)
+
+
+def _one_row_skipped(patch: pytest.MonkeyPatch) -> None:
+    _drop_writes(patch, MySQLSink, lambda key, write: key == (5,))
+
+
+def _batches(patch: pytest.MonkeyPatch, change: Callable[[Batch], None]) -> None:
+    made = BinlogSource.read
+
+    def read(self: Any, after: Position) -> Iterator[Batch]:
+        for batch in made(self, after):
+            change(batch)
+            yield batch
+
+    patch.setattr(BinlogSource, "read", read)
+
+
+def _deletes_lost_by_the_reader(patch: pytest.MonkeyPatch) -> None:
+    def change(batch: Batch) -> None:
+        batch.changes = [one for one in batch.changes if one.kind != 2]
+
+    _batches(patch, change)
+
+
+def _key_change_taken_for_an_update(patch: pytest.MonkeyPatch) -> None:
+    made = projection.Projections.of
+
+    def of(self: Any, batch: Batch) -> Any:
+        batch.changes = [
+            one._replace(kind=0, rows=one.rows[1::2]) if one.kind == 1 else one for one in batch.changes
+        ]
+        return made(self, batch)
+
+    patch.setattr(projection.Projections, "of", of)
+
+
+def _oldest_of_a_batch_wins(patch: pytest.MonkeyPatch) -> None:
+    def change(batch: Batch) -> None:
+        batch.changes.reverse()
+
+    _batches(patch, change)
+
+
+def _watermark_version_too_high(patch: pytest.MonkeyPatch) -> None:
+    made = backfill.Backfill._begin
+
+    def begin(self: Any, version: int) -> Any:
+        return made(self, version + (1 << 40))
+
+    patch.setattr(backfill.Backfill, "_begin", begin)
+
+
+def _no_sweep(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backfill.Backfill, "_sweep", lambda self, chunks, version: None)
+
+
+def _offset_saved_ahead_of_a_lost_batch(patch: pytest.MonkeyPatch) -> None:
+    made = MySQLSink.write
+    is_first = [True]
+
+    def write(self: Any, writes: Any, upto: Any) -> Any:
+        if upto is not None and writes and is_first[0]:
+            is_first[0] = False
+            return []  # as if the process died between the offset and the write
+        return made(self, writes, upto)
+
+    patch.setattr(MySQLSink, "write", write)
+    # and no second reading from the beginning, which would heal it
+    told: list[int] = []
+    follow = Story._follow
+
+    def once(self: Any, stores: Any, start: Any) -> None:
+        told.append(1)
+        if len(told) <= 2:
+            follow(self, stores, start)
+
+    patch.setattr(Story, "_follow", once)
+    patch.setattr(Story, "_refill", lambda self, stores: None)
+
+
+BUGS = [
+    (_no_guard_in_mysql, ("mysql",)),
+    (_version_assigned_first_in_mysql, ("mysql",)),
+    (_one_row_skipped, ("mysql",)),
+    (_tombstones_dropped_in_redis, ("redis",)),
+    (_tombstones_dropped_in_elasticsearch, ("elasticsearch",)),
+    (_deletes_lost_by_the_reader, ("mysql",)),
+    (_key_change_taken_for_an_update, ("redis",)),
+    (_oldest_of_a_batch_wins, ("mysql", "redis")),
+    (_watermark_version_too_high, ("mysql",)),
+    (_no_sweep, ("mysql",)),
+    (_offset_saved_ahead_of_a_lost_batch, ("mysql",)),
+]
+
+
+@pytest.mark.parametrize(("plant", "stores"), BUGS, ids=[plant.__name__.strip("_") for plant, _ in BUGS])
+def test_a_planted_bug_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    stores: tuple[str, ...],
+    world: World,
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    told = Story(world, deployment).tell(stores)
+    print(told)
+    assert told != {}
