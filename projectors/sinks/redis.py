@@ -46,6 +46,13 @@ _TEMPORARY = re.compile(
 )
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
+_WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a class for
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.MasterDownError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+)
 
 
 class RedisSink:
@@ -265,10 +272,10 @@ class RedisSink:
     def _failure(self, error: Exception, doing: str) -> ViewtailError:
         """The error of viewtail's tree; Redis's own texts name commands and keys, never values."""
         self._drop()
-        said = f"Redis: {doing} failed: {error}"
+        said = f"Redis: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
         if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
             return StoreError(f"{said}. Check user, password and permissions (ACL) of viewtail in Redis")
-        if isinstance(error, _UNREACHABLE) or _TEMPORARY.search(str(error)):
+        if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
             return StoreUnavailableError(
                 f"{said}. viewtail tries again by itself; is Redis up, with memory left?"
             )

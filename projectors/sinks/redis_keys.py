@@ -172,8 +172,12 @@ def _segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _could_meet(one: list[Piece], other: list[Piece]) -> bool:
+    """Whether some text fits both segments; True where that is not plain to see."""
     for left, right in ((one, other), (other, one)):
         if all(isinstance(piece, str) for piece in left):
             text = "".join(piece for piece in left if isinstance(piece, str))
             return re.fullmatch("".join(map(_pattern, right)), text) is not None
+    mine, theirs = one[0], other[0]
+    if isinstance(mine, str) and isinstance(theirs, str):
+        return mine.startswith(theirs) or theirs.startswith(mine)
     return True
