@@ -475,7 +475,7 @@ class Dispatcher:
             self._txn_start >> 32,
         )
         self._spool_bytes = 1 << 62
-        for buffer, filled in spool.chunks(self.max_event_bytes):
+        for buffer, filled in spool.chunks():
             rest = self.consume(buffer, 0, filled)
             spool.keep(buffer, rest, filled)
             yield

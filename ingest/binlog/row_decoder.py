@@ -119,7 +119,7 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
         )
     if seen is None:
         raise TableUnreadableError(
-            f"{where}: it is gone from the table. Take it out of the views (or put it back) and rebuild them"
+            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them again: viewtail replay VIEW"
         )
     kind = kind_of(seen)
     if kind is Kind.UNSUPPORTED:
@@ -132,7 +132,7 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
     if difference:
         raise TableUnreadableError(
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Start viewtail again "
-            "so that it looks at the table anew, and rebuild the views of this table"
+            "so that it looks at the table anew, and fill the views of this table again: viewtail replay VIEW"
         )
 
 
@@ -486,7 +486,7 @@ class _Decoder:
     def _misfit(self) -> TableUnreadableError:
         return TableUnreadableError(
             f"{self._table}: the bytes of a row event do not fit the table map before it, although the event is whole; "
-            "look at the binlog with mysqlbinlog -v, and report this with the server's version. Then rebuild the views "
+            "look at the binlog with mysqlbinlog -v, and report this with the server's version. Then fill the views "
             "of this table"
         )
 

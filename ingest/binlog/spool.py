@@ -13,16 +13,16 @@ class Spool:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="viewtail-")  # noqa: SIM115 - closed by `close`
-        self.byte_count = 0
+        self._largest = 0  # bytes of one packet
 
     def append(self, packet: memoryview) -> None:
         self._file.write(packet)
-        self.byte_count += len(packet)
+        self._largest = max(self._largest, len(packet))
 
-    def chunks(self, largest_event: int) -> Iterator[tuple[bytearray, int]]:
+    def chunks(self) -> Iterator[tuple[bytearray, int]]:
         """(buffer, bytes filled) pairs; the reader returns by `keep` what it could not use yet."""
         self._file.seek(0)
-        buffer = bytearray(max(_CHUNK_BYTES, largest_event + 64))
+        buffer = bytearray(max(_CHUNK_BYTES, self._largest + 64))
         self._rest = 0
         while True:
             got = self._file.readinto(memoryview(buffer)[self._rest :])

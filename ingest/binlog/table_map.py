@@ -160,7 +160,7 @@ def _parse(reader: _Reader, schema: str, name: str) -> TableMap:
     if optional.names is None:
         raise TableUnreadableError(
             f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
-            "source (and put it into its configuration), then rebuild the views of this table"
+            "source (and put it into its configuration), then fill the views of this table again: viewtail replay VIEW"
         )
     columns = tuple(
         MapColumn(

@@ -1,0 +1,300 @@
+"""What `viewtail run` promises about processes, tables it cannot read, and histories that do not continue."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mysql
+from stack import Server
+from tests.support.running import Run, addresses, running, wait_for
+
+VIEWS = """
+from viewtail import Entity, IndexTable
+views = [
+    IndexTable("ix_email", Entity("shop.user"), value="email"),
+    IndexTable("ix_city", Entity("shop.city"), value="name"),
+]
+"""
+
+
+class Shop:
+    """A MySQL of its own with two tables, and what their index tables show."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def execute(self, *statements: str) -> None:
+        connection = pymysql.connect(host="127.0.0.1", port=self.server.port, user="root", autocommit=True)
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        connection.close()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection = pymysql.connect(host="127.0.0.1", port=self.server.port, user="root", autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            found = list(cursor.fetchall())
+        connection.close()
+        return found
+
+    def emails(self) -> set[str]:
+        return {
+            email for (email,) in self.rows("SELECT email FROM viewtail.ix_email WHERE email IS NOT NULL")
+        }
+
+    def cities(self) -> set[str]:
+        return {name for (name,) in self.rows("SELECT name FROM viewtail.ix_city WHERE name IS NOT NULL")}
+
+
+@pytest.fixture(scope="module")
+def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def shop(own_mysql: Server) -> Shop:
+    made = Shop(own_mysql)
+    made.execute(
+        "DROP DATABASE IF EXISTS shop",
+        "DROP DATABASE IF EXISTS viewtail",
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60), doc JSON)",
+        "CREATE TABLE shop.city (id INT PRIMARY KEY, name VARCHAR(60))",
+        "INSERT INTO shop.user VALUES (1, 'a', JSON_OBJECT('k', 1))",
+        "INSERT INTO shop.city VALUES (1, 'Bern')",
+    )
+    return made
+
+
+def started(shop: Shop, run: Run) -> None:
+    wait_for("both views are filled", lambda: shop.emails() == {"a"} and shop.cities() == {"Bern"})
+    wait_for("status says that all is well", lambda: run.command("status").returncode == 0)
+
+
+def goes_on(shop: Shop) -> None:
+    """The other table's view is still kept."""
+    name = f"city {time.time_ns()}"
+    shop.execute(f"REPLACE INTO shop.city VALUES (2, '{name}')")
+    wait_for("the other view goes on", lambda: name in shop.cities())
+
+
+def halted_reason(run: Run) -> str:
+    """Why ix_email is halted, as `viewtail status --json` tells it."""
+
+    def reason() -> str:
+        told = json.dumps(json.loads(run.command("status", "--json").stdout))
+        found = re.search(r'"name": "mysql:ix_email", "state": "halted", "reason": "((?:[^"\\]|\\.)*)"', told)
+        return found[1] if found else ""
+
+    return wait_for("the view is halted", reason)
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        (["TRUNCATE TABLE shop.user"], "TRUNCATE"),
+        (["DROP TABLE shop.user"], "DROP"),
+        (["RENAME TABLE shop.user TO shop.user_old"], "RENAME"),
+        (
+            ["SET SESSION binlog_row_image = MINIMAL", "UPDATE shop.user SET email = 'b'"],
+            "binlog_row_image = 'FULL'",
+        ),
+        (["SET SESSION binlog_format = STATEMENT", "UPDATE shop.user SET email = 'b'"], "UPDATE"),
+        (
+            [
+                "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+                "UPDATE shop.user SET doc = JSON_SET(doc, '$.k', 2)",
+            ],
+            "partial JSON",
+        ),
+        (
+            [
+                "XA START 'x'",
+                "UPDATE shop.user SET email = 'b'",
+                "XA END 'x'",
+                "XA PREPARE 'x'",
+                "XA ROLLBACK 'x'",
+            ],
+            "XA",
+        ),
+        (["ALTER TABLE shop.user MODIFY email VARBINARY(60)", "UPDATE shop.user SET email = 'b'"], "email"),
+        (["ALTER TABLE shop.user DROP COLUMN email", "REPLACE INTO shop.user VALUES (3, NULL)"], "email"),
+    ],
+    ids=[
+        "truncate",
+        "drop",
+        "rename",
+        "minimal image",
+        "statement",
+        "partial json",
+        "xa",
+        "retyped",
+        "dropped column",
+    ],
+)
+def test_what_cannot_be_read_exactly_halts_its_own_views_and_no_other(
+    statements: list[str], words: str, shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute(*statements)
+        reason = halted_reason(run)
+        assert words in reason and "shop.user" in reason and re.search("viewtail replay|rebuild", reason)
+        goes_on(shop)
+        assert run.command("status").returncode == 1
+        assert run.stop() == 0
+
+
+def test_a_compressed_transaction_stops_the_pipeline_and_says_what_to_set(shop: Shop, tmp_path: Path) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute("SET SESSION binlog_transaction_compression = ON", "UPDATE shop.user SET email = 'b'")
+        wait_for("the log says why", lambda: "SET GLOBAL binlog_transaction_compression = OFF" in run.log)
+        told = wait_for(
+            "status says halted", lambda: "halted" in (found := run.command("status")).stdout and found
+        )
+        assert told.returncode == 1
+        assert shop.emails() == {"a"}
+
+
+@pytest.mark.parametrize("statement", ["PURGE BINARY LOGS TO '{newest}'", "RESET BINARY LOGS AND GTIDS"])
+def test_a_history_that_is_gone_halts_and_a_new_one_is_begun_on_request(
+    statement: str, shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        assert run.stop() == 0
+        shop.execute("UPDATE shop.user SET email = 'missed'", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+        newest = shop.rows("SHOW BINARY LOGS")[-1][0]
+        shop.execute(statement.format(newest=newest), "UPDATE shop.city SET name = 'Basel'")
+        run.start()
+        wait_for("the log names the way out", lambda: "viewtail replay --new-history" in run.log)
+        assert shop.emails() == {"a"}, "nothing may jump over the missing changes"
+        assert run.stop() == 0
+        begun = run.command("replay", "--new-history")
+        assert begun.returncode == 0, begun.stderr
+        run.start()
+        wait_for(
+            "the views are right again", lambda: shop.emails() == {"missed"} and shop.cities() == {"Basel"}
+        )
+        goes_on(shop)
+        assert run.stop() == 0
+
+
+def test_a_halted_view_is_right_again_after_replay(shop: Shop, tmp_path: Path) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute("INSERT INTO shop.user VALUES (2, 'b', NULL)", "TRUNCATE TABLE shop.user")
+        halted_reason(run)
+        shop.execute("INSERT INTO shop.user VALUES (3, 'c', NULL)")
+        assert run.command("replay", "ix_email").returncode == 0
+        wait_for("the view equals its table", lambda: shop.emails() == {"c"})
+        shop.execute("UPDATE shop.user SET email = 'd'")
+        wait_for("the view follows again", lambda: shop.emails() == {"d"})
+        assert run.stop() == 0
+
+
+def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
+    settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
+    with running(tmp_path, VIEWS, settings) as run:
+        started(shop, run)
+        shop.execute(
+            "SET SESSION cte_max_recursion_depth = 300000",
+            "INSERT INTO shop.user SELECT n, CONCAT('e', n, REPEAT('x', 40)), NULL FROM (WITH RECURSIVE s AS "
+            "(SELECT 10 n UNION ALL SELECT n + 1 FROM s WHERE n < 200009) SELECT n FROM s) t",
+        )
+        wait_for("all rows are there", lambda: len(shop.emails()) == 200_001, timeout_s=60)
+        status = Path(f"/proc/{run.workers()['mysql']}/status").read_text()
+        peak = re.search(r"VmHWM:\s+(\d+)", status)
+        assert peak is not None and int(peak[1]) < 150 * 1024
+        assert run.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_second_run_stands_by_and_takes_over_within_10_s(number: int, shop: Shop, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with running(tmp_path / "one", VIEWS, addresses(shop.server)) as first:
+        started(shop, first)
+        with running(tmp_path / "two", VIEWS, addresses(shop.server)) as second:
+            wait_for("the second stands by", lambda: "another viewtail runs this pipeline" in second.log)
+            pids = [*first.workers().values()]
+            assert first.process is not None
+            for pid in (first.process.pid, *pids):
+                os.kill(pid, number)
+            shop.execute("UPDATE shop.user SET email = 'after'")
+            began = time.monotonic()
+            wait_for("the second takes over", lambda: shop.emails() == {"after"}, timeout_s=10)
+            assert time.monotonic() - began < 10
+            fence = shop.rows("SELECT fence FROM viewtail.pipeline WHERE name = 'mysql'")
+            if number == signal.SIGSTOP:
+                for pid in (*pids, first.process.pid):
+                    os.kill(pid, signal.SIGCONT)
+                wait_for("the first stands by now", lambda: "standing by" in first.log)
+                shop.execute("UPDATE shop.user SET email = 'later'")
+                wait_for("the second goes on", lambda: shop.emails() == {"later"})
+                assert shop.rows("SELECT fence FROM viewtail.pipeline WHERE name = 'mysql'") == fence
+            assert second.stop() == 0
+
+
+def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, tmp_path: Path) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute("UPDATE shop.user SET email = 'b'")
+        wait_for("the change is there", lambda: shop.emails() == {"b"})
+        began = time.monotonic()
+        assert run.stop() == 0
+        assert time.monotonic() - began < 10
+        shop.execute("UPDATE shop.user SET email = 'c'")
+        run.start()
+        wait_for("what came meanwhile is there", lambda: shop.emails() == {"c"})
+        assert "filling" not in run.log.partition("view filled")[2].partition("SIGTERM")[2]
+        assert run.stop() == 0
+
+
+def test_a_source_that_is_away_at_the_start_is_waited_for(shop: Shop, tmp_path: Path) -> None:
+    shop.server.stop()
+    try:
+        with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+            wait_for("it says so", lambda: "waiting for the source" in run.log)
+            shop.server.start()
+            started(shop, run)
+            assert run.stop() == 0
+    finally:
+        if not shop.server.is_running():
+            shop.server.start()
+
+
+def test_an_offset_moves_past_other_tables_changes_but_viewtails_own_do_not_feed_themselves(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        before = shop.rows("SELECT end_position FROM viewtail.pipeline")
+        shop.execute("CREATE TABLE shop.other (id INT PRIMARY KEY)", "INSERT INTO shop.other VALUES (1)")
+        wait_for(
+            "the offset moves",
+            lambda: shop.rows("SELECT end_position FROM viewtail.pipeline") != before,
+            timeout_s=20,
+        )
+        gtids = shop.rows("SELECT @@gtid_executed")
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+        now = shop.rows("SELECT @@gtid_executed")
+        grown = int(now[0][0].rpartition("-")[2]) - int(gtids[0][0].rpartition("-")[2])
+        assert grown <= 3, f"{grown} transactions in 5 idle seconds"
+        assert run.stop() == 0
