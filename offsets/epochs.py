@@ -60,15 +60,23 @@ def current(
 
 
 def begin_new_history(
-    connection: pymysql.Connection[Any], database: str, source: str, server_identity: str, binlog_base: str
+    connection: pymysql.Connection[Any],
+    database: str,
+    source: str,
+    server_identity: str,
+    binlog_base: str,
+    above: int,
 ) -> int:
-    """Raise the epoch and take the server as it is now; the caller has every view filled again. Not committed."""
+    """Raise the epoch, at least to above + 1, and take the server as it is now. Not committed.
+
+    `above` is the largest epoch that any store's witness shows; the caller has every view filled again.
+    """
     table = quote(database, "source")
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, 1) "
-            "ON DUPLICATE KEY UPDATE epoch = epoch + 1, server_identity = %s, binlog_base = %s",
-            (source, server_identity, binlog_base, server_identity, binlog_base),
+            f"INSERT INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, %s) "
+            "ON DUPLICATE KEY UPDATE epoch = GREATEST(epoch, %s) + 1, server_identity = %s, binlog_base = %s",
+            (source, server_identity, binlog_base, above + 1, above, server_identity, binlog_base),
         )
         cursor.execute(f"SELECT epoch FROM {table} WHERE name = %s", (source,))
         row = cursor.fetchone()

@@ -200,6 +200,12 @@ class Pipeline:
             self.on_store_lost()
             self.sink.write([], offset)
             return offset
+        if kept.epoch > offset.epoch:
+            raise HistoryGoneError(
+                f"{self.name} holds writes of epoch {kept.epoch}, its offset is of {offset.epoch}: viewtail's own "
+                "tables were lost, or are of another deployment, and the store would refuse every change as older. "
+                "Point viewtail at the database it had, or fill every view again with: viewtail replay --new-history"
+            )
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
             return self._if_readable(kept, offset)

@@ -295,14 +295,26 @@ def begin_new_history(deployment: Deployment) -> int:
     Refused while a pipeline runs: its process would go on in the old epoch.
     """
     identity, base = deployment.server_identity()
+    above = max(_kept_epoch(deployment, store) for store in deployment.stores())
     session = OwnSession(deployment.open_store)
     with transaction(session, "beginning a new history") as cursor:
-        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base)
+        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base, above)
         for store in deployment.stores():
             registry_names = [view.id for view in deployment.views_of(store)]
             Registry(session, deployment.database, store).mark_anew(cursor, registry_names)
     session.close()
     return epoch
+
+
+def _kept_epoch(deployment: Deployment, store: str) -> int:
+    """The epoch of a store's witness, 0 when it has none. The store must answer: its versions must stay below."""
+    sink = deployment.sink(store, deployment.views_of(store))
+    try:
+        sink.prepare()
+        kept = sink.witness(Position(epoch=0, file="none.000000", end=0, start=0))
+    finally:
+        sink.close()
+    return kept.epoch if kept is not None else 0
 
 
 def open_store_session(settings: Settings) -> pymysql.Connection[Any]:
