@@ -1,7 +1,7 @@
 """Writes the table of settings into docs/operations.md, from the models in viewtail/settings.py.
 
-    python docs/settings_table.py            # rewrite it
-    python docs/settings_table.py --check    # exit 1 when it is not what the models say
+python docs/settings_table.py            # rewrite it
+python docs/settings_table.py --check    # exit 1 when it is not what the models say
 """
 
 from __future__ import annotations

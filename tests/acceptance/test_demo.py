@@ -14,7 +14,7 @@ import pytest
 
 import stack
 from examples.demo import __main__ as demo
-from examples.demo import comparing, servers
+from examples.demo import comparing, servers, tables
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "examples.demo"]
@@ -61,6 +61,7 @@ def test_without_elasticsearch_the_demo_says_how_to_get_it_and_shows_the_rest(
         raise stack.ServerUnavailable("elasticsearch: no Java here. Install a JDK")
 
     monkeypatch.setitem(servers.PREPARE, "elasticsearch", unavailable)
+    monkeypatch.setattr(tables, "SMALLEST_CITY", 15000)
     monkeypatch.setenv("DEMO_LIVE_S", "1")
     monkeypatch.delenv("KEEP", raising=False)
     with _kept_handlers():

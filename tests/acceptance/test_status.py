@@ -15,8 +15,10 @@ from typing import Any
 
 import pymysql
 import pytest
+import redis
 
 import stack.mysql
+import stack.redis
 from stack.server import Server
 
 VIEWTAIL = str(Path(sys.executable).with_name("viewtail"))
@@ -185,6 +187,19 @@ def test_a_replay_mends_what_was_changed_behind_viewtails_back(shop: Shop) -> No
         assert shop.index("user_by_email") == {(1, "ada@example.org"), (2, "grace@example.org")}
 
 
+def test_a_dropped_index_table_is_made_and_filled_again_by_a_replay(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        shop.sql("DROP TABLE viewtail.pet_by_name")
+        shop.sql("INSERT INTO shop.pet VALUES (8, 'Mia')")
+        assert shop.viewtail("replay", "pet_by_name").returncode == 0
+        shop.until(
+            lambda: shop.viewtail("status").returncode == 0 and shop.views()["mysql:pet_by_name"] == "filled"
+        )
+        shop.sql("INSERT INTO shop.pet VALUES (9, 'Leo')")
+        shop.until(lambda: shop.index("pet_by_name") == {(1, "Rex"), (8, "Mia"), (9, "Leo")})
+
+
 def test_a_history_that_does_not_continue_halts_until_a_new_one_is_begun(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()
@@ -217,3 +232,26 @@ def test_a_replay_that_cannot_be_is_refused(shop: Shop) -> None:
         assert done.returncode == 2, arguments
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_outlived_the_offsets_is_not_left_behind_in_silence(shop: Shop, tmp_path: Path) -> None:
+    store = stack.redis.start(tmp_path / "redis")
+    shop.environment["VIEWTAIL_REDIS__URL"] = store.url
+    declared = VIEWS.replace("IndexTable", "RedisHash").replace('value="email"', 'fields=["email"]')
+    (shop.folder / "views.py").write_text(declared.replace('value="name"', 'fields=["name"]'))
+    assert shop.viewtail("replay", "--new-history").returncode == 0  # the first history has epoch 1
+    assert shop.viewtail("replay", "--new-history").returncode == 0
+    with redis.Redis.from_url(store.url) as client:
+        with shop.running():
+            shop.until_filled()
+        shop.sql("DROP DATABASE viewtail")
+        shop.sql("UPDATE shop.user SET email = 'ada@example.com' WHERE id = 1")
+        with shop.running():
+            shop.until(lambda: "replay --new-history" in shop.viewtail("status").stdout)
+            begun = shop.viewtail("replay", "--new-history")
+            assert "epoch 3" in begun.stdout, begun.stderr
+            shop.until_filled()
+            assert client.hget("user_by_email:1", "email") == b"ada@example.com"
+            shop.sql("UPDATE shop.user SET email = 'ada@example.net' WHERE id = 1")
+            shop.until(lambda: client.hget("user_by_email:1", "email") == b"ada@example.net")
+    store.stop()

@@ -15,9 +15,9 @@ from pathlib import Path
 from changes.errors import MisuseError, ViewtailError
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
+from operations.reading import choose
 from operations.status import PipelineStatus, read
 from projectors.registry import Registry
-from projectors.suggestions import nearest
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, begin_new_history, deploy
@@ -30,7 +30,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = _declared(config)
-    chosen = views if all_views else [_named(name, views) for name in names]
+    chosen = views if all_views else [choose(views, name) for name in names]
     deployment = Deployment(settings=loaded, views=[])
     with closing(deployment.open_store()) as connection:
         pipelines = {one.name: one for one in read(connection, deployment.database)}
@@ -67,21 +67,6 @@ def replay_new_history(config: Path | None) -> int:
 def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
     loaded = settings.load(config, os.environ)
     return loaded, list(declarations.load(loaded.views))
-
-
-def _named(name: str, views: Sequence[View]) -> View:
-    """The view of that id ('redis:user'), or of that name where it is the only one."""
-    found = [view for view in views if name in (view.id, view.name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise MisuseError(
-            f"{name} is the name of several views: say which, {' or '.join(view.id for view in found)}"
-        )
-    near = nearest(name, [text for view in views for text in (view.id, view.name)])
-    raise MisuseError(
-        f"there is no view {name}{near or '; the views are ' + ', '.join(view.id for view in views)}"
-    )
 
 
 def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
