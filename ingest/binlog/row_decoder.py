@@ -119,7 +119,8 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
         )
     if seen is None:
         raise TableUnreadableError(
-            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them again: viewtail replay VIEW"
+            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
+            "again: viewtail replay VIEW"
         )
     kind = kind_of(seen)
     if kind is Kind.UNSUPPORTED:

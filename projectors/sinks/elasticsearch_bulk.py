@@ -123,6 +123,11 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
         return StoreUnavailableError(
             "Elasticsearch: an index of these views is gone; viewtail makes it again and fills its view"
         )
+    if reason.startswith("no write index is defined"):
+        return StoreError(
+            "Elasticsearch: a write alias of viewtail (viewtail.write-VIEW) leads to several indices. Take it off all "
+            "but viewtail-VIEW (POST /_aliases, action remove)"
+        )
     return trouble(answer["status"], kind, reason, _DOING)
 
 

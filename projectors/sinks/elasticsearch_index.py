@@ -118,8 +118,20 @@ def mapping_of(view: BoundView) -> tuple[Properties, frozenset[str]]:
 
 
 def make_ready(client: Elasticsearch, view: BoundView) -> None:
-    """Create the index and its aliases, or bring those that are there in line with the declaration."""
-    names = Names.of(view)
+    """Create the index and its aliases, or bring those that are there in line with the declaration.
+
+    Raises DeclarationError, StoreError, StoreUnavailableError; somebody else's index is not touched.
+    """
+    try:
+        _make_ready(client, view, Names.of(view))
+    except Refused as refused:
+        raise StoreError(
+            f"{Names.of(view).label}: making its index ready failed: {refused.status} {refused.kind}: "
+            f"{refused.reason[:500]} Mend that in Elasticsearch and start viewtail again"
+        ) from None
+
+
+def _make_ready(client: Elasticsearch, view: BoundView, names: Names) -> None:
     properties, derived = mapping_of(view)
     for _ in range(_TRIES):
         found = _look(client, names)
@@ -142,7 +154,7 @@ def _look(client: Elasticsearch, names: Names) -> dict[str, Any]:
     except Refused as refused:
         if refused.status == 404:
             return {}
-        raise _unexpected(names, "looking at indices", refused) from None
+        raise
     return dict(found)
 
 
@@ -155,10 +167,12 @@ def _require_ours(found: dict[str, Any], names: Names, view: BoundView) -> None:
             and meta["viewtail"].get("view") == view.id
         ):
             continue
-        what = "an index" if index in (names.index, names.alias) else f"an alias of index {index}"
+        ours = (names.index, names.alias, names.write_alias)
+        taken = index if index in ours else next(name for name in ours if name in content["aliases"])
+        what = f"an index {taken}" if taken == index else f"an alias {taken} of the index {index}"
         raise StoreError(
-            f"{names.label}: there is {what} under the name {names.index if index == names.index else names.alias} "
-            "that viewtail did not make; it is left alone. Rename the view, or delete the index if nobody needs it"
+            f"{names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, or delete "
+            "what is there if nobody needs it"
         )
 
 
@@ -245,7 +259,7 @@ def _create(
             raise DeclarationError(
                 f"{names.label}: Elasticsearch refuses its fields: {refused.reason[:500]} Change `fields` of the view"
             ) from None
-        raise _unexpected(names, f"creating index {index}", refused) from None
+        raise
     return True
 
 
@@ -293,13 +307,6 @@ def _meta(view: BoundView, wanted: Properties) -> dict[str, str]:
 
 def _aliases(names: Names) -> dict[str, Any]:
     return {names.alias: {"filter": PRESENT}, names.write_alias: {}}
-
-
-def _unexpected(names: Names, doing: str, refused: Refused) -> StoreError:
-    return StoreError(
-        f"{names.label}: {doing} failed: {refused.status} {refused.kind}: {refused.reason[:500]} "
-        "Mend that in Elasticsearch and start viewtail again"
-    )
 
 
 def _name_problem(name: str) -> str | None:

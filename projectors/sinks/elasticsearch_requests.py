@@ -103,7 +103,11 @@ def _blocked(reason: str) -> str:
 def _cause(body: Any) -> tuple[str, str]:
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict):
-        return str(error.get("type", "")), str(error.get("reason", ""))
+        causes = error.get("root_cause")
+        # A search says 'all shards failed', and why underneath.
+        is_sum = error.get("type") == "search_phase_execution_exception"
+        told = causes[0] if is_sum and causes else error
+        return str(told.get("type", "")), str(told.get("reason", ""))
     return "", str(error or "")
 
 
