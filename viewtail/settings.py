@@ -215,7 +215,7 @@ class Run(Group):
         default=5000, ge=1, le=100_000, description="rows of one chunk while a view is filled"
     )
     offset_interval_s: float = Field(
-        default=1.0, ge=0.05, le=60, description="how often an offset is saved when idle, seconds"
+        default=1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
     )
 
 

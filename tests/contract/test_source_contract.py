@@ -1,0 +1,159 @@
+"""What every Source promises: the binlog of a real server, and the scripted fake."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pymysql
+import pytest
+
+from changes.batches import INSERT, Batch, Followed, RowChanges
+from changes.errors import HistoryGoneError
+from changes.positions import Position
+from ingest import Source
+from ingest.binlog.source import BinlogSource
+from ingest.canonical import describe
+from ingest.read_ahead import Limits, ReadAhead
+from offsets.session import MySQLAddress, open_session
+from stack import Server
+from tests.support.events import user_table
+from tests.support.fake_source import FakeSource
+
+TRANSACTIONS = 12
+
+
+@dataclass
+class Case:
+    """A source with TRANSACTIONS transactions behind `begin`, the nth inserting row n."""
+
+    source: Source
+    begin: Position
+    purge: Callable[[], None]  # make the changes after `begin` unavailable
+
+
+def _fake() -> Case:
+    begin = Position(epoch=1, file="binlog.000001", end=100, start=100)
+    followed = Followed(user_table(), ("id", "name"))
+    batches = []
+    for number in range(TRANSACTIONS):
+        end = Position(
+            epoch=1,
+            file="binlog.000001",
+            end=200 + 100 * number,
+            start=100 + 100 * number,
+            gtid=f"u:{number}",
+        )
+        change = RowChanges(followed, INSERT, end.version, [(number, "x")])
+        batches.append(Batch(changes=[change], end=end, row_count=1, byte_count=100, oldest_commit_us=1))
+    source = FakeSource(begin, batches)
+
+    def purge() -> None:
+        source.purged_up_to = source.now()
+
+    return Case(source, begin, purge)
+
+
+def _binlog(server: Server) -> Case:
+    address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
+    connection = pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
+    with connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE IF EXISTS source_contract")
+        cursor.execute("CREATE DATABASE source_contract")
+        cursor.execute("CREATE TABLE source_contract.t (id INT PRIMARY KEY, name VARCHAR(20))")
+    session = open_session(address, role="source")
+    table = describe(session, "source_contract", "t")
+    session.close()
+    source = BinlogSource(
+        address,
+        {("source_contract", "t"): Followed(table, ("id", "name"))},
+        watermark_schema="viewtail",
+        own_schemas=frozenset({"viewtail"}),
+        epoch=1,
+    )
+    begin = source.now()
+    with connection.cursor() as cursor:
+        for number in range(TRANSACTIONS):
+            cursor.execute(f"INSERT INTO source_contract.t VALUES ({number}, 'x')")
+
+    def purge() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("FLUSH BINARY LOGS")
+            cursor.execute("SHOW BINARY LOGS")
+            cursor.execute(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
+
+    return Case(source, begin, purge)
+
+
+@pytest.fixture(params=["binlog", "fake"])
+def case(request: pytest.FixtureRequest) -> Case:
+    return _binlog(request.getfixturevalue("mysql_server")) if request.param == "binlog" else _fake()
+
+
+Piece = tuple[list[int], Position]  # the ids of a batch's rows, and its end
+
+
+def read(source: Source, after: Position, count: int) -> list[Piece]:
+    """Batches until `count` rows have come."""
+    pieces: list[Piece] = []
+    with ReadAhead(source, after, Limits(rows=1)) as batches:
+        for batch in batches:
+            if batch is None:
+                continue
+            assert batch.end is not None
+            pieces.append(([row[0] for change in batch.changes for row in change.rows], batch.end))
+            if sum(len(ids) for ids, _ in pieces) >= count:
+                break
+    return pieces
+
+
+def ids_of(pieces: list[Piece]) -> list[int]:
+    return [number for ids, _ in pieces for number in ids]
+
+
+def test_transactions_come_whole_and_in_order(case: Case) -> None:
+    pieces = read(case.source, case.begin, TRANSACTIONS)
+    assert ids_of(pieces) == list(range(TRANSACTIONS))
+    versions = [end.version for _, end in pieces]
+    assert versions == sorted(set(versions))
+
+
+def test_reading_after_any_position_gives_exactly_the_rest(case: Case) -> None:
+    seen = 0
+    for ids, end in read(case.source, case.begin, TRANSACTIONS):
+        seen += len(ids)
+        if seen < TRANSACTIONS:
+            assert ids_of(read(case.source, end, TRANSACTIONS - seen)) == list(range(seen, TRANSACTIONS))
+
+
+def test_a_position_kept_as_text_reads_on_from_the_same_place(case: Case) -> None:
+    (ids, end), *_ = read(case.source, case.begin, 1)
+    if len(ids) < TRANSACTIONS:
+        again = Position.from_text(end.to_text())
+        assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(
+            range(len(ids), TRANSACTIONS)
+        )
+    assert Position.from_text(end.to_text()) == end
+
+
+def test_interrupt_ends_a_read_that_waits(case: Case) -> None:
+    reading = threading.Thread(target=lambda: list(_drained(case.source)), daemon=True)
+    reading.start()
+    while reading.is_alive():
+        case.source.interrupt()
+        reading.join(0.05)
+    assert not reading.is_alive()
+
+
+def _drained(source: Source) -> Iterator[Batch]:
+    yield from source.read(source.now())
+
+
+def test_history_that_is_gone_is_said_and_never_jumped_over(case: Case) -> None:
+    case.source.check(case.begin)
+    case.purge()
+    with pytest.raises(HistoryGoneError):
+        case.source.check(case.begin)
+    with pytest.raises(HistoryGoneError):
+        read(case.source, case.begin, 1)

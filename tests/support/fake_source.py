@@ -1,0 +1,41 @@
+"""A scripted source, for histories that must be exact; it passes the contract of the real one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from changes.batches import Batch
+from changes.errors import HistoryGoneError
+from changes.positions import Position
+
+
+class FakeSource:
+    """Hands out its batches after a position, then waits for more or for `interrupt`."""
+
+    def __init__(self, begin: Position, batches: Sequence[Batch]) -> None:
+        self._begin = begin
+        self._batches = list(batches)
+        self._interrupted = threading.Event()
+        self.purged_up_to = begin
+
+    def now(self) -> Position:
+        ends = [batch.end for batch in self._batches if batch.end is not None]
+        return ends[-1] if ends else self._begin
+
+    def check(self, after: Position) -> None:
+        if after.version < self.purged_up_to.version:
+            raise HistoryGoneError(f"the changes after {after} are gone")
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        self._interrupted.clear()
+        self.check(after)
+        for batch in self._batches:
+            if self._interrupted.is_set():
+                return
+            if batch.end is not None and batch.end.version > after.version:
+                yield batch
+        self._interrupted.wait()
+
+    def interrupt(self) -> None:
+        self._interrupted.set()

@@ -1,0 +1,170 @@
+"""Projections: what of a batch becomes which writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
+from changes.tables import Column, Kind, Table
+from projectors.binding import BoundView, bind
+from projectors.projection import Projections, followed_tables
+from projectors.views import Entity, IndexTable, RedisJson, View
+
+TABLE = Table(
+    schema="shop",
+    name="user",
+    columns=(
+        Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(
+            name="email",
+            kind=Kind.TEXT,
+            declared="varchar(60)",
+            is_nullable=True,
+            charset="utf8mb4",
+            length=60,
+        ),
+        Column(name="n", kind=Kind.INTEGER, declared="int", is_nullable=False),
+    ),
+    primary_key=("id",),
+)
+USER = Entity("shop.user")
+VERSIONED = Entity("shop.user", version="n")
+LOG = Entity("shop.user", key="email", version="n", append_only=True)
+
+
+def projected(
+    view: View, *changes: tuple[int, int, list[tuple[Any, ...]]]
+) -> tuple[dict[Any, Any], list[str]]:
+    """The writes of one view, and why keys were parked; changes are (kind, version, rows of all columns)."""
+    bound = bound_to(view)
+    followed = followed_tables([bound])
+    table = followed["shop", "user"]
+    at = [[column.name for column in TABLE.columns].index(name) for name in table.columns]
+    batch = Batch(
+        changes=[
+            RowChanges(table, kind, version, [tuple(row[i] for i in at) for row in rows])
+            for kind, version, rows in changes
+        ],
+        end=None,
+        row_count=0,
+        byte_count=0,
+        oldest_commit_us=0,
+    )
+    found = Projections([bound], followed).of(batch)
+    writes = found.writes[0].writes if found.writes else {}
+    return dict(writes), [letter.reason for letter in found.parked]
+
+
+def bound_to(view: View) -> BoundView:
+    columns = tuple(
+        Column(**{name: getattr(column, name) for name in Column.__slots__} | {"is_nullable": False})
+        for column in TABLE.columns
+    )
+    table = Table(schema="shop", name="user", columns=columns, primary_key=("id",))
+    return bind([view], lambda schema, name: table)[0]
+
+
+BY_EMAIL = IndexTable("by_email", USER, value="email")
+
+
+def test_inserts_updates_and_deletes_become_rows_and_tombstones() -> None:
+    writes, _ = projected(
+        BY_EMAIL,
+        (INSERT, 10, [(1, "a", 0), (2, "b", 0)]),
+        (UPDATE, 11, [(1, "a", 0), (1, "c", 0)]),
+        (DELETE, 12, [(2, "b", 0)]),
+    )
+    assert writes == {(1,): (11, ("c",)), (2,): (12, None)}
+
+
+def test_an_update_of_columns_that_no_view_shows_is_skipped() -> None:
+    writes, _ = projected(BY_EMAIL, (UPDATE, 10, [(1, "a", 0), (1, "a", 5)]))
+    assert writes == {}
+
+
+def test_a_key_change_is_a_delete_and_an_upsert() -> None:
+    writes, _ = projected(BY_EMAIL, (UPDATE, 10, [(1, "a", 0), (7, "a", 0)]))
+    assert writes == {(1,): (10, None), (7,): (10, ("a",))}
+
+
+def test_one_update_that_shifts_keys_keeps_the_last_write_of_each() -> None:
+    writes, _ = projected(BY_EMAIL, (UPDATE, 10, [(3, "c", 0), (4, "c", 0), (2, "b", 0), (3, "b", 0)]))
+    assert writes == {(4,): (10, ("c",)), (3,): (10, ("b",)), (2,): (10, None)}
+
+
+def test_a_row_that_stops_matching_leaves_and_one_outside_stays_unwritten() -> None:
+    view = IndexTable("even", USER, value="n", where=lambda row: row["n"] % 2 == 0)
+    writes, _ = projected(
+        view,
+        (UPDATE, 10, [(1, "a", 2), (1, "a", 3)]),
+        (UPDATE, 11, [(2, "a", 3), (2, "a", 5)]),
+        (UPDATE, 12, [(3, "a", 3), (3, "a", 4)]),
+        (INSERT, 13, [(4, "a", 1)]),
+    )
+    assert writes == {(1,): (10, None), (3,): (12, (4,))}
+
+
+def test_an_exception_of_the_users_function_parks_the_key_and_shows_no_value() -> None:
+    view = RedisJson("doc", USER, document=lambda row: {"x": 1 // row["n"]})
+    writes, reasons = projected(view, (INSERT, 10, [(1, "secret", 0), (2, "b", 1)]))
+    assert list(writes) == [(2,)]
+    assert len(reasons) == 1 and "ZeroDivisionError" in reasons[0] and "secret" not in reasons[0]
+
+
+@pytest.mark.parametrize("made", [5, ["list"], {"x": object()}])
+def test_a_document_that_is_no_json_object_parks_the_key(made: object) -> None:
+    _, reasons = projected(RedisJson("doc", USER, document=lambda row: made), (INSERT, 10, [(1, "a", 0)]))
+    assert len(reasons) == 1 and "document returned" in reasons[0]
+
+
+def test_a_version_column_orders_the_changes_whatever_their_order_in_the_stream() -> None:
+    view = IndexTable("v", VERSIONED, value="email")
+    writes, _ = projected(view, (INSERT, 10, [(1, "new", 7)]), (INSERT, 11, [(1, "old", 6)]))
+    assert writes == {(1,): (14, ("new",))}
+    writes, _ = projected(view, (DELETE, 12, [(1, "new", 7)]))
+    assert writes == {(1,): (15, None)}
+
+
+def test_an_update_that_does_not_raise_the_version_column_parks_the_key() -> None:
+    view = IndexTable("v", VERSIONED, value="email")
+    writes, reasons = projected(view, (UPDATE, 10, [(1, "a", 7), (1, "b", 7)]))
+    assert writes == {} and "did not raise the version column n" in reasons[0]
+
+
+def test_deletes_of_an_append_only_table_are_archiving() -> None:
+    view = IndexTable("log", LOG, value="id")
+    writes, _ = projected(
+        view, (INSERT, 10, [(1, "k", 1), (2, "k", 2)]), (DELETE, 11, [(1, "k", 1), (2, "k", 2)])
+    )
+    assert writes == {("k",): (4, (2,))}
+
+
+def test_an_unreadable_value_parks_the_key_only_where_the_view_shows_it() -> None:
+    views = [bound_to(BY_EMAIL), bound_to(IndexTable("by_n", USER, value="n"))]
+    views[1] = BoundView(
+        view=views[1].view,
+        table=views[0].table,
+        key=views[1].key,
+        values=views[1].values,
+        needed=views[1].needed,
+        fingerprint=views[1].fingerprint,
+    )
+    followed = followed_tables(views)
+    table = followed["shop", "user"]
+    refused = Refused(table, INSERT, 10, [(1, Unreadable("email"), 5)], "column email holds invalid bytes")
+    batch = Batch(changes=[], end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=[refused])
+    found = Projections(views, followed).of(batch)
+    assert [(letter.view, letter.key) for letter in found.parked] == [("mysql:by_email", "1")]
+    assert {one.view: one.writes for one in found.writes} == {"mysql:by_n": {(1,): (10, (5,))}}
+
+
+def test_a_halted_view_gets_nothing() -> None:
+    bound = bound_to(BY_EMAIL)
+    followed = followed_tables([bound])
+    projections = Projections([bound], followed)
+    projections.halt(bound.id)
+    change = RowChanges(followed["shop", "user"], INSERT, 10, [(1, "a")])
+    batch = Batch(changes=[change], end=None, row_count=1, byte_count=1, oldest_commit_us=0)
+    assert projections.of(batch).writes == []
