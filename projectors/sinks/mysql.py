@@ -32,7 +32,7 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 
 ROWS_A_STATEMENT = 500
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
-ROWS_A_PAGE = 5_000  # of keys_below
+ROWS_A_PAGE = 20_000  # read by one query of keys_below
 DEADLOCK_ATTEMPTS = 4
 DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
 
@@ -127,17 +127,19 @@ class MySQLSink:
         """Pages of (key, version) below `version`, in key order.
 
         Rows whose values are all NULL are left out: they are tombstones, or entities that no value leads to, and a
-        table that shows neither needs no sweep of them. The whole table is read once, by primary key.
+        table that shows neither needs no sweep of them. The server reads ROWS_A_PAGE rows by primary key at a time and
+        sends those that are older: no single query reads a large table for longer than the connection waits.
         """
         bound = self._views[view]
         after: Key | None = None
         while True:
-            rows = self._read(_page(self._database, bound, after, version))
+            rows = self._read(_stale(self._database, bound, after, version))
             if rows:
                 yield [(row[:-1], row[-1]) for row in rows]
-            if len(rows) < ROWS_A_PAGE:
+            last = self._read(_last_of_page(self._database, bound, after))
+            if not last:
                 return
-            after = rows[-1][:-1]
+            after = last[0]
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""
@@ -288,16 +290,25 @@ def get(
     return None if row is None else (row[0], tuple(row[1:]))
 
 
-def _page(database: str, view: BoundView, after: Key | None, version: int) -> str:
-    """SELECT of (key..., version) after a key, in key order, of what is shown and older; the server filters."""
-    keys = ", ".join(map(selected, view.key))
+def _stale(database: str, view: BoundView, after: Key | None, version: int) -> str:
+    """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
+    names = [f"k{at}" for at in range(len(view.key))]
+    keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
     shown = " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)
+    page = f"SELECT {keys}, {VERSION} AS v, {shown} AS is_shown {_page(database, view, after)} LIMIT {ROWS_A_PAGE}"
+    return f"SELECT {', '.join(names)}, v FROM ({page}) AS page WHERE is_shown AND v < {version}"
+
+
+def _last_of_page(database: str, view: BoundView, after: Key | None) -> str:
+    """SELECT of the key that ends the page after a key; no row when the table ends before it."""
+    keys = ", ".join(map(selected, view.key))
+    return f"SELECT {keys} {_page(database, view, after)} LIMIT 1 OFFSET {ROWS_A_PAGE - 1}"
+
+
+def _page(database: str, view: BoundView, after: Key | None) -> str:
+    where = "" if after is None else f" WHERE {_beyond(view, after)}"
     order = ", ".join(quote(column.name) for column in view.key)
-    beyond = "" if after is None else f" AND ({_beyond(view, after)})"
-    return (
-        f"SELECT {keys}, {VERSION} FROM {quote(database, view.view.name)} "
-        f"WHERE {VERSION} < {version} AND ({shown}){beyond} ORDER BY {order} LIMIT {ROWS_A_PAGE}"
-    )
+    return f"FROM {quote(database, view.view.name)}{where} ORDER BY {order}"
 
 
 def _beyond(view: BoundView, after: Key) -> str:

@@ -157,6 +157,19 @@ def test_a_key_of_every_type_is_paged_and_read_back(place: Place, typed: Column,
     sink.close()
 
 
+@pytest.mark.parametrize("rows", [0, 2, 3, 4, 6, 7])
+def test_a_sweep_of_several_pages_sees_each_older_row_once(
+    place: Place, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projectors.sinks.mysql.ROWS_A_PAGE", 3)
+    view = index_table("paged", [EMAIL])
+    sink = place.prepared(view)
+    write(sink, view, {(at,): Write(5 + at % 2, ("e",)) for at in range(rows)})
+    found = [pair for page in sink.keys_below(view.id, 6) for pair in page]
+    assert found == [((at,), 5) for at in range(0, rows, 2)]
+    sink.close()
+
+
 def test_the_table_says_what_it_is(place: Place) -> None:
     view = index_table("index_user_email", [EMAIL])
     place.prepared(view).close()
