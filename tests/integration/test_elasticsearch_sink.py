@@ -1,0 +1,151 @@
+"""The Elasticsearch sink on a real server, where the contract suite does not reach."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticsearch import Elasticsearch
+
+import stack.elasticsearch
+from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.positions import Position
+from changes.writes import Key, ViewWrites, Write
+from projectors.sinks.elasticsearch import ElasticsearchSink
+from projectors.sinks.elasticsearch_reading import get, search
+from stack import Server
+from tests.contract.sinks import ElasticsearchOne
+from tests.support.running import wait_for
+
+
+def place(number: int) -> Position:
+    return Position(epoch=1, file="binlog.000001", end=100 + number, start=100, gtid=f"u:{number}")
+
+
+@pytest.fixture
+def one(elasticsearch_server: Server) -> Iterator[ElasticsearchOne]:
+    made = ElasticsearchOne(elasticsearch_server, uuid.uuid4().hex[:12])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sink(one: ElasticsearchOne) -> Iterator[ElasticsearchSink]:
+    made = one.sink()
+    made.prepare()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(one: ElasticsearchOne) -> Iterator[Elasticsearch]:
+    made = one.client()
+    yield made
+    made.close()
+
+
+def write(
+    sink: ElasticsearchSink, one: ElasticsearchOne, writes: dict[Key, Write], upto: Position | None = None
+) -> int:
+    return len(sink.write([ViewWrites(one.person.id, writes)], upto))
+
+
+def test_a_deleted_key_stays_deleted_after_the_server_forgot_its_deletes(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    index = f"viewtail-{one.person.view.name}"
+    client.indices.put_settings(index=index, settings={"index.gc_deletes": "0s"})
+    write(sink, one, {(1,): Write(5, ("a", "b"))})
+    write(sink, one, {(1,): Write(9, None)})
+    client.indices.refresh(index=index)
+    client.indices.forcemerge(index=index, max_num_segments=1)
+    write(sink, one, {(1,): Write(7, ("old", "old"))})
+    assert one.shown(one.person) == {}
+    assert get(client, one.person, (1,)) is None
+    write(sink, one, {(1,): Write(10, ("new", None))})
+    assert get(client, one.person, (1,)) == (10, {"email": "new"})
+
+
+def test_a_tombstone_is_in_no_search_and_no_count(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    write(sink, one, {(1,): Write(5, ("ann", "x")), (2,): Write(5, ("ann", "y"))})
+    write(sink, one, {(1,): Write(6, None)})
+    client.indices.refresh(index=one.person.view.name)
+    page = search(client, one.person, "ann")
+    assert (page.total, [hit.id for hit in page.hits]) == (1, ["2"])
+    assert client.count(index=one.person.view.name)["count"] == 1
+
+
+def test_pages_have_limits_and_a_bad_query_is_misuse(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    write(sink, one, {(at,): Write(5, ("same", None)) for at in range(25)})
+    client.indices.refresh(index=one.person.view.name)
+    pages = [search(client, one.person, "same", page=number, size=10) for number in (1, 2, 3)]
+    assert [len(page.hits) for page in pages] == [10, 10, 5]
+    assert len({hit.id for page in pages for hit in page.hits}) == 25
+    with pytest.raises(MisuseError):
+        search(client, one.person, "same", page=1001, size=10)
+    with pytest.raises(MisuseError):
+        search(client, one.person, "same", fields=["no_such_field"])
+
+
+def test_an_index_of_somebody_else_is_left_alone(one: ElasticsearchOne, client: Elasticsearch) -> None:
+    index = f"viewtail-{one.person.view.name}"
+    client.indices.create(index=index)
+    client.index(index=index, id="theirs", document={"x": 1}, refresh=True)
+    made = one.sink()
+    with pytest.raises(StoreError, match=index):
+        made.prepare()
+    made.close()
+    assert client.get(index=index, id="theirs")["_source"] == {"x": 1}
+
+
+def test_an_index_deleted_under_our_feet_is_not_made_again_by_a_write(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    write(sink, one, {(1,): Write(5, ("a", None))}, place(1))
+    index = f"viewtail-{one.person.view.name}"
+    client.indices.delete(index=index)
+    with pytest.raises((StoreUnavailableError, StoreError)):
+        write(sink, one, {(2,): Write(6, ("b", None))})
+    assert not client.indices.exists(index=index)
+    sink.prepare()
+    assert sink.witness(place(2)) is None, "the store lost what it had: the views are to be filled again"
+    assert write(sink, one, {(2,): Write(6, ("b", None))}) == 0
+
+
+def test_a_field_that_is_added_to_the_declaration_is_added_to_the_index(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    index = f"viewtail-{one.person.view.name}"
+    mapping = client.indices.get_mapping(index=index)[index]["mappings"]
+    assert mapping["dynamic"] == "strict"
+    assert {"email", "note", "viewtail_deleted"} <= set(mapping["properties"])
+
+
+def test_a_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    server = stack.elasticsearch.start(tmp_path)
+    try:
+        one = ElasticsearchOne(server, "kill")
+        sink = one.sink()
+        sink.prepare()
+        write(sink, one, {(at,): Write(5, (f"e{at}", None)) for at in range(500)}, place(1))
+        server.kill()
+        with pytest.raises(StoreUnavailableError):
+            write(sink, one, {(1,): Write(6, ("later", None))})
+        server.start()
+
+        def ready() -> bool:
+            sink.prepare()
+            return write(sink, one, {(1,): Write(6, ("later", None))}, place(2)) == 0
+
+        wait_for("the sink writes again", ready)
+        shown = one.shown(one.person)
+        assert len(shown) == 500 and shown[(1,)] == (6, ("later", None))
+        sink.close()
+    finally:
+        server.stop()
