@@ -26,7 +26,7 @@ from changes.writes import Key, Parked, ViewWrites
 from ingest.canonical import fetch_rows, select_list
 from offsets.session import quote
 from projectors import failpoints
-from projectors.binding import BoundView
+from projectors.binding import BoundView, paging_key
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
@@ -185,7 +185,7 @@ class _Chunks:
         table = fill.view.table
         by_name = {column.name: column for column in table.columns}
         self._columns = [by_name[name] for name in fill.followed.columns]
-        paging = [by_name[name] for name in (table.primary_key or [column.name for column in fill.view.key])]
+        paging = [by_name[name] for name in paging_key(table)]
         # Paging columns that no view needs are read behind the row and cut off again.
         self._extra = [column for column in paging if column not in self._columns]
         self._read_columns = [*self._columns, *self._extra]

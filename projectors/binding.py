@@ -25,6 +25,7 @@ from projectors.views import IndexTable, RedisHash, RedisJson, RowFunction, Sear
 
 Describe = Callable[[str, str], Table]
 
+_NO_PAGES = (Kind.ENUM, Kind.SET, Kind.FLOAT, Kind.DOUBLE)
 _NO_KEYS = (Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR)
 
 
@@ -103,6 +104,7 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
             yield from _key_problems(table, column)
     if all(columns) and names:
         yield from _uniqueness(view, table, names)
+        yield from _paging_problems(table)
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
 
@@ -118,6 +120,27 @@ def _key_problems(table: Table, column: Column) -> Iterator[str]:
         )
     elif column.is_nullable:
         yield f"{what} may be NULL, and NULL identifies nothing; make it NOT NULL, or name another key"
+
+
+def paging_key(table: Table) -> tuple[str, ...]:
+    """The columns by which a fill reads the table in pages: its primary key, without one a unique key."""
+    return table.primary_key or next(iter(table.unique_keys), ())
+
+
+def _paging_problems(table: Table) -> Iterator[str]:
+    names = paging_key(table)
+    if not names:
+        yield (
+            f"{table.full_name} has no primary key, and rows that share a key cannot be read in pages without losing "
+            "some; add one, e.g. a BIGINT AUTO_INCREMENT"
+        )
+    for column in table.columns:
+        if column.name in names and column.kind in _NO_PAGES:
+            yield (
+                f"column {column.name} of {table.full_name} is {column.declared.upper()} and part of the key by which "
+                "the table is read in pages: the server orders its values by one rule and compares them by another. "
+                "Give the table another primary key"
+            )
 
 
 def _uniqueness(view: View, table: Table, names: Sequence[str]) -> Iterator[str]:

@@ -67,7 +67,16 @@ MEMBER = Table(
     columns=(column("team", "int", Kind.INTEGER), column("user", "int", Kind.INTEGER)),
     primary_key=("team", "user"),
 )
-TABLES = {table.full_name: table for table in (USER, KEYLESS, EVENT, MEMBER)}
+COLOUR = Table(
+    schema="shop",
+    name="colour",
+    columns=(
+        column("label", "enum('b','a')", Kind.ENUM, charset="utf8mb4", labels=("b", "a")),
+        column("n", "int", Kind.INTEGER),
+    ),
+    primary_key=("label", "n"),
+)
+TABLES = {table.full_name: table for table in (USER, KEYLESS, EVENT, MEMBER, COLOUR)}
 
 
 def describe(schema: str, name: str) -> Table:
@@ -85,6 +94,15 @@ member = Entity("shop.member")
 
 REFUSED: list[tuple[Callable[[], list[View]], str]] = [
     (lambda: [IndexTable("i", Entity("shop.usr"), value="email")], "table shop.usr does not exist"),
+    (lambda: [RedisHash("h", Entity("shop.colour"), fields=["n"])], "label of shop.colour is ENUM('B','A')"),
+    (
+        lambda: [
+            IndexTable(
+                "i", Entity("shop.keyless", key="age", version="version", append_only=True), value="email"
+            )
+        ],
+        "rows that share a key cannot be read in pages",
+    ),
     (lambda: [IndexTable("i", Entity("shop.keyless"), value="email")], "shop.keyless has no primary key"),
     (lambda: [IndexTable("i", user, value="emial")], "no column emial; did you mean email?"),
     (lambda: [RedisHash("h", user, fields=["usrname"])], "no column usrname; did you mean username?"),
