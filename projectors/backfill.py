@@ -101,6 +101,8 @@ class Backfill:
             self.dead_letters.clear_view(self.view.id)
             self.registry.begin_fill(self.view.id, watermark_version, estimate)
             record = self.registry.read(self.view.id)
+            if record.state != FILLING:
+                raise Stopped  # halted between the watermark and now
             self.vitals.row_estimate = estimate
         self.vitals.row_count = record.fill_row_count
         self.vitals.row_estimate = self.vitals.row_estimate or self._estimate()
@@ -181,7 +183,9 @@ class _Chunks:
     """Pages of canonical rows in primary-key order, the next one read while the present one is written."""
 
     def __init__(self, fill: Backfill, record: ViewRecord) -> None:
+        assert record.watermark_version is not None
         self._fill = fill
+        self._version = record.watermark_version
         table = fill.view.table
         by_name = {column.name: column for column in table.columns}
         self._columns = [by_name[name] for name in fill.followed.columns]
@@ -227,7 +231,7 @@ class _Chunks:
             try:
                 with connection.cursor() as cursor:
                     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-                    if self._fill.watermarks.is_visible(cursor):
+                    if self._fill.watermarks.is_visible(cursor, self._version):
                         rows = fetch_rows(connection, self._statement(connection, after), self._read_columns)
                         connection.commit()
                         return rows, read_at

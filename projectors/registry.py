@@ -106,11 +106,12 @@ class Registry:
             cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
 
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int) -> None:
+        """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses."""
         with transaction(self._session, "beginning a fill") as cursor:
             cursor.execute(
                 f"UPDATE {self._view} SET state = '{FILLING}', reason = NULL, watermark_version = %s, fill_key = NULL, "
                 "fill_row_count = 0, fill_row_estimate = %s, fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
-                "WHERE name = %s",
+                f"WHERE name = %s AND state = '{NEW}'",
                 (watermark_version, row_estimate, view),
             )
 

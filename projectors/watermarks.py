@@ -70,9 +70,9 @@ class Watermarks:
                 self._changed.wait(0.25)
             return self._seen[token]
 
-    def is_visible(self, cursor: Any) -> bool:
-        """Whether the snapshot of this cursor's transaction has a watermark of ours at all, or a later one."""
+    def is_visible(self, cursor: Any, version: int) -> bool:
+        """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
         cursor.execute(f"SELECT token FROM {self._table} WHERE name = %s", (self._name,))
         row = cursor.fetchone()
         with self._changed:
-            return row is not None and row[0] in self._seen
+            return row is not None and self._seen.get(row[0], -1) >= version

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from changes.batches import (
     DELETE,
+    UPDATE,
     Batch,
     Followed,
     Halt,
@@ -445,7 +446,7 @@ class Dispatcher:
                 Watermark(row[0], version)
                 for followed, kind, version, rows in changes
                 if followed is self._watermark
-                for row in rows
+                for row in (rows[1::2] if kind == UPDATE else rows)  # what was written, not what it replaced
                 if kind != DELETE
             ]
             changes = [change for change in changes if change.followed is not self._watermark]

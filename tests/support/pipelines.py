@@ -1,0 +1,97 @@
+"""A pipeline of the real parts in this process, for tests that place what happens between two steps exactly."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from changes.errors import ViewtailError
+from offsets.lease import Lease
+from offsets.mysql import BackgroundOffsets, OwnSession
+from projectors.backfill import Backfill
+from projectors.views import View
+from stack import Server
+from tests.support.running import addresses, wait_for
+from viewtail import settings
+from viewtail.composition import Deployment, Ownership, deploy, take
+
+
+def deployed(views: Sequence[View], *servers: Server) -> Deployment:
+    """These views over these servers (MySQL first), viewtail's own tables made."""
+    found = deploy(settings.load(None, {**_without_settings(), **addresses(*servers)}), views)
+    found.create_tables()
+    return found
+
+
+def _without_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
+
+
+class Owner:
+    """A taken pipeline that follows the changes in a thread of its own."""
+
+    def __init__(self, own: Ownership) -> None:
+        self.own = own
+        self.failure: ViewtailError | None = None
+        self._session = OwnSession(own.deployment.open_store)
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            self.own.pipeline.run(self.own.offset)
+        except ViewtailError as error:
+            self.failure = error
+
+    def pass_everything(self) -> None:
+        """Return when all that is committed now has been applied."""
+        marks = self.own.watermarks
+        assert marks.wait(marks.write(), self.own.stop, 30) is not None, self.failure
+
+    def to_fill(self) -> list[str]:
+        return self.own.views_to_fill(self._session)
+
+    def backfill(self, view: str, chunk_rows: int = 5000) -> Backfill:
+        found = self.own.backfill(view, self._session)
+        found.chunk_rows = chunk_rows
+        return found
+
+    def fill_all(self) -> None:
+        for view in self.to_fill():
+            self.backfill(view).run()
+
+    def fill_again(self, view: str, chunk_rows: int = 5000) -> None:
+        self.own.registry.fill_anew([view])
+        self.backfill(view, chunk_rows).run()
+
+    def state(self, view: str) -> str:
+        return self.own.registry.read(view).state
+
+    def close(self) -> None:
+        self.own.stop.set()
+        self.own.source.interrupt()
+        self._thread.join()
+        if isinstance(self.own.offsets, BackgroundOffsets):
+            self.own.offsets.abandon()
+        self._session.close()
+        self.own.close()
+
+
+@contextmanager
+def owned(deployment: Deployment, store: str) -> Iterator[Owner]:
+    """The pipeline of one store, taken and following."""
+    lease = Lease(deployment.open_store, deployment.database, store)
+    assert lease.acquire(10)
+    try:
+        owner = Owner(take(deployment, store, lease, threading.Event()))
+        try:
+            wait_for(
+                "the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure
+            )
+            yield owner
+        finally:
+            owner.close()
+    finally:
+        lease.release()
