@@ -216,7 +216,7 @@ class Bench:
         targets = {"mysql": "viewtail.index_name", "redis": "narrow", "elasticsearch": "viewtail-narrow"}
         for store, target in targets.items():
             prepare(self.setting)
-            self.setting.run("CREATE TABLE bench.bare (id BIGINT PRIMARY KEY, name VARCHAR(64))", "DO 1")
+            self.setting.run(live.BARE_TABLE, "DO 1")
             self._delete_index("bare")
             self._fill_everything()
             say(f"live to {store}, {self.sizes.live_s:.0f} s bare and as long ours")

@@ -19,12 +19,13 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import Place, Setting
 from changes.writes import Key
+from ingest.read_ahead import Limits
 from projectors.sinks.mysql import MySQLSink
 from projectors.sinks.redis import RedisSink
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy
 
-ROWS_A_COMMIT = 4000  # as many as one batch of a pipeline holds
+ROWS_A_COMMIT = Limits().rows  # as many as one batch of a pipeline holds
 
 
 def floor(setting: Setting, place: Place, rows: int) -> float:

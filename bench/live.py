@@ -20,6 +20,10 @@ import urllib3
 from bench.setting import Setting
 
 RATE = 300  # transactions a second
+BARE_TABLE = (
+    "CREATE TABLE bench.bare (id BIGINT PRIMARY KEY, name VARCHAR(64), version BIGINT UNSIGNED, "
+    "INDEX value_idx (name, id))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,12 @@ def main() -> None:
 
     def write(i: int, name: str) -> None:
         if store == "mysql":
-            cursor.execute(f"INSERT INTO bench.bare VALUES ({i}, '{name}')")
+            # The same write as ours: the guarded upsert into a table with the same index.
+            cursor.execute(
+                f"INSERT INTO bench.bare (id, name, version) VALUES ({i}, '{name}', {i}) AS new "
+                "ON DUPLICATE KEY UPDATE name = IF(new.version > bare.version, new.name, bare.name), "
+                "version = IF(new.version > bare.version, new.version, bare.version)"
+            )
         elif store == "redis":
             client.hset(f"bare:{i}", mapping={"name": name})
         else:

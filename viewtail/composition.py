@@ -194,7 +194,9 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     sink = deployment.sink(store, views)
     if isinstance(sink, MySQLSink):
         sink.prepare()
-        offsets: OffsetStore = MySQLOffsets(lambda: sink.connection, database, store)
+        shared = MySQLOffsets(lambda: sink.connection, database, store)
+        sink.share_transaction(shared)
+        offsets: OffsetStore = shared
     else:
         offsets = BackgroundOffsets(
             MySQLOffsets(OwnSession(deployment.open_store), database, store), settings.run.offset_interval_s

@@ -9,7 +9,6 @@ cannot be read exactly halts the tables it touches, or, where those cannot be to
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -71,7 +70,7 @@ _NO_EXTRA_DATA = b"\x02\x00"
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
 _RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
-_USUAL_BYTES = 4096  # looked ahead for; a rarer, larger transaction takes the general walk
+_LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
@@ -209,13 +208,13 @@ class Dispatcher:
                         )
                         tables.clear()
                         last_pos, p = log_pos, q
-                        if not checksum_bytes or filled - p < _USUAL_BYTES or self._spool is not None:
+                        if not checksum_bytes or filled - p < _LOOK_AHEAD or self._spool is not None:
                             continue
                         # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go.
                         # What does not fit falls back to the general walk, at the event where it stopped fitting.
                         status, kind, size, log_pos = brief(buffer, p)
                         q = p + 5 + size
-                        if kind != QUERY or status or log_pos != last_pos + size or size > 1024:
+                        if kind != QUERY or status or log_pos != last_pos + size or q + _LOOK_AHEAD > filled:
                             continue
                         # Nothing of a BEGIN is used but that it is one: the tail and the lengths say so.
                         at = p + 47 + buffer[p + 32] + (buffer[p + 35] | buffer[p + 36] << 8)
@@ -224,7 +223,12 @@ class Dispatcher:
                         self._begun_at, last_pos, p = txn_start, log_pos, q
                         status, kind, size, log_pos = brief(buffer, p)
                         q = p + 5 + size
-                        if kind != TABLE_MAP or status or log_pos != last_pos + size or q + 64 > filled:
+                        if (
+                            kind != TABLE_MAP
+                            or status
+                            or log_pos != last_pos + size
+                            or q + _LOOK_AHEAD > filled
+                        ):
                             continue
                         body = bytes(view[p + 24 : q - 4])
                         if body != usual_body:
@@ -402,6 +406,11 @@ class Dispatcher:
             self._checksum_bytes,
             self._verifying is not None,
         )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `consume` stopped behind a spooled transaction, with more to walk after `batches`."""
+        return self._spool_is_committed
 
     # -- what is committed --------------------------------------------------------------------------------------
 
@@ -846,7 +855,9 @@ class DumpEnded(Exception):
 
 def gtid_text(body: bytearray) -> str:
     """'uuid:number' of a GTID event's body."""
-    return f"{uuid.UUID(bytes=bytes(body[1:17]))}:{int.from_bytes(body[17:25], 'little', signed=True)}"
+    source = body[1:17].hex()
+    number = int.from_bytes(body[17:25], "little", signed=True)
+    return f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}:{number}"
 
 
 def _position(epoch: int, end: End) -> Position:

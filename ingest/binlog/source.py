@@ -193,9 +193,10 @@ class BinlogSource:
 
     def _consume(self, dispatcher: Dispatcher, buffer: bytearray, filled: int) -> Generator[Batch, None, int]:
         """Walk what is whole in the buffer; returns where the rest begins."""
-        at, before = 0, -1
-        while at != before:
-            before, at = at, dispatcher.consume(buffer, at, filled)
+        at, is_stopped = 0, True
+        while is_stopped:
+            at = dispatcher.consume(buffer, at, filled)
+            is_stopped = dispatcher.is_stopped
             for batch in dispatcher.batches():
                 self.progress.is_at_end = False
                 yield batch

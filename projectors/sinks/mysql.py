@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pymysql
 from pymysql.constants import SERVER_STATUS
@@ -21,6 +21,7 @@ from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
+from offsets.flight import Flight, Prepared
 from offsets.servers import ServerFacts, facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
@@ -31,6 +32,9 @@ Item = tuple[Key, Write]
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
 ROWS_A_STATEMENT = 500
+ROWS_PREPARED = (
+    4  # so few are sent as executions of a prepared statement: for one row, parsing is most of the work
+)
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 ROWS_A_PAGE = 20_000  # read by one query of keys_below
 DEADLOCK_ATTEMPTS = 4
@@ -58,6 +62,19 @@ _ROW_ERRORS = {
 _COLUMN = re.compile(r"column '([^']{1,64})'")
 
 
+class SharedOffsets(Protocol):
+    """An offset store on the sink's connection, which commits rows and offset together."""
+
+    def make_ready(self) -> None:
+        """Called before a flight begins."""
+
+    def send(self, flight: Flight, position: Position) -> None:
+        """Send the statement that moves the offset."""
+
+    def moved(self, position: Position, found: int) -> None:
+        """It was executed in the open transaction and found so many rows."""
+
+
 class MySQLSink:
     """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
 
@@ -69,7 +86,12 @@ class MySQLSink:
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
         self._upserts: dict[str, _Upsert] = {}
+        self._offsets: SharedOffsets | None = None
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
+
+    def share_transaction(self, offsets: SharedOffsets) -> None:
+        """Send the offset's statement behind each batch's rows: one round trip less a batch."""
+        self._offsets = offsets
 
     @property
     def connection(self) -> Connection:
@@ -112,10 +134,11 @@ class MySQLSink:
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
-                return self._apply(connection, writes)
+                return self._apply(connection, writes, upto)
             except pymysql.err.MySQLError as error:
                 if _number(error) != _DEADLOCK or attempt == attempts:
                     raise self._failure(error, "writing rows") from None
+            self._roll_back()  # what flew behind the failed statement began a transaction of its own
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
 
@@ -147,30 +170,64 @@ class MySQLSink:
         if connection is not None and connection.open:
             _drop(connection)
 
-    def _apply(self, connection: Connection, writes: Sequence[ViewWrites]) -> list[Parked]:
-        parked: list[Parked] = []
+    def _apply(
+        self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None
+    ) -> list[Parked]:
+        """All statements in one flight, each made while the server executes those before it."""
+        # Preparing waits for an answer, so it comes before the flight.
+        if self._offsets is not None:
+            self._offsets.make_ready()
+        for of_view in writes:
+            if len(of_view.writes) <= ROWS_PREPARED:
+                self._upserts[of_view.view].make_ready(connection)
+        flight, flown, apart = Flight(connection), [], []
         # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
         for of_view in sorted(writes, key=lambda one: one.view):
             upsert = self._upserts[of_view.view]
             items = sorted(of_view.writes.items())
-            for start in range(0, len(items), ROWS_A_STATEMENT):
-                self._send(connection, upsert, items[start : start + ROWS_A_STATEMENT], parked)
+            is_few = len(items) <= ROWS_PREPARED
+            send, make = (flight.execute, upsert.packed) if is_few else (flight.send, upsert.statement)
+            step = 1 if is_few else ROWS_A_STATEMENT
+            for start in range(0, len(items), step):
+                some = items[start : start + step]
+                statement = make(some)
+                if statement is None or len(statement) > self._max_statement:
+                    apart.append((upsert, some))
+                else:
+                    send(statement)
+                    flown.append((upsert, some))
+        if self._offsets is not None and upto is not None:
+            self._offsets.send(flight, upto)
+        answers = flight.land()
+        for answer in answers:
+            # Taken to the end first: what came behind it was executed too, and is rolled back with it.
+            if isinstance(answer, pymysql.err.MySQLError) and _number(answer) not in _ROW_ERRORS:
+                raise answer
+        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
+        parked: list[Parked] = []
+        for upsert, some in apart:
+            self._send(connection, upsert, some, parked)
+        if self._offsets is not None and upto is not None:
+            found = answers[-1]
+            assert isinstance(found, int), "no row error is about an offset"
+            self._offsets.moved(upto, found)
         return parked
 
     def _send(self, connection: Connection, upsert: _Upsert, items: list[Item], parked: list[Parked]) -> None:
-        """One statement; halved when it is too long, and to find the rows that MySQL refuses.
+        """One statement by itself; halved when it is too long, and to find the rows that MySQL refuses.
 
         InnoDB takes a failed statement back as a whole and keeps the transaction, so no savepoint is needed.
         """
+        statement = upsert.statement(items)
         try:
-            statement = upsert.statement(items)
-            is_too_long = len(statement) > (self._max_statement if len(items) > 1 else self._max_packet)
-            if not is_too_long:
+            if statement is None:
+                reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
+            elif len(statement) > (self._max_statement if len(items) > 1 else self._max_packet):
+                limit = f"the server's max_allowed_packet, {self._max_packet}"
+                reason = f"its row of {len(statement)} bytes is above {limit}"
+            else:
                 connection.query(statement)
                 return
-            reason = f"its row of {len(statement)} bytes is above the server's max_allowed_packet, {self._max_packet}"
-        except UnicodeEncodeError:
-            reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
         except pymysql.err.MySQLError as error:
             if _number(error) not in _ROW_ERRORS:
                 raise
@@ -235,18 +292,40 @@ class _Upsert:
     def __init__(self, shape: IndexTableShape, facts: ServerFacts) -> None:
         self.view = shape.view
         columns = ", ".join(quote(definition.name) for definition in shape.columns)
-        self._before = f"INSERT INTO {shape.table} ({columns}) VALUES "
+        before = f"INSERT INTO {shape.table} ({columns}) VALUES "
         newer = f"{_new(facts, VERSION)} > {_old(shape, VERSION)}"
         # The version last: assigned first, `newer` would be false for the values.
         changes = ", ".join(
             f"{quote(name)} = IF({newer}, {_new(facts, name)}, {_old(shape, name)})"
             for name in (*shape.value_names, VERSION)
         )
-        self._after = f" {facts.upsert_alias} ON DUPLICATE KEY UPDATE {changes}"
+        after = f" {facts.upsert_alias} ON DUPLICATE KEY UPDATE {changes}"
+        self._before, self._after = before, after
+        self._one_row = f"{before}({', '.join('?' for _ in shape.columns)}){after}"
         self._rows = compile_rows(shape.view.key, shape.view.values)
+        self._no_values = (None,) * len(shape.view.values)
+        self._prepared: Prepared | None = None
 
-    def statement(self, items: list[Item]) -> bytes:
-        return f"{self._before}{','.join(self._rows(items))}{self._after}".encode()
+    def make_ready(self, connection: Connection) -> None:
+        """Prepare the statement of one row, unless this connection has it."""
+        if self._prepared is None or self._prepared.connection is not connection:
+            self._prepared = Prepared(connection, self._one_row)
+
+    def packed(self, items: list[Item]) -> bytes | None:
+        """One item's execution of the prepared statement; None when a text in it is none: a lone surrogate."""
+        assert self._prepared is not None, "make_ready comes first"
+        ((key, (version, values)),) = items
+        try:
+            return self._prepared.packed((*key, *(self._no_values if values is None else values), version))
+        except UnicodeEncodeError:
+            return None
+
+    def statement(self, items: list[Item]) -> bytes | None:
+        """None when a text in it is none: a lone surrogate."""
+        try:
+            return f"{self._before}{','.join(self._rows(items))}{self._after}".encode()
+        except UnicodeEncodeError:
+            return None
 
 
 def lookup(

@@ -1,0 +1,106 @@
+"""Statements sent on one connection before the first is answered, and prepared ones.
+
+MySQL reads the next packet when it has finished the last, so a flight costs one round trip, and the server works while
+the following statements are still being made. A statement that fails does not keep the server from executing those
+behind it: only what is taken back as a whole (a transaction, not committed in the flight) may be sent so.
+
+PyMySQL waits after each statement and has no prepared ones; the private names of it that are used for both stand in
+this module alone, and tests/integration/test_flight.py fails when one of them changes its meaning.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pymysql
+from pymysql.constants import COMMAND
+
+Connection: TypeAlias = "pymysql.Connection[Any]"
+
+Value: TypeAlias = "int | float | str | bytes | Decimal | None"
+
+_PREPARED = struct.Struct("<xIHH").unpack_from  # statement id, columns of a result, parameters
+_PACK_HEAD = struct.Struct("<IBI").pack  # statement id, no cursor, one execution
+_PACK_DOUBLE = struct.Struct("<d").pack
+_64_BITS = (1 << 64) - 1
+# Type and flag of a parameter: NULL, BIGINT, the same without sign, DOUBLE, BLOB, VAR_STRING, NEWDECIMAL.
+_NULL, _SIGNED, _UNSIGNED, _DOUBLE = b"\x06\0", b"\x08\0", b"\x08\x80", b"\x05\0"
+_BLOB, _STRING, _DECIMAL = b"\xfc\0", b"\xfd\0", b"\xf6\0"
+
+
+class Flight:
+    """Statements under way on a connection that nobody else uses until `land`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Any = connection
+        self._sent: list[int] = []  # of each statement, the packet number that its answer will have
+
+    def send(self, statement: bytes) -> None:
+        """Send a statement without a result set. Raises pymysql's error when the connection is gone."""
+        self._connection._execute_command(COMMAND.COM_QUERY, statement)
+        self._sent.append(self._connection._next_seq_id)
+
+    def execute(self, packed: bytes) -> None:
+        """The same for a prepared statement of this connection, with the values that `Prepared.packed` made ready."""
+        self._connection._execute_command(COMMAND.COM_STMT_EXECUTE, packed)
+        self._sent.append(self._connection._next_seq_id)
+
+    def land(self) -> list[int | pymysql.err.MySQLError]:
+        """Wait for the answers, in order: affected rows, or the error that the server answered.
+
+        Raises pymysql's error when the connection breaks: then nothing is known of any of them.
+        """
+        answers: list[int | pymysql.err.MySQLError] = []
+        for number in self._sent:
+            self._connection._next_seq_id = number
+            try:
+                answers.append(self._connection._read_query_result())
+            except pymysql.err.MySQLError as error:
+                if not self._connection.open:
+                    raise
+                answers.append(error)
+        self._sent = []
+        return answers
+
+
+class Prepared:
+    """A statement that the server has parsed, with values for its question marks."""
+
+    def __init__(self, connection: Connection, statement: str) -> None:
+        self.connection = connection
+        inside: Any = connection
+        inside._execute_command(COMMAND.COM_STMT_PREPARE, statement)
+        self._id, columns, self._parameters = _PREPARED(inside._read_packet().get_all_data())
+        for count in (self._parameters, columns):
+            for _ in range(count + 1 if count else 0):  # a definition each, and the packet that ends them
+                inside._read_packet()
+
+    def packed(self, values: Sequence[Value]) -> bytes:
+        """What COM_STMT_EXECUTE sends: which are NULL, types, values."""
+        assert len(values) == self._parameters
+        nulls, types, packed = 0, [], []
+        for at, value in enumerate(values):
+            if value is None:
+                nulls |= 1 << at
+                types.append(_NULL)
+            elif isinstance(value, int):
+                types.append(_SIGNED if value < 1 << 63 else _UNSIGNED)
+                packed.append((value & _64_BITS).to_bytes(8, "little"))
+            elif isinstance(value, float):
+                types.append(_DOUBLE)
+                packed.append(_PACK_DOUBLE(value))
+            else:
+                if isinstance(value, bytes):
+                    types.append(_BLOB)
+                elif isinstance(value, str):
+                    types.append(_STRING)
+                    value = value.encode()
+                else:
+                    types.append(_DECIMAL)
+                    value = f"{value:f}".encode()
+                packed.append(b"\xfe" + len(value).to_bytes(8, "little") + value)
+        is_null = nulls.to_bytes((len(values) + 7) // 8, "little")
+        return b"".join((_PACK_HEAD(self._id, 0, 1), is_null, b"\1", *types, *packed))
