@@ -36,18 +36,18 @@ def current(
     try:
         with connection.cursor() as cursor:
             cursor.execute(
-                f"INSERT IGNORE INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, 1)",
-                (source, server_identity, binlog_base),
-            )
-            cursor.execute(
                 f"SELECT server_identity, binlog_base, epoch FROM {table} WHERE name = %s", (source,)
             )
             row = cursor.fetchone()
+            if row is None:
+                row = (server_identity, binlog_base, 1)
+                cursor.execute(
+                    f"INSERT IGNORE INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, %s)",
+                    (source, *row),
+                )
         connection.commit()
     except pymysql.err.MySQLError as error:
-        connection.close()
         raise unavailable(error, "reading the source's history") from None
-    assert row is not None
     stored = History(*row)
     if (stored.server_identity, stored.binlog_base) != (server_identity, binlog_base):
         raise HistoryGoneError(

@@ -72,13 +72,11 @@ class MySQLOffsets:
         connection = self._session()
         try:
             with connection.cursor() as cursor:
-                cursor.execute(f"INSERT IGNORE INTO {self._table} (name) VALUES (%s)", (self._pipeline,))
-                cursor.execute(
-                    f"SELECT id, fence, epoch, binlog_file, end_position, start_position, gtid FROM {self._table} "
-                    "WHERE name = %s FOR UPDATE",
-                    (self._pipeline,),
-                )
-                row = cursor.fetchone()
+                row = self._locked(cursor)
+                if row is None:
+                    # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
+                    cursor.execute(f"INSERT IGNORE INTO {self._table} (name) VALUES (%s)", (self._pipeline,))
+                    row = self._locked(cursor)
                 assert row is not None
                 cursor.execute(
                     f"UPDATE {self._table} SET fence = %s WHERE name = %s", (row[1] + 1, self._pipeline)
@@ -89,6 +87,15 @@ class MySQLOffsets:
             raise unavailable(error, f"taking pipeline {self._pipeline}") from None
         self._id, self.fence = row[0], row[1] + 1
         return Taken(self.fence, _position(row[2:]))
+
+    def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
+        cursor.execute(
+            f"SELECT id, fence, epoch, binlog_file, end_position, start_position, gtid FROM {self._table} "
+            "WHERE name = %s FOR UPDATE",
+            (self._pipeline,),
+        )
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
 
     def save(self, position: Position) -> None:
         self._commit(position)

@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled or halted',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
-  `watermark_version` BIGINT UNSIGNED NULL COMMENT 'version of the fill that is running or was last finished',
+  `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running fill; of a finished one, its end',
   `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
   `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows read by the fill',
   `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the fill began, estimated',

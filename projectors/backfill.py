@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pymysql
@@ -21,6 +22,7 @@ import structlog
 
 from changes.batches import Followed, Row
 from changes.errors import TemporaryError
+from changes.rendering import render_key
 from changes.tables import Column
 from changes.writes import Key, Parked, ViewWrites
 from ingest.canonical import fetch_rows, select_list
@@ -38,7 +40,8 @@ _log = structlog.get_logger("viewtail.backfill")
 CHUNK_ROWS = 4000
 PARKED_IN_A_ROW = 100  # so many refusals without one success halt the view
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
-WATERMARK_WAIT_S = 3600.0
+WATERMARK_WAIT_S = 300.0
+KEYS_A_QUERY = 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class Backfill:
     watermarks: Watermarks
     open_source: Callable[[], pymysql.Connection[Any]]  # the tailed server
     on_halt: Callable[[str], None]  # the view is halted: the pipeline gives it no more writes
+    is_halted: Callable[[str], bool]  # whether the pipeline gives it none
     stop: threading.Event
     vitals: FillVitals
     chunk_rows: int = CHUNK_ROWS
@@ -77,12 +81,10 @@ class Backfill:
 
     def run(self) -> None:
         """Raises Stopped, StoreUnavailableError or SourceUnavailableError; call again to go on."""
+        if self.sink.missing():
+            self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
         self.sink.prepare()
-        token = self.watermarks.write()
-        seen = self.watermarks.wait(token, self.stop, WATERMARK_WAIT_S)
-        if seen is None:
-            raise Stopped
-        record = self._begin(seen)
+        record = self._begin(self._now())
         assert record.watermark_version is not None
         chunks = _Chunks(self, record)
         try:
@@ -90,9 +92,24 @@ class Backfill:
             self._sweep(chunks, record.watermark_version)
         finally:
             chunks.close()
-        self.progress.finish()
+        # The store's witness passes this after every row of the fill: one that comes back with less has lost some.
+        self.progress.finish(self._now())
         self.vitals.state = "filled"
         _log.info("view filled", view=self.view.id, rows=self.vitals.row_count)
+
+    def _now(self) -> int:
+        """The version of a new watermark, once the pipeline has written everything before it."""
+        tokens: list[str] = []
+        while not self.stop.is_set():
+            tokens.append(self.watermarks.write())
+            seen = self.watermarks.wait_for_any(tokens, self.stop, WATERMARK_WAIT_S)
+            if seen is not None:
+                return seen
+            # The pipeline is as far behind as that, or could not read the watermark: another one finds out.
+            _log.warning(
+                "watermark not passed yet", view=self.view.id, waited_s=len(tokens) * WATERMARK_WAIT_S
+            )
+        raise Stopped
 
     def _begin(self, watermark_version: int) -> ViewRecord:
         record = self.registry.read(self.view.id)
@@ -103,6 +120,11 @@ class Backfill:
             record = self.registry.read(self.view.id)
             if record.state != FILLING:
                 raise Stopped  # halted between the watermark and now
+            if self.is_halted(self.view.id):
+                self.registry.fill_anew(
+                    [self.view.id]
+                )  # and marked to be filled since, but it gets no changes yet
+                raise Stopped
             self.vitals.row_estimate = estimate
         self.vitals.row_count = record.fill_row_count
         self.vitals.row_estimate = self.vitals.row_estimate or self._estimate()
@@ -148,15 +170,24 @@ class Backfill:
             raise Stopped
 
     def _sweep(self, chunks: _Chunks, version: int) -> None:
-        """Tombstones for present keys that are older than the fill and not in the table."""
+        """Tombstones for present keys that are older than the fill and not in the table.
+
+        A key that is parked keeps what it has: that it could not be applied does not mean that it is gone.
+        """
         self.vitals.state = "sweeping"
         is_column = self.view.view.entity.version is not None
         # With a version column the stored versions say nothing about W: every present key is looked up.
         below = (1 << 63) - 1 if is_column else version
         for page in self.sink.keys_below(self.view.id, below):
+            parked = self.dead_letters.keys_of(self.view.id)
+            if parked:
+                page = [one for one in page if render_key(one[0], self.view.key) not in parked]
             if is_column:
-                present = chunks.present_keys([key for key, _ in page])
-                stale = {key: (stored | 1, None) for key, stored in page if key not in present}
+                absent = chunks.absent_keys([key for key, _ in page], version)
+                if absent:
+                    # The stream may bring a row before a query shows it; now it must.
+                    absent = chunks.absent_keys(sorted(absent), self._now())
+                stale = {key: (stored | 1, None) for key, stored in page if key in absent}
             else:
                 stale = {key: (version, None) for key, _ in page}
             if stale:
@@ -224,15 +255,26 @@ class _Chunks:
         self._is_rejected = True
 
     def _read(self, after: tuple[Any, ...] | None) -> tuple[list[Row], float]:
-        """One chunk, in a snapshot of its own in which the watermark is visible."""
+        """One chunk, and when its reading began."""
+        return self._snapshot(
+            self._version, lambda connection: self._statement(connection, after), self._read_columns
+        )
+
+    def _snapshot(
+        self,
+        version: int,
+        statement: Callable[[pymysql.Connection[Any]], str],
+        columns: Sequence[Column],
+    ) -> tuple[list[Row], float]:
+        """Rows of a snapshot of their own in which the watermark of `version` is visible, and when it was taken."""
         while True:
             read_at = time.monotonic()
             connection = self._session()
             try:
                 with connection.cursor() as cursor:
                     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-                    if self._fill.watermarks.is_visible(cursor, self._version):
-                        rows = fetch_rows(connection, self._statement(connection, after), self._read_columns)
+                    if self._fill.watermarks.is_visible(cursor, version):
+                        rows = fetch_rows(connection, statement(connection), columns)
                         connection.commit()
                         return rows, read_at
                 connection.commit()
@@ -251,17 +293,21 @@ class _Chunks:
             f"ORDER BY {order} LIMIT {self._fill.chunk_rows}"
         )
 
-    def present_keys(self, keys: Sequence[Key]) -> set[Key]:
-        """Which of these entity keys the table has now."""
-        connection = self._session()
-        columns = self._fill.view.key
+    def absent_keys(self, keys: Sequence[Key], version: int) -> set[Key]:
+        """Which of these entity keys the table does not have, in snapshots that show the watermark of `version`."""
+        columns = list(self._fill.view.key)
         table = quote(self._fill.view.table.schema, self._fill.view.table.name)
-        wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in keys)
-        rows = fetch_rows(
-            connection, f"SELECT {select_list(list(columns))} FROM {table} WHERE {wanted}", list(columns)
-        )
-        connection.commit()
-        return {tuple(row) for row in rows}
+        absent: set[Key] = set()
+        for start in range(0, len(keys), KEYS_A_QUERY):
+            some = keys[start : start + KEYS_A_QUERY]
+
+            def statement(connection: pymysql.Connection[Any], some: Sequence[Key] = some) -> str:
+                wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in some)
+                return f"SELECT {select_list(columns)} FROM {table} WHERE {wanted}"
+
+            present, _ = self._snapshot(version, statement, columns)
+            absent |= set(some) - {tuple(row) for row in present}
+        return absent
 
     def _session(self) -> pymysql.Connection[Any]:
         if self._connection is None or not self._connection.open:
@@ -298,5 +344,9 @@ def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: 
 
 
 def _term(connection: pymysql.Connection[Any], column: Column, comparison: str, value: Any) -> str:
-    literal = f"X'{value.hex()}'" if isinstance(value, bytes) else connection.escape(value)
+    if isinstance(value, bytes):
+        literal = f"X'{value.hex()}'"
+    else:
+        # A decimal without exponent, or MySQL would compare doubles.
+        literal = f"{value:f}" if isinstance(value, Decimal) else connection.escape(value)
     return f"{quote(column.name)} {comparison} {literal}"

@@ -65,14 +65,22 @@ class DeadLetters:
         """Forget the keys that these writes brought up to date."""
         if not any(self._keys[found.view] for found in writes):
             return
-        refused = {(letter.view, letter.key) for letter in parked}
+        refused = {(letter.view, letter.key): letter.version for letter in parked}
         for found in writes:
             keys = self._keys[found.view]
             if not keys:
                 continue
             columns = self._views[found.view].key
-            applied = {render_key(key, columns) for key in found.writes} & keys
-            self._clear(found.view, [key for key in applied if (found.view, key) not in refused])
+            applied = {render_key(key, columns): write[0] for key, write in found.writes.items()}
+            # A key refused at one version and applied at a later one, in the same batch, is up to date.
+            self._clear(
+                found.view,
+                [key for key in keys & applied.keys() if applied[key] > refused.get((found.view, key), -1)],
+            )
+
+    def keys_of(self, view: str) -> frozenset[str]:
+        """The rendered keys of a view's dead letters."""
+        return frozenset(self._keys[view])
 
     def clear_view(self, view: str) -> None:
         """Forget a view's dead letters: it is filled from the beginning."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -73,7 +74,8 @@ class Pipeline:
     watermarks: Watermarks
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
-    on_store_lost: Callable[[], None]  # the store kept nothing: every view is to be filled again
+    on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
+    on_store_behind: Callable[[int], None]  # it lost what came after this version, rows of fills among it
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
@@ -89,7 +91,11 @@ class Pipeline:
         self.vitals.position = offset
         while not self.stop.is_set():
             batches_before = self.vitals.batch_count
+            self._unsaved = None  # what was read past is read again, from what turns out to be durable
             try:
+                missing = self.sink.missing()
+                if missing:
+                    self.on_store_lost(missing)
                 self.sink.prepare()
                 self._keep_up(self._durable())
                 return
@@ -120,9 +126,9 @@ class Pipeline:
         self._halt_unreadable(batch)
         projected = self.projections.of(batch)
         failpoints.reach("before write")
-        parked = projected.parked + self.sink.write(projected.writes, batch.end)
+        refused = self.sink.write(projected.writes, batch.end)
         failpoints.reach("after write")
-        self._park(projected.writes, parked)
+        self._park(projected.writes, projected.parked, refused)
         if batch.end is None:
             self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
         else:
@@ -136,8 +142,13 @@ class Pipeline:
         self.vitals.oldest_waiting_us = 0
 
     def _pass(self, batch: Batch) -> None:
-        """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone."""
-        if batch.end is not None and (not batch.is_quiet or self._unsaved is not None):
+        """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone.
+
+        In a new file it moves in any case, or the server would one day purge the file that it stands in.
+        """
+        position = self.vitals.position
+        is_new_file = batch.end is not None and position is not None and batch.end.file != position.file
+        if batch.end is not None and (not batch.is_quiet or is_new_file or self._unsaved is not None):
             self._unsaved = batch.end
 
     def _save_when_idle(self) -> None:
@@ -163,8 +174,12 @@ class Pipeline:
         self.registry.halt(view, reason)
         self.projections.halt(view)
 
-    def _park(self, writes: list[ViewWrites], parked: list[Parked]) -> None:
-        """Dead letters for what was refused, none any more for what was applied; a view that only refuses halts."""
+    def _park(self, writes: list[ViewWrites], unprojected: list[Parked], refused: list[Parked]) -> None:
+        """Dead letters for what was refused, none any more for what was applied; a view that only refuses halts.
+
+        `unprojected` never became writes; `refused` are writes that the store would not take.
+        """
+        parked = unprojected + refused
         if parked:
             self.dead_letters.record(parked)
             for letter in parked[:10]:
@@ -175,13 +190,11 @@ class Pipeline:
         self.vitals.parked_count = self.dead_letters.count
         if not parked and not self._parked_in_a_row:
             return
-        refused: dict[str, int] = {}
-        for letter in parked:
-            refused[letter.view] = refused.get(letter.view, 0) + 1
+        refused_writes = Counter(letter.view for letter in refused)
         for found in writes:
-            if len(found.writes) > refused.get(found.view, 0):
+            if len(found.writes) > refused_writes[found.view]:
                 self._parked_in_a_row.pop(found.view, None)
-        for view, count in refused.items():
+        for view, count in Counter(letter.view for letter in parked).items():
             self._parked_in_a_row[view] = self._parked_in_a_row.get(view, 0) + count
             if self._parked_in_a_row[view] >= PARKED_IN_A_ROW:
                 reasons = [letter.reason for letter in parked if letter.view == view]
@@ -197,7 +210,6 @@ class Pipeline:
         assert offset is not None
         kept = self.sink.witness(offset)
         if kept is None:
-            self.on_store_lost()
             self.sink.write([], offset)
             return offset
         if kept.epoch > offset.epoch:
@@ -208,6 +220,7 @@ class Pipeline:
             )
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+            self.on_store_behind(kept.version)
             return self._if_readable(kept, offset)
         return offset
 
@@ -219,7 +232,7 @@ class Pipeline:
             _log.error(
                 "the source no longer has what the store lost: filling its views again", reason=str(error)
             )
-            self.on_store_lost()
+            self.on_store_lost(self.projections.views)
             return offset
         return kept
 

@@ -59,6 +59,11 @@ class Projections:
             self._by_view[view.id] = projection
         self._halted: set[str] = set()
 
+    @property
+    def views(self) -> frozenset[str]:
+        """The ids of all views."""
+        return frozenset(self._by_view)
+
     def halt(self, view: str) -> None:
         """From now on this view gets no writes."""
         self._halted.add(view)
@@ -143,23 +148,41 @@ class Projection:
             self.apply = _Careful(view, columns, document).apply
 
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
-        """Rows with values that could not be read: park the keys, unless this view does not need those values."""
-        unreadable = {value.column for row in refused.rows for value in row if isinstance(value, Unreadable)}
-        if not unreadable & self._needed:
-            alone: dict[Key, Write] = {}
-            self.apply([RowChanges(*refused[:4])], alone, parked)
-            for key, write in alone.items():
-                if key not in into or into[key][0] <= write[0]:
-                    into[key] = write
-            return
-        key = tuple(refused.rows[-1][at] for at in self._key_at)
-        is_nameless = any(isinstance(value, Unreadable) for value in key)
-        rendered = (
-            f"(unreadable key, version {refused.version})"
-            if is_nameless
-            else render_key(key, self._key_columns)
-        )
-        parked.append(Parked(self.view.id, rendered, refused.version, refused.reason))
+        """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.
+
+        Of the old row only the key matters, so a row that is mended or deleted reaches the view.
+        """
+        followed, kind, version, rows, reason = refused
+        before = None if kind == INSERT else rows[0]
+        after = None if kind == DELETE else rows[-1]
+        old, new = self._readable_key(before), self._readable_key(after)
+        alone: dict[Key, Write] = {}
+        if before is not None and old is not None and old != new:
+            self.apply([RowChanges(followed, DELETE, version, [before])], alone, parked)
+        if after is not None and new is not None and not self._is_unreadable(after):
+            parked_before = len(parked)
+            self.apply([RowChanges(followed, INSERT, version, [after])], alone, parked)
+            if new not in alone and len(parked) == parked_before:
+                alone[new] = Write(
+                    version, None
+                )  # `where` leaves it out; whether it did before cannot be told
+        elif after is not None:
+            name = (
+                f"(unreadable key, version {version})" if new is None else render_key(new, self._key_columns)
+            )
+            parked.append(Parked(self.view.id, name, version, reason))
+        for key, write in alone.items():
+            if key not in into or into[key][0] <= write[0]:
+                into[key] = write
+
+    def _readable_key(self, row: Row | None) -> Key | None:
+        if row is None:
+            return None
+        key = tuple(row[at] for at in self._key_at)
+        return None if any(isinstance(value, Unreadable) for value in key) else key
+
+    def _is_unreadable(self, row: Row) -> bool:
+        return any(isinstance(value, Unreadable) and value.column in self._needed for value in row)
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
+import pymysql
 
 from changes.errors import DeclarationError
 from offsets.mysql import Session, check_fence, transaction
@@ -55,13 +57,17 @@ class Registry:
 
     def _sync_one(self, cursor: Any, view: BoundView, pipeline_id: int) -> ViewRecord:
         kind = view.view.entity.version or "binlog"
-        cursor.execute(
-            f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, state) "
-            f"VALUES (%s, %s, %s, %s, '{NEW}')",
-            (view.id, pipeline_id, view.fingerprint, kind),
-        )
         cursor.execute(f"SELECT fingerprint, version_kind FROM {self._view} WHERE name = %s", (view.id,))
-        fingerprint, stored_kind = cursor.fetchone()
+        row = cursor.fetchone()
+        if row is None:
+            # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
+            row = (view.fingerprint, kind)
+            cursor.execute(
+                f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, state) "
+                f"VALUES (%s, %s, %s, %s, '{NEW}')",
+                (view.id, pipeline_id, *row),
+            )
+        fingerprint, stored_kind = row
         if stored_kind != kind:
             raise DeclarationError(
                 f"view {view.id} was filled with versions of kind {stored_kind!r}, its declaration now asks for "
@@ -105,6 +111,18 @@ class Registry:
         for view in views:
             cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
 
+    def retire_others(self, declared: Sequence[str]) -> None:
+        """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
+        with transaction(self._session, "retiring views") as cursor:
+            cursor.execute(f"SELECT id FROM {self._pipeline_table} WHERE name = %s", (self._pipeline,))
+            (pipeline_id,) = cursor.fetchone()
+            marks = ", ".join(["%s"] * len(declared))
+            cursor.execute(
+                f"UPDATE {self._view} SET {_ANEW} WHERE pipeline_id = %s AND name NOT IN ({marks}) "
+                f"AND state NOT IN ('{NEW}', '{HALTED}')",
+                (pipeline_id, *declared),
+            )
+
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int) -> None:
         """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses."""
         with transaction(self._session, "beginning a fill") as cursor:
@@ -121,6 +139,16 @@ class Registry:
                 f"UPDATE {self._view} SET state = '{HALTED}', reason = %s WHERE name = %s",
                 (reason[:2000], view),
             )
+
+
+def halted_views(connection: pymysql.Connection[Any], database: str) -> frozenset[str]:
+    """The ids of all halted views, of every pipeline."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT name FROM {quote(database, 'view')} WHERE state = '{HALTED}'")
+        except pymysql.err.ProgrammingError:  # no such database or table: nothing has run yet
+            return frozenset()
+        return frozenset(name for (name,) in cursor.fetchall())
 
 
 _ANEW = (
@@ -147,8 +175,11 @@ class FillProgress:
             (None if key is None else orjson.dumps([_value_to(part) for part in key]).decode(), row_count),
         )
 
-    def finish(self) -> None:
-        self._update(f"state = '{FILLED}', filled_at = CURRENT_TIMESTAMP(6)", ())
+    def finish(self, version: int) -> None:
+        """Filled; a store that has a witness of `version` or above has every row of the fill."""
+        self._update(
+            f"state = '{FILLED}', watermark_version = %s, filled_at = CURRENT_TIMESTAMP(6)", (version,)
+        )
 
     def commit_rows(self) -> None:
         """Make rows durable that move no progress (the sweep's tombstones)."""
@@ -164,15 +195,16 @@ class FillProgress:
 
 
 def _value_to(value: Any) -> Any:
-    """A key part as JSON can hold it: bytes tagged, Decimal as tagged text."""
+    """A key part as JSON can hold it: bytes and decimals tagged."""
     if isinstance(value, bytes):
         return {"hex": value.hex()}
-    if isinstance(value, int | str):
-        return value
-    return {"text": str(value)}
+    if isinstance(value, Decimal):
+        return {"decimal": f"{value:f}"}
+    assert isinstance(value, int | str), "keys of other types are refused at start"
+    return value
 
 
 def _value_from(value: Any) -> Any:
     if isinstance(value, dict):
-        return bytes.fromhex(value["hex"]) if "hex" in value else value["text"]
+        return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
     return value

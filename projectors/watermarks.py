@@ -37,10 +37,14 @@ class Watermarks:
         connection = self._open_primary()
         try:
             with connection.cursor() as cursor:
-                cursor.execute(
-                    f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) ON DUPLICATE KEY UPDATE token = %s",
-                    (self._name, token, token),
-                )
+                update = f"UPDATE {self._table} SET token = %s WHERE name = %s"
+                # Not INSERT at once: InnoDB spends a number of the key on each, whether a row comes of it or not.
+                if not cursor.execute(update, (token, self._name)):
+                    cursor.execute(
+                        f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) "
+                        "ON DUPLICATE KEY UPDATE token = %s",
+                        (self._name, token, token),
+                    )
             connection.commit()
         except pymysql.err.MySQLError as error:
             raise SourceUnavailableError(
@@ -62,13 +66,17 @@ class Watermarks:
 
     def wait(self, token: str, stop: threading.Event, timeout_s: float) -> int | None:
         """The version of a watermark once the pipeline passed it; None when stopped or out of time."""
+        return self.wait_for_any([token], stop, timeout_s)
+
+    def wait_for_any(self, tokens: Sequence[str], stop: threading.Event, timeout_s: float) -> int | None:
+        """The same for the first of several."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            while token not in self._seen:
+            while not (seen := [self._seen[token] for token in tokens if token in self._seen]):
                 if stop.is_set() or time.monotonic() > deadline:
                     return None
                 self._changed.wait(0.25)
-            return self._seen[token]
+            return min(seen)
 
     def is_visible(self, cursor: Any, version: int) -> bool:
         """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""

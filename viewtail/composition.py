@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pymysql
+import structlog
 
-from changes.errors import SourceError
+from changes.errors import DeclarationError, SourceError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
@@ -25,12 +26,14 @@ from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
-from projectors.registry import FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord
+from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, halted_views
 from projectors.sinks import Sink
 from projectors.sinks.mysql import MySQLSink
 from projectors.views import View
 from projectors.watermarks import Watermarks
 from viewtail.settings import Settings
+
+_log = structlog.get_logger("viewtail.composition")
 
 STORES = ("mysql", "redis", "elasticsearch")
 SOURCE_NAME = "default"
@@ -124,6 +127,44 @@ def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     return Deployment(settings=settings, views=bound)
 
 
+def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
+    """`deploy`, without those halted views whose table no longer fits them: they must not take the others down.
+
+    Raises DeclarationError for what cannot work and is not known as halted, SourceError when no view is left.
+    """
+    try:
+        return deploy(settings, views)
+    except DeclarationError as error:
+        halted = _halted(settings)
+        left = [view for view in views if view.id not in halted or _works(settings, view)]
+        if len(left) == len(views):
+            raise
+        if not left:
+            raise SourceError(f"every view is halted, and none can go on: {error}") from None
+        deployment = deploy(settings, left)
+        _log.warning("halted views are left out", reason=str(error))
+        return deployment
+
+
+def _works(settings: Settings, view: View) -> bool:
+    try:
+        deploy(settings, [view])
+    except DeclarationError:
+        return False
+    return True
+
+
+def _halted(settings: Settings) -> frozenset[str]:
+    """The ids of the views that are halted; none where viewtail has no tables yet."""
+    database = settings.store_address().database
+    assert database is not None
+    try:
+        with closing(open_store_session(settings)) as connection:
+            return halted_views(connection, database)
+    except ViewtailError:
+        return frozenset()
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Ownership:
     """What lasts as long as a process owns a pipeline: its lease, fence, source, loop, and what fills need."""
@@ -172,6 +213,7 @@ class Ownership:
             registry=registry,
             dead_letters=self.pipeline.dead_letters.on(session),
             on_halt=self.projections.halt,
+            is_halted=self.projections.is_halted,
             watermarks=self.watermarks,
             open_source=self.deployment.open_source,
             stop=self.stop,
@@ -193,7 +235,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     session = OwnSession(deployment.open_store)
     sink = deployment.sink(store, views)
     if isinstance(sink, MySQLSink):
-        sink.prepare()
+        sink.connect()
         shared = MySQLOffsets(lambda: sink.connection, database, store)
         sink.share_transaction(shared)
         offsets: OffsetStore = shared
@@ -204,6 +246,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     taken = offsets.take()
     registry = Registry(session, database, store)
     records = registry.sync(views)
+    registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED]
     followed = followed_tables(running)
     source = BinlogSource(
@@ -224,10 +267,11 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{store}")
     projections = Projections(running, followed)
 
-    def store_lost() -> None:
-        filled = [view.id for view in running if registry.read(view.id).state not in (NEW, HALTED)]
-        if filled:
-            registry.fill_anew(filled)
+    def fill_again(is_lost: Callable[[ViewRecord], bool]) -> None:
+        records = [registry.read(view.id) for view in running]
+        lost = [one.name for one in records if one.state in (FILLING, FILLED) and is_lost(one)]
+        if lost:
+            registry.fill_anew(lost)
             refill.set()
 
     pipeline = Pipeline(
@@ -241,7 +285,11 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         watermarks=watermarks,
         stop=stop,
         check_lease=lease.check,
-        on_store_lost=store_lost,
+        on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
+        # A fill's rows are as old as the stream was when it wrote them; a running one cannot tell which are lost.
+        on_store_behind=lambda kept: fill_again(
+            lambda view: view.state == FILLING or (view.watermark_version or 0) > kept
+        ),
         limits=Limits(
             rows=settings.run.batch_rows,
             bytes=settings.run.batch_bytes,

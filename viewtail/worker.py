@@ -31,7 +31,7 @@ from operations import status
 from projectors.backfill import Stopped
 from projectors.pipeline import Vitals
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, Ownership, deploy, open_store_session, take
+from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
 from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
@@ -92,7 +92,8 @@ class Worker:
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
         views = declarations.load(self.settings.views)
-        deployment = deploy(self.settings, views)
+        # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
+        deployment = deploy_what_works(self.settings, [view for view in views if view.store == self.store])
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:

@@ -27,8 +27,17 @@ class Sink(Protocol):
         with the same writes after `prepare`.
         """
 
+    def missing(self) -> frozenset[str]:
+        """The views of which the store holds nothing: new ones, and those whose place somebody took away.
+
+        Asked before `prepare`, which makes their place: from then on nothing would show that it is empty.
+        """
+
     def witness(self, offset: Position) -> Position | None:
-        """How far the store has kept everything: `offset` where it shows no loss, None where it kept nothing."""
+        """How far the store has kept the views that are not missing: `offset` where it shows no loss.
+
+        None where nothing was ever written.
+        """
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version."""

@@ -101,15 +101,20 @@ class ElasticsearchSink:
                 self._keep(client)
         return parked
 
+    def missing(self) -> frozenset[str]:
+        """Views whose index has no witness: it is new, or was deleted and made again."""
+        self.prepare()
+        return frozenset(name for name, mark in self._marks.items() if mark is None)
+
     def witness(self, offset: Position) -> Position | None:
-        """The least position of the views' indices; None when one of them has none (it is new, or was lost)."""
+        """The least position of the indices that have one; None when none has."""
         client = self._living()
         self._keep(client)
         self._read_marks(client)
         if not self._marks:
             return offset
         kept = [mark.position for mark in self._marks.values() if mark is not None]
-        return None if len(kept) < len(self._marks) else min(kept, key=lambda position: position.version)
+        return min(kept, key=lambda position: position.version) if kept else None
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""

@@ -110,6 +110,13 @@ class IndexTableShape:
     def value_names(self) -> tuple[str, ...]:
         return tuple(definition.name for definition in self._values)
 
+    def is_whole(self, connection: pymysql.Connection[Any]) -> bool:
+        """Whether the table is there with all its columns, so that its rows may be relied on."""
+        with connection.cursor() as cursor:
+            present = _describe(cursor, self._database, self.view.view.name)
+        wanted = {definition.name: definition.shape for definition in self.columns}
+        return present is not None and present.primary_key == self.key_names and present.columns == wanted
+
     def ensure(self, connection: pymysql.Connection[Any]) -> None:
         """Create the table, or bring it into shape. Raises StoreError for a table that is not viewtail's."""
         with connection.cursor() as cursor:

@@ -105,15 +105,33 @@ class MySQLSink:
             )
         return self._connection
 
-    def prepare(self) -> None:
-        """Connect if there is no living connection, and bring the tables of all views into shape."""
-        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+    def connect(self) -> Connection:
+        """A living connection with no transaction open."""
         try:
             if not self._is_alive():
                 self.close()
                 self._connection = self._open()
-            connection = self.connection
-            connection.rollback()
+            self.connection.rollback()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "connecting") from None
+        return self.connection
+
+    def missing(self) -> frozenset[str]:
+        """Views whose index table is not there, or lacks columns that it had."""
+        connection = self.connect()
+        try:
+            shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+            lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "looking at the index tables") from None
+        return lost
+
+    def prepare(self) -> None:
+        """Connect if there is no living connection, and bring the tables of all views into shape."""
+        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+        connection = self.connect()
+        try:
             facts = facts_of(connection)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)

@@ -95,12 +95,14 @@ class RedisSink:
         except (exceptions.RedisError, OSError) as error:
             raise self._failure(error, "writing") from None
 
+    def missing(self) -> frozenset[str]:
+        """All views when Redis has no witness: it is new, or lost everything."""
+        self.prepare()
+        return frozenset() if self._ask_witness() is not None else frozenset(self._views)
+
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
-        try:
-            text = self._ask("GET", self._witness_key)
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "reading the witness") from None
+        text = self._ask_witness()
         if text is None:
             return None
         try:
@@ -110,6 +112,12 @@ class RedisSink:
                 f"Redis: the key {self._witness_key} does not hold what viewtail wrote there. Delete it "
                 f"(redis-cli DEL {self._witness_key}); viewtail then fills the views again"
             ) from None
+
+    def _ask_witness(self) -> Any:
+        try:
+            return self._ask("GET", self._witness_key)
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, "reading the witness") from None
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, from SCAN: in no order, and a key may come twice."""

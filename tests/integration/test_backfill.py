@@ -174,9 +174,18 @@ def test_changes_that_the_stream_brings_after_the_fill_read_their_rows_end_right
             )
 
         Chunks(monkeypatch, changes)
-        owner.backfill(VIEWS[store].id, chunk_rows=10).run()
-        gate.set()
-        owner.pass_everything()
+        made = owner.backfill(VIEWS[store].id, chunk_rows=10)
+        write, written = made.watermarks.write, []
+
+        def release_at_the_end() -> str:
+            written.append(write())
+            if len(written) == 2:  # behind all rows of the fill
+                gate.set()
+            return written[-1]
+
+        monkeypatch.setattr(made.watermarks, "write", release_at_the_end)
+        made.run()
+        assert len(written) == 2
         assert shelf.shown(store) == shelf.in_table()
 
 

@@ -131,6 +131,10 @@ class FakeSink:
             raise
         return parked
 
+    def missing(self) -> frozenset[str]:
+        self.prepare()
+        return frozenset(self._views) if self.store.witness is None else frozenset()
+
     def witness(self, offset: Position) -> Position | None:
         self._require_connection()
         return self.store.witness

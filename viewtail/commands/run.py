@@ -18,7 +18,7 @@ from rich.table import Table
 from changes.errors import TemporaryError
 from projectors.views import View
 from viewtail import declarations, logs, metrics, settings
-from viewtail.composition import Deployment, deploy
+from viewtail.composition import Deployment, deploy_what_works
 from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
 
@@ -54,7 +54,7 @@ def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deploym
     pause_s = 0.5
     while True:
         try:
-            return deploy(loaded, views)
+            return deploy_what_works(loaded, views)
         except TemporaryError as error:
             _log.warning("waiting for the source", error=str(error), next_attempt_in_s=pause_s)
             time.sleep(pause_s)
