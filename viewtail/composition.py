@@ -113,7 +113,7 @@ class Deployment:
         if store == "redis":
             from projectors.sinks.redis import RedisSink
 
-            return RedisSink(self.settings.redis_client_factory(), views, name=store)
+            return RedisSink(self.settings.redis_client_factory(), views, self.database, store)
         from projectors.sinks.elasticsearch import ElasticsearchSink
 
         return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)

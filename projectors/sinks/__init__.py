@@ -7,6 +7,7 @@ from typing import Protocol
 
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
+from projectors.binding import BoundView
 
 
 class Sink(Protocol):
@@ -21,6 +22,7 @@ class Sink(Protocol):
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply each write whose version is above the stored one; return when they are durable.
 
+        A view with a version column takes one of the stored version as well (see `takes_equal_versions`).
         `upto` becomes the store's witness with them; None (backfill, a piece of a large transaction) leaves it.
         A sink that shares its connection with the offset store leaves the transaction open: `save` commits both.
         Returns the keys that the store refused for good. On StoreUnavailableError nothing is assumed; call again
@@ -40,7 +42,22 @@ class Sink(Protocol):
         """
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
-        """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version."""
+        """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
+
+        A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
+        sweep over many fresh keys between two pages.
+        """
 
     def close(self) -> None:
         """Give the connection up; an open transaction is rolled back."""
+
+
+def takes_equal_versions(view: BoundView) -> bool:
+    """Whether a write of the version that the store has applies too, instead of changing nothing.
+
+    With a version column a row has one version for good: filled again, because the declaration changed or the store
+    was repaired, it comes with the version that is there, and must replace what an earlier declaration made of it.
+    Equal versions are the same row there, shown or kept out by `where`; its delete is one above it. Elsewhere a fill
+    has a version of its own, and an equal one is a change that was applied already.
+    """
+    return view.view.entity.version is not None

@@ -111,7 +111,10 @@ def search(
 
 
 def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator[list[tuple[Key, int]]]:
-    """Pages of (key, version) of the present documents of a smaller version, as they were at the first page."""
+    """(key, version) of the present documents of a smaller version, as they were at the first page.
+
+    A page for each KEYS_A_PAGE documents that were looked at.
+    """
     index = path(Names.of(view).index)
     point = None
     try:
@@ -126,13 +129,11 @@ def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            page = [
+            yield [
                 (key, hit["_version"])
                 for hit in hits
                 if hit["_version"] < version and (key := key_of(hit["_id"], view)) is not None
             ]
-            if page:
-                yield page
             if len(hits) < KEYS_A_PAGE:
                 return
             after = hits[-1]["sort"]

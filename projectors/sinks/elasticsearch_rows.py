@@ -2,8 +2,9 @@
 
 A document holds the declared fields; a NULL is an absent field, which Elasticsearch treats as it treats null and which
 keeps documents small. A tombstone is the flag alone. The version is Elasticsearch's own (external versioning), and is
-the guard. The id is the rendered key; the empty key, which Elasticsearch takes no document for, has an id that no
-other key can have, since rendered keys hold no braces. So has the witness.
+the guard (external_gte where equal versions apply as well). The id is the rendered key; the empty key, which
+Elasticsearch takes no document for, has an id that no other key can have, since rendered keys hold no braces. So has
+the witness.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key, Write
 from projectors.binding import BoundView
+from projectors.sinks import takes_equal_versions
 from projectors.sinks.elasticsearch_index import DELETED, RESERVED, Names, declared
 
 Item = tuple[Key, Write]
@@ -61,6 +63,7 @@ def encoder(view: BoundView) -> Encode:
     is_integer = len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
     identity = "'\"' + str(key[0]) + '\"'" if is_integer else "identity(key)"
     document = _document_lines(view, names)
+    comparison = "external_gte" if takes_equal_versions(view) else "external"
     source = f"""
 def encode(items):
     lines = []
@@ -69,7 +72,7 @@ def encode(items):
     for key, (version, values) in items:
         if version != last:
             last = version
-            tail = ',"version":' + str(version) + ',"version_type":"external"}}}}'
+            tail = ',"version":' + str(version) + ',"version_type":"{comparison}"}}}}'
         add((head + {identity} + tail).encode())
         if values is None:
             add(tombstone)

@@ -25,6 +25,7 @@ from offsets.flight import Flight, Prepared
 from offsets.servers import ServerFacts, facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
+from projectors.sinks import takes_equal_versions
 from projectors.sinks.index_table import VERSION, IndexTableShape
 from projectors.sinks.literals import compile_rows, literal, selected
 
@@ -165,7 +166,7 @@ class MySQLSink:
         return offset
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
-        """Pages of (key, version) below `version`, in key order.
+        """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
 
         Rows whose values are all NULL are left out: they are tombstones, or entities that no value leads to, and a
         table that shows neither needs no sweep of them. The server reads ROWS_A_PAGE rows by primary key at a time and
@@ -175,8 +176,7 @@ class MySQLSink:
         after: Key | None = None
         while True:
             rows = self._read(_stale(self._database, bound, after, version))
-            if rows:
-                yield [(row[:-1], row[-1]) for row in rows]
+            yield [(row[:-1], row[-1]) for row in rows]
             last = self._read(_last_of_page(self._database, bound, after))
             if not last:
                 return
@@ -311,7 +311,8 @@ class _Upsert:
         self.view = shape.view
         columns = ", ".join(quote(definition.name) for definition in shape.columns)
         before = f"INSERT INTO {shape.table} ({columns}) VALUES "
-        newer = f"{_new(facts, VERSION)} > {_old(shape, VERSION)}"
+        above = ">=" if takes_equal_versions(shape.view) else ">"
+        newer = f"{_new(facts, VERSION)} {above} {_old(shape, VERSION)}"
         # The version last: assigned first, `newer` would be false for the values.
         changes = ", ".join(
             f"{quote(name)} = IF({newer}, {_new(facts, name)}, {_old(shape, name)})"

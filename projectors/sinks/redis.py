@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import orjson
 import redis
@@ -56,12 +57,17 @@ _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a c
 
 
 class RedisSink:
-    """The Redis views of one pipeline. Raises as the Sink protocol says."""
+    """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
-    def __init__(self, client_factory: Callable[[], Client], views: Sequence[BoundView], name: str) -> None:
+    Raises as the Sink protocol says.
+    """
+
+    def __init__(
+        self, client_factory: Callable[[], Client], views: Sequence[BoundView], database: str, name: str
+    ) -> None:
         self._open = client_factory
         self._views = {view.id: view for view in views}
-        self._witness_key = f"viewtail:{name}:witness"
+        self._witness_key = witness_key(database, name)
         self._client: Client | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._keys: dict[str, RedisKeys] = {}
@@ -120,7 +126,7 @@ class RedisSink:
             raise self._failure(error, "reading the witness") from None
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
-        """Pages of (key, version) below `version`, from SCAN: in no order, and a key may come twice."""
+        """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         keys = self._keys[view]
         read = self._hash_versions if isinstance(self._views[view].view, RedisHash) else self._json_versions
         cursor = b"0"
@@ -131,13 +137,11 @@ class RedisSink:
                 versions = read([name for name, _ in ours]) if ours else []
             except (exceptions.RedisError, OSError) as error:
                 raise self._failure(error, "scanning") from None
-            page = [
+            yield [
                 (key, stored)
                 for (_, key), stored in zip(ours, versions, strict=True)
                 if stored is not None and stored < version
             ]
-            if page:
-                yield page
             if int(cursor) == 0:
                 return
 
@@ -288,6 +292,11 @@ class RedisSink:
                 f"{said}. viewtail tries again by itself; is Redis up, with memory left?"
             )
         return StoreError(f"{said}. Mend that in Redis and start viewtail again")
+
+
+def witness_key(database: str, name: str) -> str:
+    """Where a pipeline's witness is. Deployments may share a Redis, so their database is in it."""
+    return f"viewtail:{quote(database, safe='')}:{name}:witness"
 
 
 def get(client: Client, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:

@@ -16,6 +16,7 @@ from changes.rendering import json_value, key_renderer, redis_text
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
 from projectors.binding import BoundView
+from projectors.sinks import takes_equal_versions
 from projectors.sinks.redis_keys import RedisKeys
 from projectors.sinks.redis_script import SHA
 from projectors.views import RedisJson
@@ -39,7 +40,8 @@ class Packer:
     def __init__(self, view: BoundView, keys: RedisKeys) -> None:
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
-        arguments = ["json"] if is_json else [str(len(fields)), *fields]
+        arguments = [">=" if takes_equal_versions(view) else ">"]
+        arguments += ["json"] if is_json else [str(len(fields)), *fields]
         self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)

@@ -1,4 +1,4 @@
-"""The guard of the Redis sink: one Lua script applies a batch of writes, each only if it is newer.
+"""The guard of the Redis sink: one Lua script applies a batch of writes, each only if it is newer (or, told so, equal).
 
 KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since
 Lua's numbers end at 2^53. At most one of the two keys exists, and holds the version that stands. The script
@@ -10,20 +10,22 @@ from __future__ import annotations
 import hashlib
 
 APPLY = r"""
--- ARGV[1]: the number of fields of a hash, then their names, and for each pair its version and
+-- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
+-- ARGV[2]: the number of fields of a hash, then their names, and for each pair its version and
 --   '' and all values | a mask of 1 (value follows) and 0 (NULL) and the values | 't' alone: a tombstone.
--- ARGV[1] 'json': for each pair its document, which begins with the version, | the bare version: a tombstone.
+-- ARGV[2] 'json': for each pair its document, which begins with the version, | the bare version: a tombstone.
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 local refused = {}
 
-local field_count = tonumber(ARGV[1])
-local at = 2
+local takes_equal = ARGV[1] == '>='
+local field_count = tonumber(ARGV[2])
+local at = 3
 local row = {'_version'}
 if field_count then
   for number = 1, field_count do
-    row[2 * number + 1] = ARGV[number + 1]
+    row[2 * number + 1] = ARGV[number + 2]
   end
-  at = field_count + 2
+  at = field_count + 3
 end
 
 for number = 1, #KEYS, 2 do
@@ -60,7 +62,8 @@ for number = 1, #KEYS, 2 do
     version, mark = sub(given, 14, 32), ''
   end
 
-  local applies = stored ~= nil and (not stored or version > stored)
+  local applies = stored ~= nil
+    and (not stored or version > stored or (takes_equal and version == stored))
   if stored == nil then refused[#refused + 1] = (number - 1) / 2 end
 
   if mark == 't' then

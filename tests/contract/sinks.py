@@ -38,13 +38,14 @@ Shown = dict[
 
 
 class Store(Protocol):
-    """One store, with two views of its own: `person` by id, `place` by country and code."""
+    """One store, with views of its own: `person` by id, `place` by country and code, `ledger` with a version column."""
 
     person: BoundView  # key (id BIGINT), values (email, note), all VARCHAR(200)
     place: BoundView  # key (country VARCHAR(40), code INT), values (name,)
+    ledger: BoundView  # as person, of an entity with a version column
 
-    def sink(self) -> Sink:
-        """A new sink over both views, not prepared; each call gives one of the same pipeline."""
+    def sink(self, *views: BoundView) -> Sink:
+        """A new sink, not prepared, over these views or person and place; all are of the same pipeline."""
 
     def finish(self, sink: Sink) -> None:
         """What makes a write durable where `write` leaves that to the offset store."""
@@ -98,23 +99,32 @@ def bound(view: View, table: Table, values: Sequence[str]) -> BoundView:
     )
 
 
-def both(make: Callable[[str, Entity, list[str]], View], token: str) -> tuple[BoundView, BoundView]:
-    """The two views; `make(name, entity, values)` declares one. `token` keeps one test's names from another's."""
+def all_three(
+    make: Callable[[str, Entity, list[str]], View], token: str
+) -> tuple[BoundView, BoundView, BoundView]:
+    """The views; `make(name, entity, values)` declares one. `token` keeps one test's names from another's."""
     person = make(f"person_{token}", Entity("shop.person"), ["email", "note"])
     place = make(f"place_{token}", Entity("shop.place"), ["name"])
-    return bound(person, PERSON, ["email", "note"]), bound(place, PLACE, ["name"])
+    ledger = make(f"ledger_{token}", Entity("shop.person", version="revision"), ["email", "note"])
+    return (
+        bound(person, PERSON, ["email", "note"]),
+        bound(place, PLACE, ["name"]),
+        bound(ledger, PERSON, ["email", "note"]),
+    )
 
 
 class FakeOne:
     """The fake, held to the same promise."""
 
     def __init__(self, server: Server | None, token: str) -> None:
-        self.person, self.place = both(lambda name, of, values: RedisHash(name, of, fields=values), token)
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: RedisHash(name, of, fields=values), token
+        )
         self._store = FakeStore()
         self._rejected: Key | None = None
 
-    def sink(self) -> FakeSink:
-        sink = FakeSink([self.person, self.place], self._store)
+    def sink(self, *views: BoundView) -> FakeSink:
+        sink = FakeSink(views or [self.person, self.place], self._store)
         if self._rejected is not None:
             sink.faults.reject(self.person.id, self._rejected)
         return sink
@@ -143,11 +153,15 @@ class MySQLOne:
         assert server is not None
         self.address = MySQLAddress(host=server.host, port=server.port, user="root", io_timeout_s=20)
         self.database = f"contract_{token}"
-        self.person, self.place = both(lambda name, of, values: IndexTable(name, of, value=values), token)
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: IndexTable(name, of, value=values), token
+        )
 
-    def sink(self) -> MySQLSink:
+    def sink(self, *views: BoundView) -> MySQLSink:
         return MySQLSink(
-            lambda: open_session(self.address, role="store"), self.database, [self.person, self.place]
+            lambda: open_session(self.address, role="store"),
+            self.database,
+            views or [self.person, self.place],
         )
 
     def finish(self, sink: Sink) -> None:
@@ -186,13 +200,20 @@ class _RedisOne:
         self._token = token
         self._port = server.port
         kind = type(self).kind
-        self.person, self.place = both(lambda name, of, values: kind(name, of, fields=values), token)
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: kind(name, of, fields=values), token
+        )
 
     def client(self) -> redis.Redis:
         return redis.Redis(port=self._port, socket_timeout=20)
 
-    def sink(self) -> RedisSink:
-        return RedisSink(self.client, [self.person, self.place], f"pipeline_{self._token}")
+    def sink(self, *views: BoundView) -> RedisSink:
+        return RedisSink(
+            self.client,
+            views or [self.person, self.place],
+            database=f"contract_{self._token}",
+            name=f"pipeline_{self._token}",
+        )
 
     def finish(self, sink: Sink) -> None:
         pass
@@ -263,14 +284,14 @@ class ElasticsearchOne:
     def __init__(self, server: Server | None, token: str) -> None:
         assert server is not None
         self._url = server.url
-        self.person, self.place = both(_search_index, token)
+        self.person, self.place, self.ledger = all_three(_search_index, token)
         self.close()  # a server that was killed and came back has them still
 
     def client(self) -> Elasticsearch:
         return Elasticsearch(self._url, request_timeout=20, max_retries=0)
 
-    def sink(self) -> ElasticsearchSink:
-        return ElasticsearchSink(self.client, [self.person, self.place], "contract")
+    def sink(self, *views: BoundView) -> ElasticsearchSink:
+        return ElasticsearchSink(self.client, views or [self.person, self.place], "contract")
 
     def finish(self, sink: Sink) -> None:
         pass
@@ -292,7 +313,7 @@ class ElasticsearchOne:
 
     def close(self) -> None:
         client = self.client()
-        for view in (self.person, self.place):
+        for view in (self.person, self.place, self.ledger):
             client.indices.delete(index=f"viewtail-{view.view.name}", ignore_unavailable=True)
 
 

@@ -42,7 +42,7 @@ class Scene:
                 port=self.server.port, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0), **login
             )
 
-        return RedisSink(client, [self.store.person, self.store.place], "fault")
+        return RedisSink(client, [self.store.person, self.store.place], "faults", "redis")
 
     @property
     def client(self) -> redis.Redis:

@@ -78,9 +78,9 @@ def client(redis_server: Server) -> Iterator[redis.Redis]:
     found.close()
 
 
-def sink_of(client: redis.Redis, *views: BoundView, name: str = "test") -> RedisSink:
+def sink_of(client: redis.Redis, *views: BoundView, database: str = "viewtail") -> RedisSink:
     port = client.connection_pool.connection_kwargs["port"]
-    sink = RedisSink(lambda: redis.Redis(port=port), views, name)
+    sink = RedisSink(lambda: redis.Redis(port=port), views, database, "redis")
     sink.prepare()
     return sink
 
@@ -345,7 +345,7 @@ def test_reading_works_with_a_client_that_decodes(client: redis.Redis) -> None:
         assert get(decoding, views[0], (1,)) == (5, {"raw": b"\xff"})
         assert get(decoding, views[1], (1,)) == (5, {"email": "é"})
         assert get(decoding, views[0], (2,)) is None
-        mine = RedisSink(lambda one=decoding: one, views, "decoding")
+        mine = RedisSink(lambda one=decoding: one, views, "viewtail", "redis")
         mine.prepare()
         assert mine.write([ViewWrites(views[0].id, {(2,): Write(5, (b"\xfe",))})], None) == []
         assert get(client, views[0], (2,)) == (5, {"raw": b"\xfe"})
@@ -371,23 +371,34 @@ def test_large_documents_are_sent_in_several_scripts(
     sink.close()
 
 
-def test_pipelines_have_witnesses_of_their_own(client: redis.Redis) -> None:
-    one, other = sink_of(client, hash_view([EMAIL]), name="a"), sink_of(client, hash_view([EMAIL]), name="b")
-    position = Position(epoch=1, file="binlog.000001", end=500, start=400)
-    one.write([], position)
-    assert one.witness(position) == position
-    assert other.witness(position) is None
-    assert client.get("viewtail:a:witness") == position.to_text().encode()
-    client.set("viewtail:a:witness", "garbage")
-    with pytest.raises(StoreError, match="viewtail:a:witness"):
-        one.witness(position)
-    one.close()
-    other.close()
+def test_deployments_on_one_redis_have_witnesses_of_their_own(client: redis.Redis) -> None:
+    names = ["shop", "blog", "a:redis", "a%3Aredis", "{a}", "ä"]
+    sinks = [sink_of(client, hash_view([EMAIL]), database=name) for name in names]
+    for at, sink in enumerate(sinks):
+        assert sink.witness(place(1)) is None
+        sink.write([], place(1_000 + at))
+    assert [sink.witness(place(1)) for sink in sinks] == [place(1_000 + at) for at in range(len(sinks))]
+    for sink in sinks:
+        sink.close()
+
+
+def test_a_witness_that_is_none_is_named_with_what_to_do(client: redis.Redis) -> None:
+    sink = sink_of(client, hash_view([EMAIL]), database="shop:1")
+    sink.write([], place(500))
+    assert client.get("viewtail:shop%3A1:redis:witness") == place(500).to_text().encode()
+    client.set("viewtail:shop%3A1:redis:witness", "garbage")
+    with pytest.raises(StoreError, match="redis-cli DEL viewtail:shop%3A1:redis:witness"):
+        sink.witness(place(500))
+    sink.close()
+
+
+def place(end: int) -> Position:
+    return Position(epoch=1, file="binlog.000001", end=end, start=400)
 
 
 def test_a_cluster_is_refused(tmp_path: Path) -> None:
     server = stack.redis.start(tmp_path, options=["--cluster-enabled", "yes", "--appendonly", "no"])
-    sink = RedisSink(lambda: redis.Redis(port=server.port), [hash_view([EMAIL])], "test")
+    sink = RedisSink(lambda: redis.Redis(port=server.port), [hash_view([EMAIL])], "viewtail", "redis")
     with pytest.raises(StoreError, match="Cluster"):
         sink.prepare()
     sink.close()

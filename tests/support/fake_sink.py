@@ -24,6 +24,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.binding import BoundView
+from projectors.sinks import takes_equal_versions
 
 PAGE = 3  # small, so that tests meet several pages
 
@@ -141,23 +142,26 @@ class FakeSink:
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         self._require_connection()
-        found = [
-            (key, write.version) for key, write in self.store.shown(view).items() if write.version < version
-        ]
-        for start in range(0, len(found), PAGE):
-            yield found[start : start + PAGE]
+        shown = [(key, write.version) for key, write in self.store.shown(view).items()]
+        for start in range(0, len(shown) + 1, PAGE):
+            yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
 
     def close(self) -> None:
         self._is_connected = False
 
     def _apply(self, of_view: ViewWrites) -> Iterator[Parked]:
         rows = self.store.rows.setdefault(of_view.view, {})
+        takes_equal = takes_equal_versions(self._views[of_view.view])
         for key, (version, values) in of_view.writes.items():
             reason = self.faults.reason(of_view.view, key)
             if reason is not None:
                 rendered = render_key(key, self._views[of_view.view].key)
                 yield Parked(of_view.view, rendered, version, reason)
-            elif key not in rows or rows[key].version < version:
+            elif (
+                key not in rows
+                or version > rows[key].version
+                or (takes_equal and version == rows[key].version)
+            ):
                 rows[key] = Write(version, values)
 
     def _require_connection(self) -> None:
