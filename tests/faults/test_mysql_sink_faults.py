@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pymysql
@@ -13,7 +14,10 @@ import pytest
 
 import stack.mysql
 from changes.errors import StoreError, StoreUnavailableError
+from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
+from offsets import schema
+from offsets.mysql import MySQLOffsets
 from offsets.session import MySQLAddress, open_session
 from projectors.sinks import index_table, mysql
 from projectors.sinks.mysql import MySQLSink
@@ -22,6 +26,7 @@ from tests.contract.sinks import MySQLOne
 
 LOCK_WAIT_S = 2
 IO_TIMEOUT_S = 3
+POSITION = Position(epoch=1, file="binlog.000007", end=900, start=800, gtid="uuid:5")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,16 @@ class Scene:
         with self.other() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
+
+    def share_offsets(self) -> MySQLOffsets:
+        """An offset store on the sink's connection, as the MySQL pipeline has it; taken."""
+        address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root")
+        with closing(open_session(address, role="store")) as connection:
+            schema.create(connection, address, self.store.database, schema.STORE_TABLES, role="store")
+        offsets = MySQLOffsets(lambda: self.sink.connection, self.store.database, "mysql")
+        self.sink.share_transaction(offsets)
+        offsets.take()
+        return offsets
 
     def write(self, writes: dict[Key, Write]) -> None:
         assert self.sink.write([ViewWrites(self.view.id, writes)], None) == []
@@ -162,12 +177,12 @@ def _until_written(scene: Scene, batch: dict[Key, Write]) -> None:
             time.sleep(0.05)
 
 
-def _deadlock(scene: Scene, writes: dict[Key, Write], release: bool) -> Any:
-    """Have `writes` (keys 1 and 2) lose a deadlock against a session that changed more rows; the write's future."""
+def _deadlock(scene: Scene, write: Callable[[], object], release: bool) -> Any:
+    """Have a write of key 1 and then others lose a deadlock against a session that changed more; its future."""
     other = scene.other()
     with other.cursor() as cursor, ThreadPoolExecutor(1) as pool:
         cursor.execute(f"UPDATE {scene.table} SET note = 'theirs' WHERE id >= 2")
-        future = pool.submit(scene.write, writes)
+        future = pool.submit(write)
         wait_for(lambda: is_waiting(scene), "the sink to wait for key 2")
         cursor.execute(f"UPDATE {scene.table} SET note = 'theirs' WHERE id = 1")
         if release:
@@ -182,18 +197,63 @@ def test_a_deadlock_is_tried_again_in_place(scene: Scene) -> None:
     scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
     scene.commit()
     before = deadlocks(scene)
-    future = _deadlock(scene, {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}, release=True)
+    batch: dict[Key, Write] = {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}
+    future = _deadlock(scene, lambda: scene.write(batch), release=True)
     assert future.exception() is None
     assert deadlocks(scene) == before + 1
     scene.commit()
     assert scene.emails()[1,] == scene.emails()[2,] == "new"
 
 
+def test_a_deadlock_at_the_head_of_a_flight_loses_neither_rows_nor_offset(scene: Scene) -> None:
+    # The server rolls back the statement that lost, and executes those behind it in a transaction of their own.
+    offsets = scene.share_offsets()
+    scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
+    scene.commit()
+    people: dict[Key, Write] = {(number,): Write(6, ("new", "n")) for number in range(1, 1_601)}
+    people[1_601,] = Write(6, ("x" * 201, "longer than the column"))
+    places: dict[Key, Write] = {("DE", number): Write(6, ("Ulm",)) for number in range(3)}
+    writes = [ViewWrites(scene.view.id, people), ViewWrites(scene.store.place.id, places)]
+    before = deadlocks(scene)
+    future = _deadlock(scene, lambda: scene.sink.write(writes, POSITION), release=True)
+    assert [one.key for one in future.result()] == ["1601"]
+    assert deadlocks(scene) == before + 1
+    assert scene.emails() == {(number,): "old" for number in range(1, 200)}
+    offsets.save(POSITION)
+    assert scene.emails() == {(number,): "new" for number in range(1, 1_601)}
+    assert len(scene.store.shown(scene.store.place)) == 3
+    assert offsets.take().position == POSITION
+
+
+def test_a_deadlock_that_is_given_up_leaves_nothing_of_its_flight(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "DEADLOCK_ATTEMPTS", 1)
+    offsets = scene.share_offsets()
+    scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
+    scene.commit()
+    people: dict[Key, Write] = {(number,): Write(6, ("new", "n")) for number in range(1, 1_601)}
+    places: dict[Key, Write] = {("DE", 1): Write(6, ("Ulm",))}
+    writes = [ViewWrites(scene.view.id, people), ViewWrites(scene.store.place.id, places)]
+    future = _deadlock(scene, lambda: scene.sink.write(writes, POSITION), release=True)
+    assert isinstance(future.exception(), StoreUnavailableError)
+    scene.sink.prepare()
+    scene.commit()
+    assert set(scene.emails().values()) == {"old"}
+    assert scene.store.shown(scene.store.place) == {}
+    assert offsets.take().position is None
+    assert scene.sink.write(writes, POSITION) == []
+    offsets.save(POSITION)
+    assert set(scene.emails().values()) == {"new"}
+    assert offsets.take().position == POSITION
+
+
 def test_a_deadlock_that_took_earlier_writes_with_it_is_reported(scene: Scene) -> None:
     scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
     scene.commit()
     scene.write({(-1,): Write(6, ("earlier piece", "n"))})
-    future = _deadlock(scene, {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}, release=True)
+    batch: dict[Key, Write] = {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}
+    future = _deadlock(scene, lambda: scene.write(batch), release=True)
     assert isinstance(future.exception(), StoreUnavailableError)
     scene.commit()
     assert scene.emails()[1,] == "old"

@@ -15,7 +15,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
 from offsets.session import MySQLAddress, open_session
 from projectors.binding import BoundView
-from projectors.sinks.mysql import MySQLSink, get, lookup
+from projectors.sinks.mysql import ROWS_PREPARED, MySQLSink, get, lookup
 from projectors.views import Entity, IndexTable
 from stack.server import Server
 
@@ -372,6 +372,73 @@ def test_of_many_rows_only_those_that_cannot_fit_are_parked(place: Place) -> Non
     assert "1292" in parked["500"] and "column day" in parked["500"]
     assert not any(value in reason for reason in parked.values() for value in ("secret", "98765", "13-98"))
     assert place.ask(f"SELECT COUNT(*), COUNT(email) FROM {place.database}.mixed") == [(1_696, 1_696)]
+    sink.close()
+
+
+PRICE = column("price", Kind.DECIMAL, "decimal(4,2)", precision=4, scale=2)
+GOOD = ("e", Decimal("1.00"))
+
+
+@pytest.mark.parametrize("beside", [0, ROWS_PREPARED - 1, ROWS_PREPARED], ids="with {} others".format)
+@pytest.mark.parametrize(
+    ("key", "values", "said"),
+    [
+        (7, ("secret" * 20, Decimal("1.00")), ["1406", "column email", "longer than the column"]),
+        (7, ("e", Decimal("98765.4")), ["1264", "column price", "outside the column's range"]),
+        (7, ("secret\ud800", Decimal("1.00")), ["lone surrogate"]),
+        (1 << 63, GOOD, ["1264", "column id", "outside the column's range"]),
+    ],
+    ids=["too long", "too large", "no character", "key too large"],
+)
+def test_a_row_that_cannot_fit_is_parked_with_its_reason_however_few_come_with_it(
+    place: Place, key: int, values: tuple[Any, ...], said: list[str], beside: int
+) -> None:
+    view = index_table("few", [EMAIL, PRICE])
+    sink = place.prepared(view)
+    writes: dict[Key, Write] = {(number,): Write(5, GOOD) for number in range(beside)}
+    writes[key,] = Write(5, values)
+    (parked,) = write(sink, view, writes)
+    assert (parked.view, parked.key, parked.version) == (view.id, str(key), 5)
+    assert all(words in parked.reason for words in said)
+    assert not any(value in parked.reason for value in ("secret", "98765"))
+    assert place.ask(f"SELECT COUNT(*), COUNT(email) FROM {place.database}.few") == [(beside, beside)]
+    # What was refused does not stay in the way of what comes next.
+    assert write(sink, view, {(key & 7,): Write(6, GOOD)}) == []
+    sink.close()
+
+
+# An index has 16 columns at most, so two tables.
+@pytest.mark.parametrize("types", [EVERY_TYPE[:9], EVERY_TYPE[9:]], ids=["numbers", "texts and times"])
+def test_rows_that_come_one_by_one_make_the_same_table_as_rows_that_come_together(
+    place: Place, types: list[tuple[Column, list[Any]]]
+) -> None:
+    columns = [typed for typed, _ in types]
+    together, alone, by_three = (index_table(name, columns) for name in ("together", "alone", "by_three"))
+    sink = place.prepared(together, alone, by_three)
+    chances = [[None, *values] for _, values in types]
+    rows = {
+        (number,): tuple(chances[at][(number + at) % len(chances[at])] for at in range(len(types)))
+        for number in range(-300, 300)
+    }
+    first: dict[Key, Write] = {key: Write(5, values) for key, values in rows.items()}
+    # Over those: newer ones, older ones, tombstones.
+    second: dict[Key, Write] = {
+        key: Write(4 + key[0] % 3, None if key[0] % 4 == 0 else rows[(key[0] + 7) % 300,]) for key in rows
+    }
+    for writes in (first, second):
+        assert write(sink, together, writes) == []
+        for view, step in ((alone, 1), (by_three, 3)):
+            items = list(writes.items())
+            for start in range(0, len(items), step):
+                assert sink.write([ViewWrites(view.id, dict(items[start : start + step]))], None) == []
+            sink.connection.commit()
+    tables = ", ".join(f"{place.database}.{view.view.name}" for view in (together, alone, by_three))
+    sums = {number for _, number in place.ask(f"CHECKSUM TABLE {tables}")}
+    assert len(sums) == 1, "the tables differ in some byte"
+    ((count, newer, kept),) = place.ask(
+        f"SELECT COUNT(*), SUM(version = 6), SUM(version = 5) FROM {place.database}.alone"
+    )
+    assert (count, newer, kept) == (600, 200, 400)
     sink.close()
 
 
