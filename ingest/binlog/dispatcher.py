@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 from zlib import crc32
 
+import structlog
+
 from changes.batches import (
     DELETE,
     UPDATE,
@@ -59,6 +61,8 @@ from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.spool import Spool
 from ingest.binlog.table_map import names, parse
 
+_log = structlog.get_logger("viewtail.source")
+
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
 _U32 = struct.Struct("<I").unpack_from
@@ -74,9 +78,12 @@ _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at bef
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
+_BEFORE_ALL = -1  # a last position below each, 0 too, which an event that ends at 4 GiB has
 _ARTIFICIAL = frozenset(
     {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
 )  # their positions mean nothing here
+_NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variables.h)
+_STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 _WAYS_OUT = {
     TRANSACTION_PAYLOAD: "It is a compressed transaction: run SET GLOBAL binlog_transaction_compression = OFF, then "
     "viewtail replay --new-history.",
@@ -159,12 +166,14 @@ class Dispatcher:
         self._end: End | None = None
         self._big_end: End | None = None
         self._open_refused: list[Refused] = []
+        self._loud: bytearray | None = None  # _gtid of the last transaction that `_mark_loud` was told of
         self._watermark_was_seen = False
         self._refused: list[Refused] = []
         self._halts: list[Halt] = []
         self._halted: set[Followed] = set()  # what is still gathered of them is dropped on delivery
         self._spool: Spool | None = None
         self._spool_is_committed = False
+        self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
         self.is_quiet = True
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -208,7 +217,12 @@ class Dispatcher:
                         )
                         tables.clear()
                         last_pos, p = log_pos, q
-                        if not checksum_bytes or filled - p < _LOOK_AHEAD or self._spool is not None:
+                        if (
+                            not checksum_bytes
+                            or filled - p < _LOOK_AHEAD
+                            or self._spool is not None
+                            or self._open_refused
+                        ):
                             continue
                         # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go.
                         # What does not fit falls back to the general walk, at the event where it stopped fitting.
@@ -291,7 +305,7 @@ class Dispatcher:
                         if plan is not OWN:
                             is_quiet = False
                         if self._spool is not None:
-                            self._spool_map(view[p:q])
+                            self._spool.append(view[p:q], above >> 32)
                         last_pos, p = log_pos, q
                         continue
                     if WRITE_ROWS <= kind <= DELETE_ROWS:
@@ -305,7 +319,7 @@ class Dispatcher:
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
                             if held > spool_bytes:
-                                self._to_spool(view[p:q])
+                                self._to_spool(view[p:q], above >> 32, held - size)
                             elif buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
                             else:
@@ -425,24 +439,36 @@ class Dispatcher:
         if (batch := self._take()) is not None:
             yield batch
         first_gtid = big_end[3]
-        self._committed = len(self._changes)
-        yield self._piece(first_gtid)
-        for _ in self._replay(big_end):
-            self._committed = len(self._changes)
-            yield self._piece(first_gtid)
+        self.is_quiet = False  # only rows that are followed are spooled
+        self._held_bytes = self._bytes_before_spool
+        yield self._spooled_piece(first_gtid)
+        for _ in self._replay():
+            yield self._spooled_piece(first_gtid)
         self._end, self._first_gtid = big_end, first_gtid
         last = self._take()
         assert last is not None
         yield last
+
+    def _spooled_piece(self, first_gtid: bytearray) -> Batch:
+        """What is decoded by now of a spooled transaction, with what of it was refused."""
+        self._committed = len(self._changes)
+        self._committed_bytes, self._held_bytes = self._held_bytes, 0
+        self._refused += self._open_refused
+        self._open_refused = []
+        return self._piece(first_gtid)
 
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
         batch = self._piece(self._first_gtid or self._end[3])
         batch.end = _position(self._epoch, self._end)
+        self.is_quiet = self._end[3] is self._gtid or not self._is_open_loud()
         self._end = self._first_gtid = None
-        self.is_quiet = True
         return batch
+
+    def _is_open_loud(self) -> bool:
+        """Whether the open transaction touched anything that is not viewtail's own."""
+        return self._loud is self._gtid or any(plan is not OWN for plan in self._tables.values())
 
     def _piece(self, first_gtid: bytearray) -> Batch:
         changes = self._changes[: self._committed]
@@ -474,24 +500,24 @@ class Dispatcher:
         self._refused, self._halts = [], []
         return batch
 
-    def _replay(self, big_end: End) -> Iterator[None]:
+    def _replay(self) -> Iterator[None]:
         """Decode the spooled events; after each chunk its rows are in `_changes`."""
         assert self._spool is not None
         spool, self._spool = self._spool, None
         self._spool_is_committed = False
         after = (self._last_pos, self._wraps, self._spool_bytes)
-        self._last_pos, self._wraps = (
-            self._txn_start & 0xFFFFFFFF,
-            self._txn_start >> 32,
-        )
-        self._spool_bytes = 1 << 62
-        for buffer, filled in spool.chunks():
-            rest = self.consume(buffer, 0, filled)
-            spool.keep(buffer, rest, filled)
-            yield
-        spool.close()
+        # Not all events of the transaction are here, so wraps cannot be counted: the spool knows them.
+        self._last_pos, self._wraps, self._spool_bytes = _BEFORE_ALL, -1, 1 << 62
+        try:
+            for buffer, filled, wraps in spool.chunks():
+                if wraps != self._wraps:
+                    self._last_pos, self._wraps = _BEFORE_ALL, wraps
+                rest = self.consume(buffer, 0, filled)
+                spool.keep(buffer, rest, filled)
+                yield
+        finally:
+            spool.close()
         self._last_pos, self._wraps, self._spool_bytes = after
-        self._held_bytes = 0
 
     # -- rows that need care ------------------------------------------------------------------------------------
 
@@ -501,7 +527,11 @@ class Dispatcher:
         plan: Plan | _Own | None = None
         if schema == self._watermark.table.schema and name == self._watermark.table.name:
             self._watermark_was_seen = True
-            plan = _compile(body, self._watermark)
+            try:
+                plan = _compile(body, self._watermark)
+            except TableUnreadableError as error:
+                self._skip_watermark(str(error))
+                return None  # not remembered: each one that is skipped is told of
         elif (followed := self._followed.get((schema, name))) is not None:
             try:
                 plan = _compile(body, followed)
@@ -516,6 +546,9 @@ class Dispatcher:
 
     def _halt(self, followed: Followed, version: int, reason: str) -> None:
         """Stop decoding a table; its views learn of it with the next batch."""
+        if followed is self._watermark:
+            self._skip_watermark(reason)
+            return
         place = f"{followed.table.full_name} at {self._file}:{self._last_pos}"
         self._halts.append(Halt(followed, version, f"{place}: {reason}"))
         self._halted.add(followed)
@@ -524,6 +557,16 @@ class Dispatcher:
         for identity, plan in self._tables.items():
             if plan and plan.followed is followed:
                 self._tables[identity] = None
+
+    def _skip_watermark(self, reason: str) -> None:
+        """One watermark event that cannot be read: no view has rows of it, and the next one may be as it should be."""
+        _log.warning(
+            "watermark skipped: it cannot be read",
+            position=self.place,
+            reason=reason,
+            mend="SET GLOBAL binlog_row_metadata = 'FULL'; SET GLOBAL binlog_row_image = 'FULL'; fills wait for a "
+            "watermark that can be read",
+        )
 
     def _other_image(
         self,
@@ -575,40 +618,40 @@ class Dispatcher:
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
             bad = [value.column for row in some for value in row if isinstance(value, Unreadable)]
-            if bad:
+            if bad and plan.followed is self._watermark:
+                self._skip_watermark("its token holds bytes that are invalid in its character set")
+            elif bad:
                 reason = f"column {bad[0]} holds bytes that are invalid in its character set"
                 self._open_refused.append(Refused(plan.followed, kind - WRITE_ROWS, version, some, reason))
             else:
                 self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, some))
 
-    def _to_spool(self, packet: memoryview) -> None:
+    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
         if self._spool is None:
-            self._spool = Spool()
-        self._spool.append(packet)
-
-    def _spool_map(self, packet: memoryview) -> None:
-        assert self._spool is not None
-        self._spool.append(packet)
+            self._spool, self._bytes_before_spool = Spool(), bytes_before
+        self._spool.append(packet, wraps)
 
     def halt_too_large(self, event: bytes, size: int) -> None:
         """An event above max_event_bytes, of which only the first bytes were received."""
-        kind, log_pos = event[4], _U32(event, 13)[0]
-        if (
-            kind == TRANSACTION_PAYLOAD
-            or not WRITE_ROWS <= kind <= PARTIAL_UPDATE_ROWS
-            or kind in (GTID, 34, 35, 36, 37, 38)
-        ):
+        kind, log_pos, flags = event[4], _U32(event, 13)[0], int.from_bytes(event[17:19], "little")
+        self._has_wrapped(kind, log_pos, size)
+        if kind in SILENT or (flags & IGNORABLE_FLAG and kind not in NAMES):
+            self._last_pos = log_pos
+            return
+        if not (WRITE_ROWS <= kind <= DELETE_ROWS or kind == PARTIAL_UPDATE_ROWS):
             raise SourceError(
                 f"a {_name(kind)} event of {size} bytes at {self._file}:{log_pos} is above run.max_event_bytes "
                 f"({self.max_event_bytes}); raise that setting"
             )
         low, high = _TABLE_ID(event, 19)
-        plan = self._tables.get(low | high << 32)
+        if (table := low | high << 32) not in self._tables and self._verifying is None:
+            self._rows_without_map(kind)
+        plan = self._tables.get(table)
         self._last_pos = log_pos
         if plan:
             self._halt(
                 plan.followed,
-                self._base | self._wraps << 28 | log_pos >> 4,
+                self._version(log_pos),
                 f"a {_name(kind)} event of {size} bytes is above run.max_event_bytes ({self.max_event_bytes}). Raise "
                 "that setting and fill the views again: viewtail replay VIEW",
             )
@@ -617,15 +660,17 @@ class Dispatcher:
 
     def _has_wrapped(self, kind: int, log_pos: int, size: int) -> bool:
         """Count a wrap of the header's 32-bit position; anything else that goes back is no binlog viewtail knows."""
-        if log_pos == 0 or log_pos > self._last_pos or kind in _ARTIFICIAL:
+        if log_pos > self._last_pos or kind in _ARTIFICIAL:
             return False
         if (self._last_pos + size) & 0xFFFFFFFF != log_pos:
+            if log_pos == 0:  # made up by the server
+                return False
             raise HistoryGoneError(
                 f"positions in {self._file} went back from {self._last_pos} to {log_pos}: versions would fall. "
                 "The stream stops here; fill the views again with: viewtail replay --new-history"
             )
         self._wraps += 1
-        self._last_pos = 0
+        self._last_pos = _BEFORE_ALL
         if self._wraps << 32 > MAX_POSITION:
             raise HistoryGoneError(f"{self._file} is above {MAX_POSITION} bytes: versions cannot be made")
         return True
@@ -650,7 +695,7 @@ class Dispatcher:
             )
             self._memo.clear()
             return
-        if log_pos and kind not in _ARTIFICIAL:
+        if (log_pos or self._last_pos == _BEFORE_ALL) and kind not in _ARTIFICIAL:
             self._last_pos = log_pos
         if kind in SILENT:
             return
@@ -696,7 +741,7 @@ class Dispatcher:
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
         if file == self._file:
             return
-        if len(self._changes) > self._committed or self._spool is not None:
+        if len(self._changes) > self._committed or self._open_refused or self._spool is not None:
             raise SourceError(f"{self._file} ended inside a transaction; the pipeline stops before it")
         self._base = base_version(self._epoch, file_number(file))
         if file_number(file) <= file_number(self._file):
@@ -709,8 +754,6 @@ class Dispatcher:
 
     def _commit(self, log_pos: int) -> None:
         """A transaction ended at `log_pos` and is to be delivered."""
-        self._refused += self._open_refused
-        self._open_refused = []
         end: End = (
             self._file,
             (self._wraps << 32) + log_pos,
@@ -720,6 +763,8 @@ class Dispatcher:
         if self._spool is not None:
             self._big_end, self._spool_is_committed = end, True
             return
+        self._refused += self._open_refused
+        self._open_refused = []
         self._committed = len(self._changes)
         self._committed_bytes += self._held_bytes
         self._held_bytes = 0
@@ -734,34 +779,46 @@ class Dispatcher:
         )
         at = b + 13 + status_length
         database = buffer[at : at + database_length].decode("utf-8", "replace")
-        statement = buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace")
+        mode = _sql_mode(buffer[b + 13 : at])
+        statement = statements.plain(
+            buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace"),
+            has_escapes=not mode & _NO_BACKSLASH_ESCAPES,
+        )
         match statements.meaning(statement):
             case (
                 statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
             ):
-                self.is_quiet = False
+                self._mark_loud()
                 self._begun_at = self._txn_start
-            case statements.Meaning.XA:
-                if not statement[2:].lstrip().upper().startswith(("START", "BEGIN", "END")):
-                    self._commit(log_pos)
+            case statements.Meaning.XA_BRANCH:
+                pass
             case statements.Meaning.COMMIT:
                 self._commit(log_pos)
-            case statements.Meaning.ROLLBACK:
+            case statements.Meaning.ROLLBACK | statements.Meaning.ROLLBACK_TO as meaning:
                 self._halt_touched("a rollback stands in the binlog, so what the server kept cannot be told")
-                if " TO " not in statement.upper():
+                if meaning is statements.Meaning.ROLLBACK:
                     self._commit(log_pos)
             case statements.Meaning.STATEMENT:
-                self.is_quiet = self.is_quiet and database in self._own_schemas
-                for followed in statements.halted_by(statement, database, list(self._followed.values())):
-                    word = statements.plain(statement).split(None, 1)[0].upper()
-                    self._halt(
-                        followed,
-                        self._version(log_pos),
-                        f"a {word} statement may have changed rows without row events. When the table is as it should "
-                        "be, fill the views again: viewtail replay VIEW",
-                    )
+                if database not in self._own_schemas:
+                    self._mark_loud()
+                self._judge(statement, database, bool(mode & _STRICT), log_pos)
                 if not self._in_transaction():
                     self._commit(log_pos)
+
+    def _mark_loud(self) -> None:
+        """The open transaction is not viewtail's own, though no table map says so."""
+        self.is_quiet = False
+        self._loud = self._gtid
+
+    def _judge(self, statement: str, database: str, is_strict: bool, log_pos: int) -> None:
+        """Halt the tables whose stored values a statement may have changed unseen."""
+        followed = list(self._followed.values())
+        for table, why in statements.halted_by(statement, database, followed, is_strict=is_strict):
+            self._halt(
+                table,
+                self._version(log_pos),
+                f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
+            )
 
     def _in_transaction(self) -> bool:
         """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
@@ -779,6 +836,7 @@ class Dispatcher:
         if self._spool is not None:
             self._spool.close()
             self._spool = None
+        self._held_bytes = 0
         self._open_refused = []
         del self._changes[self._committed :]
 
@@ -882,6 +940,15 @@ def _is_begin(buffer: bytearray, b: int, rows_end: int) -> bool:
         buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL
         and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
     )
+
+
+def _sql_mode(status: bytearray) -> int:
+    """The session's sql_mode, from a query event's status variables; 0 where it is not told.
+
+    It is the second of them behind four bytes of flags, or the first (MySQL source, Query_event).
+    """
+    at = 5 if status[:1] == b"\0" else 0
+    return int.from_bytes(status[at + 1 : at + 9], "little") if status[at : at + 1] == b"\x01" else 0
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 QUERY = 2
 STOP = 3
 ROTATE = 4
+INTVAR = 5
+RAND = 13
+USER_VAR = 14
 FORMAT_DESCRIPTION = 15
 XID = 16
 TABLE_MAP = 19
@@ -28,9 +31,22 @@ GTID_TAGGED = 42
 
 IGNORABLE_FLAG = 0x80
 
-# Events without rows that change nothing for a view: read over.
+# Events without rows that change nothing for a view: read over. INTVAR, RAND and USER_VAR hold values for the
+# statement in the query event behind them, which is judged.
 SILENT = frozenset(
-    {STOP, HEARTBEAT, HEARTBEAT_V2, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE}
+    {
+        STOP,
+        INTVAR,
+        RAND,
+        USER_VAR,
+        HEARTBEAT,
+        HEARTBEAT_V2,
+        IGNORABLE,
+        ROWS_QUERY,
+        PREVIOUS_GTIDS,
+        TRANSACTION_CONTEXT,
+        VIEW_CHANGE,
+    }
 )
 
 NAMES = {

@@ -110,16 +110,18 @@ class BinlogSource:
     def read(self, after: Position) -> Iterator[Batch]:
         """Committed transactions after `after`, until `interrupt`; temporary errors are waited out here."""
         self._interrupted.clear()
+        # This read's own: what it delivered may not have been applied, and the next one begins before it.
+        followed = dict(self._followed)
         attempt = 0
         while not self._interrupted.is_set():
             try:
-                for batch in self._read_connection(after):
+                for batch in self._read_connection(after, followed):
                     attempt = 0
                     self.progress.trouble = None
                     if batch.end is not None:
                         after = batch.end
                     for halt in batch.halts:  # a halted table stays unread after a reconnect too
-                        self._followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
+                        followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
                     yield batch
                 return
             except TemporaryError as error:
@@ -142,7 +144,9 @@ class BinlogSource:
         if connection is not None:
             connection.shut_down()
 
-    def _read_connection(self, after: Position) -> Iterator[Batch]:
+    def _read_connection(
+        self, after: Position, followed: Mapping[tuple[str, str], Followed]
+    ) -> Iterator[Batch]:
         if after.start >= 1 << 32:
             raise HistoryGoneError(
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
@@ -152,7 +156,7 @@ class BinlogSource:
             self._address, after.file, after.start, heartbeat_s=self._heartbeat_s, server_id=self._server_id
         )
         dispatcher = Dispatcher(
-            followed=self._followed,
+            followed=followed,
             watermark=self._watermark,
             own_schemas=self._own_schemas,
             after=after,

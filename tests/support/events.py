@@ -46,23 +46,30 @@ class Stream:
             33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8
         )
 
-    def query(self, statement: str, database: str = "shop") -> bytes:
-        body = (
-            struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + database.encode() + b"\0" + statement.encode()
-        )
-        return self.event(2, body)
+    def query(self, statement: str, database: str = "shop", sql_mode: int | None = None) -> bytes:
+        status = b"" if sql_mode is None else b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode)
+        body = struct.pack("<IIBHH", 1, 0, len(database), 0, len(status)) + status
+        return self.event(2, body + database.encode() + b"\0" + statement.encode())
 
     def table_map(
-        self, table_id: int = 7, schema: str = "shop", name: str = "user", signed: bool = True
+        self,
+        table_id: int = 7,
+        schema: str = "shop",
+        name: str = "user",
+        signed: bool = True,
+        has_names: bool = True,
+        columns: tuple[bytes, bytes] = (b"id", b"name"),
     ) -> bytes:
-        """Two columns: id BIGINT, name VARCHAR(40) in utf8mb4; full metadata."""
+        """Two columns: id BIGINT, name VARCHAR(40) in utf8mb4; full metadata, or, without names, minimal."""
         body = struct.pack("<IHH", table_id, 0, 1)
         for word in (schema, name):
             body += bytes([len(word)]) + word.encode() + b"\0"
         body += bytes([2, 8, 15, 2]) + struct.pack("<H", 160) + bytes([2])
         body += bytes([1, 1, 0 if signed else 0x80])  # signedness
         body += bytes([2, 1, 45])  # default character set: utf8mb4_general_ci
-        names = b"".join(bytes([len(column)]) + column for column in (b"id", b"name"))
+        if not has_names:
+            return self.event(19, body)
+        names = b"".join(bytes([len(column)]) + column for column in columns)
         body += bytes([4, len(names)]) + names
         body += bytes([8, 1, 0])  # simple primary key: column 0
         return self.event(19, body)

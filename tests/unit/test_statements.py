@@ -1,0 +1,199 @@
+"""What statements in the binlog mean for the tables that views are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from changes.batches import Followed
+from changes.tables import Column, Kind, Table
+from ingest.binlog.statements import Meaning, halted_by, meaning, plain
+
+
+def _column(name: str, kind: Kind, declared: str, **more: object) -> Column:
+    return Column(name=name, kind=kind, declared=declared, is_nullable=True, **more)  # type: ignore[arg-type]
+
+
+COLUMNS = (
+    _column("id", Kind.INTEGER, "int"),
+    _column("email", Kind.TEXT, "varchar(64)", charset="utf8mb4", length=64),
+    _column("price", Kind.DECIMAL, "decimal(10,2)", precision=10, scale=2),
+    _column("state", Kind.ENUM, "enum('new','it''s')", labels=("new", "it's")),
+    _column("unused", Kind.INTEGER, "int"),
+)
+
+
+def followed(name: str = "user", schema: str = "shop") -> Followed:
+    table = Table(schema=schema, name=name, columns=COLUMNS, primary_key=("id",))
+    return Followed(table, ("id", "email", "price", "state"))
+
+
+def is_halted(statement: str, table: Followed | None = None, *, is_strict: bool = False) -> bool:
+    return bool(halted_by(plain(statement), "shop", [table or followed()], is_strict=is_strict))
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("a /* b */ c", "a   c"),
+        ("a -- b\nc", "a  \nc"),
+        ("a--b", "a--b"),
+        ("a --", "a"),
+        ("a # b", "a"),
+        ("TRUNCATE `a#b`", "TRUNCATE `a#b`"),
+        ("x '/* ''-- a' y", "x '/* ''-- a' y"),
+        (r"x 'it\'s -- a' y", r"x 'it\'s -- a' y"),
+        ('x "# b" y', 'x "# b" y'),
+        ("/*!80000 DROP */ TABLE t", "DROP   TABLE t"),
+        ("/*! a /* b */ c */ d", "a   c   d"),
+        ("a */* b */ c", "a *  c"),
+        ("a /* b", "a"),
+        ("a;\n", "a"),
+    ],
+)
+def test_comments_go_and_what_is_quoted_or_executed_stays(statement: str, expected: str) -> None:
+    assert plain(statement) == expected
+
+
+def test_a_backslash_hides_no_quote_where_the_server_was_told_so() -> None:
+    statement = r"ALTER TABLE user COMMENT '\', DROP COLUMN email -- '"
+    assert not is_halted(statement)
+    text = plain(statement, has_escapes=False)
+    assert halted_by(text, "shop", [followed()])
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("BEGIN", Meaning.BEGIN),
+        ("/* commit */ begin", Meaning.BEGIN),
+        ("COMMIT", Meaning.COMMIT),
+        ("ROLLBACK", Meaning.ROLLBACK),
+        ("ROLLBACK /* TO */", Meaning.ROLLBACK),
+        ("ROLLBACK TO `a`", Meaning.ROLLBACK_TO),
+        ("rollback work to savepoint a", Meaning.ROLLBACK_TO),
+        ("SAVEPOINT `a`", Meaning.SAVEPOINT),
+        ("RELEASE SAVEPOINT a", Meaning.SAVEPOINT),
+        ("XA START X'31',X'',1", Meaning.XA_BRANCH),
+        ("XA END X'31',X'',1", Meaning.XA_BRANCH),
+        ("XA COMMIT X'31',X'',1", Meaning.COMMIT),
+        ("XA ROLLBACK X'31',X'',1", Meaning.ROLLBACK),
+        ("CREATE TABLE t (id INT) START TRANSACTION", Meaning.OPENING_STATEMENT),
+        ("CREATE TABLE t (id INT) -- START TRANSACTION", Meaning.STATEMENT),
+        ("CREATE TABLE t (id INT) COMMENT 'START TRANSACTION'", Meaning.STATEMENT),
+        ("/* begin cleanup */ TRUNCATE TABLE shop.user", Meaning.STATEMENT),
+        ("-- Commit 12\nTRUNCATE user", Meaning.STATEMENT),
+        ("TRUNCATE shop.user -- START TRANSACTION", Meaning.STATEMENT),
+        ("#savepoint\nTRUNCATE user", Meaning.STATEMENT),
+        ("", Meaning.STATEMENT),
+    ],
+)
+def test_a_comment_decides_nothing(statement: str, expected: Meaning) -> None:
+    assert meaning(plain(statement)) is expected
+
+
+@pytest.mark.parametrize("name", ["a#b", "a-- b", "a/*b", "it's", "a`b"])
+def test_a_name_that_looks_like_a_comment_is_found(name: str) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    for statement in (f"TRUNCATE TABLE {quoted}", f"ALTER TABLE shop.{quoted} DROP COLUMN email"):
+        assert is_halted(statement, followed(name)), statement
+
+
+VALUE_CHANGES = [
+    "ALTER TABLE user DROP COLUMN email, ADD COLUMN email VARCHAR(64)",
+    "ALTER TABLE user DROP email",
+    "ALTER TABLE `shop`.`user` ADD INDEX (id), DROP COLUMN `Email`",
+    "ALTER TABLE user DROP COLUMN email, ADD COLUMN email VARCHAR(64), ALGORITHM=INSTANT",
+    "ALTER TABLE user RENAME COLUMN email TO old, RENAME COLUMN unused TO email",
+    "ALTER TABLE user RENAME COLUMN unused TO email",
+    "ALTER TABLE user CHANGE COLUMN email old VARCHAR(64)",
+    "ALTER TABLE user CHANGE unused email VARCHAR(64), ALGORITHM=INSTANT",
+    "ALTER TABLE user MODIFY email VARCHAR(10)",
+    "ALTER TABLE user MODIFY COLUMN email VARCHAR(80)",
+    "ALTER TABLE user CHANGE email email CHAR(64)",
+    "ALTER TABLE user MODIFY email VARCHAR(64) GENERATED ALWAYS AS (CONCAT(unused, 'x')) STORED",
+    "ALTER TABLE user MODIFY email VARCHAR(64) AS (unused) VIRTUAL, ALGORITHM=INPLACE",
+    "ALTER TABLE user MODIFY email VARCHAR(10), ALGORITHM=COPY",
+    "ALTER TABLE user MODIFY email VARCHAR(10) COMMENT 'ALGORITHM=INPLACE'",
+    "ALTER TABLE user CONVERT TO CHARACTER SET latin1",
+    "ALTER TABLE user ENGINE=BLACKHOLE",
+    "ALTER /* x */ TABLE user /*!80000 DROP COLUMN email */",
+    "ALTER TABLE user TRUNCATE PARTITION p0",
+    "ALTER TABLE user ADD COLUMN a INT, RENAME TO gone",
+    "ALTER TABLE other RENAME user",
+    "ALTER TABLE user DISCARD TABLESPACE",
+    "DROP TABLES other, user",
+    "RENAME TABLES other TO user",
+]
+
+
+@pytest.mark.parametrize("statement", VALUE_CHANGES)
+def test_an_alter_that_may_change_values_unseen_halts(statement: str) -> None:
+    assert is_halted(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE user ADD COLUMN age INT",
+        "ALTER TABLE user ADD COLUMN age INT GENERATED ALWAYS AS (id + 1) STORED",
+        "ALTER TABLE user ADD COLUMN (a INT, b ENUM('DROP COLUMN email'))",
+        "ALTER TABLE user ADD INDEX by_email (email), DROP INDEX by_id",
+        "ALTER TABLE user DROP KEY email, ADD UNIQUE KEY email (email)",
+        "ALTER TABLE user DROP PRIMARY KEY, ADD PRIMARY KEY (id, email)",
+        "ALTER TABLE user DROP FOREIGN KEY email, DROP CHECK email, DROP CONSTRAINT email",
+        "ALTER TABLE user DROP COLUMN unused",
+        "ALTER TABLE user RENAME COLUMN unused TO other",
+        "ALTER TABLE user RENAME INDEX email TO id",
+        "ALTER TABLE user CHANGE unused other BIGINT",
+        "ALTER TABLE user MODIFY unused BIGINT",
+        "ALTER TABLE user ALTER COLUMN email SET DEFAULT 'x', ALTER id DROP DEFAULT",
+        "ALTER TABLE user ALTER COLUMN email SET INVISIBLE",
+        "ALTER TABLE user ENGINE=InnoDB",
+        "ALTER TABLE user COMMENT 'DROP COLUMN email, RENAME TO x'",
+        "ALTER TABLE user COMMENT 'it''s', AUTO_INCREMENT=5",
+        "ALTER TABLE user DEFAULT CHARACTER SET latin1",
+        "ALTER TABLE user ADD PARTITION (PARTITION p9 VALUES LESS THAN (9))",
+        "ALTER TABLE user FORCE, LOCK=NONE",
+        "ALTER TABLE user MODIFY email VARCHAR(80), ALGORITHM=INPLACE",
+        "ALTER TABLE user ALGORITHM = INSTANT, MODIFY state ENUM('new','it''s','old')",
+        "ALTER TABLE other DROP COLUMN email",
+        "ALTER TABLE stock.user DROP COLUMN email",
+        "ALTER TABLE other ADD FOREIGN KEY (user) REFERENCES user (id), DROP COLUMN email",
+        "RENAME USER user TO other",
+    ],
+)
+def test_an_alter_that_changes_no_stored_value_is_read_past(statement: str) -> None:
+    assert not is_halted(statement)
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_kept"),
+    [
+        ("email VARCHAR(80)", True),
+        ("email varchar(64) CHARACTER SET latin1 NOT NULL AFTER id", True),
+        ("email VARCHAR(63)", False),
+        ("email CHAR(80)", False),
+        ("email TEXT", False),
+        ("id BIGINT NOT NULL AUTO_INCREMENT", True),
+        ("id INTEGER", True),
+        ("id INT UNSIGNED", False),
+        ("id SMALLINT", False),
+        ("id YEAR", False),
+        ("price DECIMAL(10, 2) NOT NULL", True),
+        ("price DECIMAL(10, 1)", False),
+        ("state ENUM('new', 'it''s', 'old')", True),
+        ("state ENUM('new')", False),
+        ("state ENUM('it''s', 'new')", False),
+    ],
+)
+def test_a_type_that_only_holds_more_is_no_halt_on_a_strict_server(definition: str, is_kept: bool) -> None:
+    statement = f"ALTER TABLE user MODIFY {definition}"
+    assert is_halted(statement, is_strict=True) is not is_kept
+    assert is_halted(statement, is_strict=False)
+
+
+def test_the_reason_names_the_statement_and_the_column() -> None:
+    ((_, why),) = halted_by("ALTER TABLE user DROP COLUMN email", "shop", [followed()])
+    assert "ALTER TABLE" in why and "email" in why
+    ((_, why),) = halted_by("truncate user", "shop", [followed()])
+    assert "TRUNCATE" in why
