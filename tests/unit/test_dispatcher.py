@@ -624,3 +624,16 @@ def test_an_event_above_the_bound_that_crosses_4_gib_counts_as_a_wrap() -> None:
     assert end > 1 << 32 and batches[-1].end is not None and batches[-1].end.end == stream.position
     (halt,) = [halt for batch in batches for halt in batch.halts]
     assert halt.version == base_version(1, 12) | end >> 4
+
+
+def test_the_quick_walk_leaves_no_refused_row_behind() -> None:
+    stream = Stream()
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map()
+    stream.rows(30, [(1, b"\xff")])  # its commit is missing: what follows must not leave it for later
+    for number in range(2, 6):
+        stream.transaction(number, [(number, b"name")])
+    walker = dispatcher()
+    batches = walk(walker, bytes(stream.data))
+    assert [refused.rows[0][0] for batch in batches for refused in batch.refused] == [1]
