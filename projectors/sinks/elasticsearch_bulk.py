@@ -18,7 +18,14 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Write
-from projectors.sinks.elasticsearch_requests import INDEX_GONE, NDJSON, OverloadedError, Refused, ask, trouble
+from projectors.sinks.elasticsearch_requests import (
+    INDEX_GONE,
+    NDJSON,
+    OverloadedError,
+    Refused,
+    send,
+    trouble,
+)
 from projectors.sinks.elasticsearch_rows import Item
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
@@ -102,7 +109,7 @@ def deliver(
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
     """What is said of each of the `count` items: 'status', and 'error' where there is one."""
-    answer = ask(client, _DOING, "POST", target, body, NDJSON)
+    answer = send(client, _DOING, "POST", target, body, NDJSON)
     try:
         found = [next(iter(item.values())) for item in answer["items"]]
         is_whole = len(found) == count and all(isinstance(item["status"], int) for item in found)

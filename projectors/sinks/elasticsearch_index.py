@@ -264,7 +264,7 @@ def _create(
 
 
 def _put(
-    names: Names, properties: Properties, derived: frozenset[str], put: Callable[[Properties], None]
+    names: Names, properties: Properties, derived: frozenset[str], put: Callable[[Properties], object]
 ) -> None:
     """`put` the mapping, with what serves instead of field types that this server lacks."""
     fields = dict(properties)

@@ -37,8 +37,22 @@ class OverloadedError(StoreUnavailableError):
 
 def ask(
     client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON
-) -> Any:
+) -> dict[str, Any]:
     """The parsed answer. `doing` is for messages: 'writing', 'creating index x'."""
+    answer = send(client, doing, method, target, body, content)
+    if not isinstance(answer, dict):
+        # Elasticsearch answers nothing else: it is a proxy's page, or an answer whose head was cut short.
+        raise StoreUnavailableError(
+            f"Elasticsearch: {doing} failed: the answer is no JSON object. viewtail tries again by itself; does a "
+            "proxy between them answer in its place, or cut answers short?"
+        )
+    return answer
+
+
+def send(
+    client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON
+) -> Any:
+    """The same for a caller that judges itself whether the answer is whole."""
     headers = {"accept": JSON} if body is None else {"accept": JSON, "content-type": content}
     try:
         return client.perform_request(method, target, headers=headers, body=body).body
