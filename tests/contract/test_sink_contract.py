@@ -304,6 +304,19 @@ def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: Store
     again.close()
 
 
+def test_views_are_missing_until_something_of_them_was_kept(store: Store) -> None:
+    sink = store.sink()
+    assert sink.missing() == {store.person.id, store.place.id}
+    sink.prepare()
+    apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
+    sink.close()
+    for again in (sink, store.sink()):
+        assert again.missing() == frozenset()
+        again.prepare()
+        assert again.witness(position(500)) == position(500)
+        again.close()
+
+
 def test_a_write_without_a_position_leaves_the_witness(store: Store, sink: Sink) -> None:
     apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
     apply(store, sink, {(1,): Write(6, ("a", "b"))}, upto=None)

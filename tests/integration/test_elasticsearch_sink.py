@@ -113,8 +113,8 @@ def test_an_index_deleted_under_our_feet_is_not_made_again_by_a_write(
     with pytest.raises((StoreUnavailableError, StoreError)):
         write(sink, one, {(2,): Write(6, ("b", None))})
     assert not client.indices.exists(index=index)
-    sink.prepare()
-    assert sink.witness(place(2)) is None, "the store lost what it had: the views are to be filled again"
+    assert sink.missing() == {one.person.id}, "it lost what it had, and is to be filled again"
+    assert sink.witness(place(2)) == place(1), "the other view lost nothing"
     assert write(sink, one, {(2,): Write(6, ("b", None))}) == 0
 
 
