@@ -153,7 +153,7 @@ class Bench:
             client.flushall()
             # A Redis without its witness would be filled from the table instead.
             witness = {"epoch": 1, "file": place[0], "end": place[1], "start": place[1], "gtid": ""}
-            client.set("viewtail:redis:witness", json.dumps(witness))
+            client.set("viewtail:viewtail:redis:witness", json.dumps(witness))
         seconds = self.child("drain", store, str(rows), place[0], str(place[1]))
         self._check(store, rows)
         return seconds

@@ -90,7 +90,9 @@ def redis_(setting: Setting, rows: int) -> float:
     deployed = deployment(setting)
     client = redis.Redis(port=setting.redis.port)
     client.flushall()
-    sink = RedisSink(lambda: redis.Redis(port=setting.redis.port), deployed.views_of("redis"), name="bare")
+    sink = RedisSink(
+        lambda: redis.Redis(port=setting.redis.port), deployed.views_of("redis"), deployed.database, "bare"
+    )
     sink.prepare()
     packer = sink._packers["redis:narrow"]
     commands = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import pymysql
 import structlog
@@ -84,7 +84,8 @@ class Backfill:
         if self.sink.missing():
             self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
         self.sink.prepare()
-        record = self._begin(self._now())
+        incarnation = self.sink.incarnation()
+        record = self._begin(self._now(), incarnation)
         assert record.watermark_version is not None
         chunks = _Chunks(self, record)
         try:
@@ -93,7 +94,10 @@ class Backfill:
         finally:
             chunks.close()
         # The store's witness passes this after every row of the fill: one that comes back with less has lost some.
-        self.progress.finish(self._now())
+        end = self._now()
+        if self.sink.incarnation() != incarnation:
+            self._begin_again()
+        self.progress.finish(end)
         self.vitals.state = "filled"
         _log.info("view filled", view=self.view.id, rows=self.vitals.row_count)
 
@@ -111,12 +115,19 @@ class Backfill:
             )
         raise Stopped
 
-    def _begin(self, watermark_version: int) -> ViewRecord:
+    def _begin_again(self) -> NoReturn:
+        _log.warning("the store was restarted amid a fill: filling from the beginning", view=self.view.id)
+        self.registry.fill_anew([self.view.id])
+        raise Stopped
+
+    def _begin(self, watermark_version: int, incarnation: str) -> ViewRecord:
         record = self.registry.read(self.view.id)
+        if record.state == FILLING and record.fill_incarnation != incarnation:
+            self._begin_again()
         if record.state != FILLING:
             estimate = self._estimate()
             self.dead_letters.clear_view(self.view.id)
-            self.registry.begin_fill(self.view.id, watermark_version, estimate)
+            self.registry.begin_fill(self.view.id, watermark_version, estimate, incarnation)
             record = self.registry.read(self.view.id)
             if record.state != FILLING:
                 raise Stopped  # halted between the watermark and now

@@ -75,7 +75,9 @@ class Pipeline:
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
-    on_store_behind: Callable[[int], None]  # it lost what came after this version, rows of fills among it
+    on_store_behind: Callable[
+        [int], None
+    ]  # it has kept no more than this version: fills that ended later are lost
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
@@ -116,6 +118,7 @@ class Pipeline:
                     self._pass(batch)
                 else:
                     self.vitals.oldest_waiting_us = 0
+                    self.sink.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
                     return
@@ -218,9 +221,10 @@ class Pipeline:
                 "tables were lost, or are of another deployment, and the store would refuse every change as older. "
                 "Point viewtail at the database it had, or fill every view again with: viewtail replay --new-history"
             )
+        if kept.epoch == offset.epoch:
+            self.on_store_behind(kept.version)
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
-            self.on_store_behind(kept.version)
             return self._if_readable(kept, offset)
         return offset
 

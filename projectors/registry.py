@@ -32,6 +32,7 @@ class ViewRecord:
     watermark_version: int | None
     fill_key: tuple[Any, ...] | None  # primary key of the last row of the last finished chunk
     fill_row_count: int
+    fill_incarnation: str  # of the store, when the fill began
 
 
 class Registry:
@@ -86,11 +87,11 @@ class Registry:
 
     def _read(self, cursor: Any, view: str) -> ViewRecord:
         cursor.execute(
-            f"SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count FROM {self._view} "
-            "WHERE name = %s",
+            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
+            f"FROM {self._view} WHERE name = %s",
             (view,),
         )
-        number, name, state, reason, watermark, key, count = cursor.fetchone()
+        number, name, state, reason, watermark, key, count, incarnation = cursor.fetchone()
         return ViewRecord(
             id=number,
             name=name,
@@ -99,6 +100,7 @@ class Registry:
             watermark_version=watermark,
             fill_key=None if key is None else tuple(_value_from(part) for part in orjson.loads(key)),
             fill_row_count=count,
+            fill_incarnation=incarnation,
         )
 
     def fill_anew(self, views: Sequence[str]) -> None:
@@ -123,14 +125,15 @@ class Registry:
                 (pipeline_id, *declared),
             )
 
-    def begin_fill(self, view: str, watermark_version: int, row_estimate: int) -> None:
+    def begin_fill(self, view: str, watermark_version: int, row_estimate: int, incarnation: str) -> None:
         """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses."""
         with transaction(self._session, "beginning a fill") as cursor:
             cursor.execute(
                 f"UPDATE {self._view} SET state = '{FILLING}', reason = NULL, watermark_version = %s, fill_key = NULL, "
-                "fill_row_count = 0, fill_row_estimate = %s, fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
+                "fill_row_count = 0, fill_row_estimate = %s, fill_incarnation = %s, "
+                "fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
                 f"WHERE name = %s AND state = '{NEW}'",
-                (watermark_version, row_estimate, view),
+                (watermark_version, row_estimate, incarnation, view),
             )
 
     def halt(self, view: str, reason: str) -> None:

@@ -286,9 +286,8 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         stop=stop,
         check_lease=lease.check,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
-        # A fill's rows are as old as the stream was when it wrote them; a running one cannot tell which are lost.
         on_store_behind=lambda kept: fill_again(
-            lambda view: view.state == FILLING or (view.watermark_version or 0) > kept
+            lambda view: view.state == FILLED and (view.watermark_version or 0) > kept
         ),
         limits=Limits(
             rows=settings.run.batch_rows,

@@ -35,6 +35,16 @@ class Sink(Protocol):
         Asked before `prepare`, which makes their place: from then on nothing would show that it is empty.
         """
 
+    def incarnation(self) -> str:
+        """Changes when the store may have lost writes that it acknowledged; '' where it never does.
+
+        The stream's writes have the witness for that. A fill has only this: its rows are in no stream, so one that
+        meets another incarnation than it began with begins again.
+        """
+
+    def settle(self) -> None:
+        """Called when nothing happens: a witness that may trail behind what was written catches up."""
+
     def witness(self, offset: Position) -> Position | None:
         """How far the store has kept the views that are not missing: `offset` where it shows no loss.
 

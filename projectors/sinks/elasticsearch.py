@@ -106,6 +106,14 @@ class ElasticsearchSink:
         self.prepare()
         return frozenset(name for name, mark in self._marks.items() if mark is None)
 
+    def incarnation(self) -> str:
+        """'': a bulk request is answered when its translog is on disk."""
+        return ""
+
+    def settle(self) -> None:
+        """Move the witnesses to what was written last."""
+        self._keep(self._living())
+
     def witness(self, offset: Position) -> Position | None:
         """The least position of the indices that have one; None when none has."""
         client = self._living()

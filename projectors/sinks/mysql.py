@@ -161,6 +161,13 @@ class MySQLSink:
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
 
+    def incarnation(self) -> str:
+        """'': rows and the progress of their fill are one transaction."""
+        return ""
+
+    def settle(self) -> None:
+        """Nothing to do: the witness is the offset."""
+
     def witness(self, offset: Position) -> Position | None:
         """The offset: its row is in the rows' own server and transaction, so it cannot be ahead of them."""
         return offset

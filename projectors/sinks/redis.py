@@ -106,6 +106,18 @@ class RedisSink:
         self.prepare()
         return frozenset() if self._ask_witness() is not None else frozenset(self._views)
 
+    def incarnation(self) -> str:
+        """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
+        try:
+            answer = _text(self._ask("INFO", "server"))
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, "asking for its run_id") from None
+        found = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
+        return found[1] if found else ""
+
+    def settle(self) -> None:
+        """Nothing to do: the witness is written with each batch."""
+
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
         text = self._ask_witness()

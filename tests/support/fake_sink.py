@@ -136,6 +136,12 @@ class FakeSink:
         self.prepare()
         return frozenset(self._views) if self.store.witness is None else frozenset()
 
+    def incarnation(self) -> str:
+        return ""
+
+    def settle(self) -> None:
+        pass
+
     def witness(self, offset: Position) -> Position | None:
         self._require_connection()
         return self.store.witness

@@ -168,3 +168,61 @@ def test_a_halted_view_gets_nothing() -> None:
     change = RowChanges(followed["shop", "user"], INSERT, 10, [(1, "a")])
     batch = Batch(changes=[change], end=None, row_count=1, byte_count=1, oldest_commit_us=0)
     assert projections.of(batch).writes == []
+
+
+# -- rows that could not be read ----------------------------------------------------------------------------------
+
+BAD = Unreadable("email")
+INVALID = "column email holds bytes that are invalid in its character set"
+
+
+def refused(
+    view: View, kind: int, rows: list[tuple[Any, ...]], version: int = 10
+) -> tuple[dict[Any, Any], list[str]]:
+    """Writes and parked keys of one refused row; rows hold all columns."""
+    bound = bound_to(view)
+    followed = followed_tables([bound])
+    table = followed["shop", "user"]
+    at = [[column.name for column in TABLE.columns].index(name) for name in table.columns]
+    one = Refused(table, kind, version, [tuple(row[i] for i in at) for row in rows], INVALID)
+    batch = Batch(changes=[], end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=[one])
+    found = Projections([bound], followed).of(batch)
+    return dict(found.writes[0].writes) if found.writes else {}, [letter.key for letter in found.parked]
+
+
+BY_EMAIL = IndexTable("by_email", USER, value="email")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "writes", "parked"),
+    [
+        (INSERT, [(1, BAD, 5)], {}, ["1"]),
+        (UPDATE, [(1, "a", 5), (1, BAD, 5)], {}, ["1"]),
+        (UPDATE, [(1, BAD, 5), (1, "mended", 5)], {(1,): (10, ("mended",))}, []),
+        (UPDATE, [(1, BAD, 5), (2, "moved", 5)], {(1,): (10, None), (2,): (10, ("moved",))}, []),
+        (UPDATE, [(1, "a", 5), (2, BAD, 5)], {(1,): (10, None)}, ["2"]),
+        (DELETE, [(1, BAD, 5)], {(1,): (10, None)}, []),
+    ],
+)
+def test_a_row_is_parked_for_what_it_is_now_and_not_for_what_it_was(
+    kind: int, rows: list[tuple[Any, ...]], writes: dict[Any, Any], parked: list[str]
+) -> None:
+    assert refused(BY_EMAIL, kind, rows) == (writes, parked)
+
+
+def test_a_mended_row_that_a_condition_leaves_out_is_taken_away() -> None:
+    view = IndexTable("by_email", USER, value="email", where=lambda row: row["n"] > 5)
+    assert refused(view, UPDATE, [(1, BAD, 9), (1, "mended", 1)]) == ({(1,): (10, None)}, [])
+    assert refused(view, UPDATE, [(1, BAD, 1), (1, "mended", 9)]) == ({(1,): (10, ("mended",))}, [])
+
+
+def test_a_deleted_row_with_a_version_column_is_deleted_at_its_version() -> None:
+    view = IndexTable("by_email", VERSIONED, value="email")
+    assert refused(view, DELETE, [(1, BAD, 5)]) == ({(1,): (11, None)}, [])
+    assert refused(view, UPDATE, [(1, BAD, 5), (1, "mended", 6)]) == ({(1,): (12, ("mended",))}, [])
+
+
+def test_a_key_that_cannot_be_read_is_parked_without_a_name() -> None:
+    view = IndexTable("by_n", LOG, value="id")
+    assert refused(view, INSERT, [(1, BAD, 5)]) == ({}, ["(unreadable key, version 10)"])
+    assert refused(view, DELETE, [(1, BAD, 5)]) == ({}, [])
