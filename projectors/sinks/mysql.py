@@ -42,6 +42,9 @@ DEADLOCK_ATTEMPTS = 4
 DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
 
 _DEADLOCK = 1213
+_BROKEN_TABLE = frozenset(
+    {1054, 1146}
+)  # a column, or the table, is missing: `missing` then says of which view
 _KEEPS_CONNECTION = frozenset({1205, _DEADLOCK})
 
 # Errors that one row causes and that every later attempt would meet again; what a person reads about them.
@@ -294,6 +297,11 @@ class MySQLSink:
             self._roll_back()
         else:
             self.close()
+        if number in _BROKEN_TABLE:
+            return StoreUnavailableError(
+                f"MySQL index tables: {doing} failed with error {number}{_what(error)}: somebody dropped or changed an "
+                "index table; viewtail makes it again and fills its view"
+            )
         if number in TEMPORARY_NUMBERS or number == 0:
             return StoreUnavailableError(
                 f"MySQL index tables: {doing} failed with error {number}{_TEMPORARY_WORDS.get(number, '')}; "
@@ -491,7 +499,5 @@ _TEMPORARY_WORDS = {
 }
 _REMEDIES = {
     1044: "Grant the user what `viewtail check` lists",
-    1054: "Somebody changed an index table; stop viewtail, drop that table, and run: viewtail replay",
     1142: "Grant the user what `viewtail check` lists",
-    1146: "Somebody dropped an index table; run: viewtail replay",
 }

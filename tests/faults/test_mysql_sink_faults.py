@@ -322,15 +322,19 @@ def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
     assert scene.emails() == {(1,): "e"}
 
 
-def test_a_dropped_table_stops_the_pipeline_with_what_to_do(scene: Scene) -> None:
+def test_a_dropped_table_is_missing_until_it_is_made_again(scene: Scene) -> None:
+    assert scene.sink.missing() == frozenset()
     scene.ask(f"DROP TABLE {scene.table}")
-    with pytest.raises(StoreError, match=r"1146.*viewtail replay"):
+    with pytest.raises(StoreUnavailableError, match=r"1146.*makes it again and fills"):
         scene.write({(1,): Write(5, ("e", "n"))})
+    assert scene.sink.missing() == {scene.view.id}
+    scene.sink.prepare()
+    assert scene.sink.missing() == frozenset()
 
 
 def test_no_error_quotes_a_value(scene: Scene) -> None:
     scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {index_table.INDEX}")
-    with pytest.raises(StoreError, match="1054") as refusal:
+    with pytest.raises(StoreUnavailableError, match="1054") as refusal:
         scene.write({(1,): Write(5, ("very secret", "very secret"))})
     assert "secret" not in str(refusal.value)
     assert refusal.value.__suppress_context__

@@ -22,6 +22,7 @@ from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors import backfill, projection
+from projectors.projection import Projections
 from projectors.sinks import mysql
 from projectors.sinks.elasticsearch import ElasticsearchSink
 from projectors.sinks.mysql import MySQLSink
@@ -258,12 +259,12 @@ def _oldest_of_a_batch_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 def _watermark_version_too_high(patch: pytest.MonkeyPatch) -> None:
-    made = backfill.Backfill._begin
+    made = Projections.of_rows
 
-    def begin(self: Any, version: int) -> Any:
-        return made(self, version + (1 << 40))
+    def of_rows(self: Any, view: str, rows: Any, version: int) -> Any:
+        return made(self, view, rows, version + (1 << 40))
 
-    patch.setattr(backfill.Backfill, "_begin", begin)
+    patch.setattr(Projections, "of_rows", of_rows)
 
 
 def _no_sweep(patch: pytest.MonkeyPatch) -> None:
