@@ -17,7 +17,8 @@ from changes.errors import HistoryGoneError, SourceError, TemporaryError
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from ingest.binlog.connection import DumpConnection, dump_error
-from ingest.binlog.dispatcher import Dispatcher, DumpEnded
+from ingest.binlog.dispatcher import Dispatcher
+from ingest.binlog.refusals import DumpEnded
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session, session_error
 

@@ -14,7 +14,8 @@ from changes.batches import Batch, Followed
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
 from changes.positions import Position
 from changes.versions import base_version
-from ingest.binlog.dispatcher import Dispatcher, DumpEnded
+from ingest.binlog.dispatcher import Dispatcher
+from ingest.binlog.refusals import DumpEnded
 from ingest.binlog.source import _watermark_table
 from tests.support.events import SOURCE_ID, Stream, user_table
 

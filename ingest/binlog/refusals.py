@@ -1,0 +1,55 @@
+"""What is said when a stream cannot be read on, and by which error: the connection is tried again, or it is over."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError
+from changes.positions import Position
+from ingest.binlog.events import NAMES
+
+
+class DumpEnded(Exception):
+    """The server sent an error packet in place of an event."""
+
+    def __init__(self, packet: bytes) -> None:
+        super().__init__("error packet")
+        self.packet = packet
+
+
+def name_of(kind: int) -> str:
+    """An event type, for messages."""
+    return NAMES.get(kind, f"of unknown type {kind}")
+
+
+def corrupt(kind: int, place: str) -> NoReturn:
+    """A checksum failed."""
+    raise CorruptEventError(
+        f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
+    )
+
+
+def rows_without_map(kind: int, place: str) -> NoReturn:
+    """A row event whose table is not known."""
+    raise SourceError(
+        f"event {name_of(kind)} after {place} has no table map in its transaction: reading "
+        "began inside a transaction, and its rows would be lost. The pipeline stops"
+    )
+
+
+def not_an_event(packet: bytes, place: str) -> NoReturn:
+    """A packet that is the server's last word, or garbled."""
+    if packet[0] == 0xFF:
+        raise DumpEnded(packet)
+    if packet[0] == 0xFE:
+        raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
+    raise CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
+
+
+def diverged(saved: Position, found: str) -> NoReturn:
+    """The transaction at the saved position is another one, or stands elsewhere."""
+    raise HistoryGoneError(
+        f"the source's history is not the one that was read: {saved.gtid} stood at {saved.file}:{saved.start} to "
+        f"{saved.end}, now {found}. The binlogs were reset or restored. Fill the views again with: "
+        "viewtail replay --new-history"
+    )

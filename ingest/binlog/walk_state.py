@@ -1,0 +1,146 @@
+"""What is known at one place of a walk through a binlog, and how a table's halt is noted there.
+
+Position, tables, the open transaction, what is committed but not delivered yet. `rare_events.py` and `dispatcher.py`
+move it on; nothing here reads an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+
+from changes.batches import Followed, Halt, Refused, Row, RowChanges
+from changes.positions import Position, file_number
+from changes.versions import base_version
+from ingest.binlog.row_decoder import Decoder
+from ingest.binlog.spool import Spool
+
+_log = structlog.get_logger("viewtail.source")
+
+GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
+BEFORE_ALL = -1  # a last position below each, 0 too, which an event that ends at 4 GiB has
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """How the rows of one table map are read."""
+
+    followed: Followed
+    decoder: Decoder
+    decode: Callable[[Any, int, int], list[Row]]
+    write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
+    update_image: bytes
+
+
+class Own:
+    """In place of a plan: a table of viewtail's own. Falsy, like None, which stands for everybody else's."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+OWN = Own()
+
+
+# Where a committed transaction ended, and which it was: file, end and start in bytes, GTID event's first bytes.
+End = tuple[str, int, int, bytearray]
+
+
+class WalkState:
+    """One connection's walk, as far as it has come.
+
+    Args:
+        followed: by (schema, table): the tables to decode.
+        watermark: the watermark table; its rows become `Batch.watermarks`.
+        own_schemas: viewtail's own databases; a stream of nothing else is `is_quiet`.
+        after: the position to go on from; where it names a transaction, that one is read again and compared.
+        has_checksums: whether events end with four bytes of CRC-32.
+        spool_bytes: bytes of followed row events of one open transaction kept in memory.
+        max_event_bytes: a larger row event is not received, and halts its table's views.
+    """
+
+    def __init__(
+        self,
+        *,
+        followed: Mapping[tuple[str, str], Followed],
+        watermark: Followed,
+        own_schemas: frozenset[str],
+        after: Position,
+        has_checksums: bool,
+        spool_bytes: int,
+        max_event_bytes: int,
+    ) -> None:
+        self._followed = dict(followed)
+        self._watermark = watermark
+        self._own_schemas = own_schemas
+        self._spool_bytes = spool_bytes
+        self.max_event_bytes = max_event_bytes
+        self._epoch = after.epoch
+        self._verifying: Position | None = after if after.gtid else None
+        self._file = after.file
+        self._base = base_version(after.epoch, file_number(after.file))
+        self._last_pos = after.start & 0xFFFFFFFF  # header's 32 bits of the last event's end
+        self._wraps = after.start >> 32
+        self._checksum_bytes = 4 if has_checksums else 0
+        self._memo: dict[bytes, Plan | Own | None] = {}
+        self._tables: dict[int, Plan | Own | None] = {}
+        self._changes: list[RowChanges] = []
+        self._committed = 0  # how many of _changes belong to committed transactions
+        self._committed_bytes = 0
+        self._held_bytes = 0  # of followed row events of the open transaction
+        self._txn_start = after.start
+        self._gtid = bytearray(GTID_BYTES)
+        self._first_gtid: bytearray | None = None
+        self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
+        self._end: End | None = None
+        self._big_end: End | None = None
+        self._open_refused: list[Refused] = []
+        self._loud: bytearray | None = None  # _gtid of the last transaction that `_mark_loud` was told of
+        self._watermark_was_seen = False
+        self._refused: list[Refused] = []
+        self._halts: list[Halt] = []
+        self._halted: set[Followed] = set()  # what is still gathered of them is dropped on delivery
+        self._spool: Spool | None = None
+        self._spool_is_committed = False
+        self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
+        self.is_quiet = True
+
+    @property
+    def place(self) -> str:
+        """Where reading is, for messages."""
+        return f"{self._file}:{self._last_pos}"
+
+    def _version(self, log_pos: int) -> int:
+        return self._base | self._wraps << 28 | log_pos >> 4
+
+    def _halt(self, followed: Followed, version: int, reason: str) -> None:
+        """Stop decoding a table; its views learn of it with the next batch."""
+        if followed is self._watermark:
+            self._skip_watermark(reason)
+            return
+        place = f"{followed.table.full_name} at {self._file}:{self._last_pos}"
+        self._halts.append(Halt(followed, version, f"{place}: {reason}"))
+        self._halted.add(followed)
+        self._followed.pop((followed.table.schema, followed.table.name), None)
+        self._memo.clear()
+        for identity, plan in self._tables.items():
+            if plan and plan.followed is followed:
+                self._tables[identity] = None
+
+    def _skip_watermark(self, reason: str) -> None:
+        """One watermark event that cannot be read: no view has rows of it, and the next one may be as it should be."""
+        _log.warning(
+            "watermark skipped: it cannot be read",
+            position=self.place,
+            reason=reason,
+            mend="SET GLOBAL binlog_row_metadata = 'FULL'; SET GLOBAL binlog_row_image = 'FULL'; fills wait for a "
+            "watermark that can be read",
+        )
+
+    def _mark_loud(self) -> None:
+        """The open transaction is not viewtail's own, though no table map says so."""
+        self.is_quiet = False
+        self._loud = self._gtid
