@@ -30,6 +30,9 @@ class DeclarationError(MisuseError):
     """A view in views.py cannot work; names the view, the column and what to change."""
 
 
+RETRIES = "viewtail tries again by itself"  # in messages of temporary errors
+
+
 class TemporaryError(ViewtailError):
     """Trying again, after a pause, may succeed without anybody doing anything."""
 

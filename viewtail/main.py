@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 import typer.exceptions
 
-from changes.errors import ViewtailError
+from changes.errors import RETRIES, ViewtailError
 
 app = typer.Typer(
     name="viewtail",
@@ -250,7 +250,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ViewtailError as error:
-        _say(str(error))
+        # What `run` does by itself, a command that ends does not.
+        _say(str(error).replace(RETRIES, "Run it again when that is over"))
         return error.exit_code
     except typer.exceptions.TyperException as error:
         _say_misuse(error)
