@@ -145,13 +145,13 @@ class Registry:
 
 
 def halted_views(connection: pymysql.Connection[Any], database: str) -> frozenset[str]:
-    """The ids of all halted views, of every pipeline."""
-    with connection.cursor() as cursor:
-        try:
+    """The ids of all halted views, of every pipeline; none where viewtail's tables are not there or not readable."""
+    try:
+        with connection.cursor() as cursor:
             cursor.execute(f"SELECT name FROM {quote(database, 'view')} WHERE state = '{HALTED}'")
-        except pymysql.err.ProgrammingError:  # no such database or table: nothing has run yet
-            return frozenset()
-        return frozenset(name for (name,) in cursor.fetchall())
+            return frozenset(name for (name,) in cursor.fetchall())
+    except pymysql.err.MySQLError:
+        return frozenset()
 
 
 _ANEW = (
