@@ -41,6 +41,7 @@ class Column:
     precision: int = 0  # digits of DECIMAL
     scale: int = 0  # digits after the point: DECIMAL, or of the seconds of TIME/DATETIME/TIMESTAMP
     labels: tuple[str, ...] = ()  # of ENUM and SET, in order
+    is_generated: bool = False  # computed from other columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
     columns = _query(
         connection,
         "SELECT table_schema, table_name, column_name, data_type, column_type, is_nullable, character_set_name, "
-        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision "
+        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision, generation_expression "
         "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
         (schema, name),
     )
@@ -88,7 +88,7 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
 
 
 def _column(row: Sequence[Any]) -> Column:
-    name, data_type, declared, is_nullable, charset, length, precision, scale, fraction = row
+    name, data_type, declared, is_nullable, charset, length, precision, scale, fraction, expression = row
     charset = _OLD_NAMES.get(charset, charset)
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in CHARSETS:
@@ -107,6 +107,7 @@ def _column(row: Sequence[Any]) -> Column:
         precision=int(precision) if kind is Kind.DECIMAL else 0,
         scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
         labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
+        is_generated=bool(expression),
     )
 
 

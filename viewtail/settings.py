@@ -194,7 +194,7 @@ class Run(Group):
     """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
 
     batch_rows: int = Field(
-        default=8000, ge=1, le=100_000, description="rows written to a store at once, at most"
+        default=12000, ge=1, le=100_000, description="rows written to a store at once, at most"
     )
     batch_bytes: int = Field(
         default=2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once"

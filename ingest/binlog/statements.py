@@ -202,6 +202,8 @@ def _changed_values(specifications: list[list[str]], followed: Followed, is_stri
     what loses something and the new type only holds more.
     """
     columns = {name.lower(): followed.table.column(name) for name in followed.columns}
+    # Which columns a generated one is made from is not known here: any of them may be.
+    is_computed = any(column is not None and column.is_generated for column in columns.values())
     algorithms = set(_algorithms(specifications))
     converts_nothing = bool(algorithms) and algorithms <= {"INPLACE", "INSTANT"}
     for specification in specifications:
@@ -222,9 +224,10 @@ def _changed_values(specifications: list[list[str]], followed: Followed, is_stri
             for name in names[:2]:
                 if name.lower() in columns:
                     return f"renames a column from or to {name}"
-        elif verb in ("MODIFY", "CHANGE") and names and names[0].lower() in columns:
+        elif verb in ("MODIFY", "CHANGE") and names and (names[0].lower() in columns or is_computed):
+            column = columns.get(names[0].lower(), followed.table.column(names[0]))
             definition = arguments[2 if verb == "CHANGE" else 1 :]
-            if not _keeps_values(columns[names[0].lower()], definition, converts_nothing, is_strict):
+            if not _keeps_values(column, definition, converts_nothing, is_strict):
                 return f"defines column {names[0]} anew"
         elif verb == "CONVERT" and not converts_nothing:
             return "converts the table to a character set"

@@ -197,3 +197,21 @@ def test_the_reason_names_the_statement_and_the_column() -> None:
     assert "ALTER TABLE" in why and "email" in why
     ((_, why),) = halted_by("truncate user", "shop", [followed()])
     assert "TRUNCATE" in why
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("ALTER TABLE user MODIFY unused SMALLINT", True),
+        ("ALTER TABLE user CHANGE unused unused SMALLINT", True),
+        ("ALTER TABLE user MODIFY unused SMALLINT, ALGORITHM=INPLACE", False),
+        ("ALTER TABLE user ADD COLUMN other INT", False),
+    ],
+)
+def test_a_base_column_defined_anew_halts_where_a_generated_one_is_followed(
+    statement: str, expected: bool
+) -> None:
+    computed = _column("computed", Kind.INTEGER, "int", is_generated=True)
+    table = Table(schema="shop", name="user", columns=(*COLUMNS, computed), primary_key=("id",))
+    assert is_halted(statement, Followed(table, ("id", "computed"))) is expected
+    assert not is_halted(statement, Followed(table, ("id", "email")))
