@@ -96,8 +96,7 @@ def _kill_everything(chance: random.Random, world: World, run: Run) -> None:
 
 
 def _cut_the_dump_connections(chance: random.Random, world: World, run: Run) -> None:
-    connection = world.connect()
-    with connection.cursor() as cursor:
+    with world.cursor() as cursor:
         cursor.execute(
             "SELECT processlist_id FROM performance_schema.threads WHERE processlist_command LIKE 'Binlog Dump%'"
         )
@@ -106,14 +105,11 @@ def _cut_the_dump_connections(chance: random.Random, world: World, run: Run) -> 
                 cursor.execute(f"KILL {number}")
             except pymysql.err.MySQLError:
                 continue  # it ended by itself
-    connection.close()
 
 
 def _rotate_the_binlog(chance: random.Random, world: World, run: Run) -> None:
-    connection = world.connect()
-    with connection.cursor() as cursor:
+    with world.cursor() as cursor:
         cursor.execute("FLUSH BINARY LOGS")
-    connection.close()
 
 
 def _kill_mysql(chance: random.Random, world: World, run: Run) -> None:

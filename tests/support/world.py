@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError
@@ -73,10 +74,21 @@ class World:
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
 
+    @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """One transaction, closed whatever happens: one left open would keep its tables from being dropped."""
+        connection = self.connect()
+        try:
+            with connection.cursor() as cursor:
+                yield cursor
+            connection.commit()
+        finally:
+            connection.close()
+
     def make(self, users: int) -> None:
         """Begin anew: empty stores, `users` rows in conv.user."""
-        connection = self.connect()
-        with connection.cursor() as cursor:
+        with self.cursor() as cursor:
+            cursor.execute("SET lock_wait_timeout = 20")
             for database in ("conv", "viewtail"):
                 cursor.execute(f"DROP DATABASE IF EXISTS {database}")
             cursor.execute("CREATE DATABASE conv")
@@ -85,8 +97,6 @@ class World:
             for at in range(0, users, 500):
                 rows = ",".join(f"({i},'e{i}',{i})" for i in range(at, min(users, at + 500)))
                 cursor.execute(f"INSERT INTO conv.user VALUES {rows}")
-        connection.commit()
-        connection.close()
         redis.Redis(port=self.redis.port).flushall()
         for index in SEARCH_INDICES:
             try:
@@ -106,15 +116,13 @@ class World:
     # -- what must be, and what is ------------------------------------------------------------------------------
 
     def expected(self) -> Content:
-        connection = self.connect()
-        with connection.cursor() as cursor:
+        with self.cursor() as cursor:
             cursor.execute("SELECT id, email, n FROM conv.user")
             users = cursor.fetchall()
             cursor.execute("SELECT a, b, v, w FROM conv.pair")
             pairs = cursor.fetchall()
             cursor.execute("SELECT row_key, col, body FROM conv.cell ORDER BY ref")
             cells = {(row, col): body for row, col, body in cursor.fetchall()}
-        connection.close()
         return {
             "mysql:ix_email": {(i,): (email,) for i, email, _ in users if email is not None},
             "mysql:ix_even": {(i,): (n,) for i, _, n in users if n % 2 == 0},
@@ -134,8 +142,7 @@ class World:
 
     def _index_tables(self) -> dict[str, dict[Any, Any]]:
         found: dict[str, dict[Any, Any]] = {}
-        connection = self.connect()
-        with connection.cursor() as cursor:
+        with self.cursor() as cursor:
             for name, keys in (("ix_email", 1), ("ix_even", 1), ("ix_pair", 2)):
                 cursor.execute(f"SELECT * FROM viewtail.{name}")
                 rows = cursor.fetchall()
@@ -144,7 +151,6 @@ class World:
                     for row in rows
                     if any(value is not None for value in row[keys:-1])
                 }
-        connection.close()
         return found
 
     def _redis_keys(self) -> dict[str, dict[Any, Any]]:
