@@ -1,8 +1,8 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
 `consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are below it, all other events in rare_events.py. Nothing leaves before its commit has been read; a
-transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
+Rows that need care are in careful_rows.py, all other events in rare_events.py. Nothing leaves before its commit has
+been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ from changes.batches import (
     DELETE,
     UPDATE,
     Batch,
-    Followed,
-    Refused,
     RowChanges,
-    Unreadable,
     Watermark,
 )
 from changes.errors import TableUnreadableError
-from changes.positions import Position
 from ingest.binlog.events import (
     DELETE_ROWS,
     GTID,
@@ -33,20 +29,17 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     XID,
 )
-from ingest.binlog.rare_events import RareEvents, gtid_text
+from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.payload import MalformedPayloadError
+from ingest.binlog.rare_events import RareEvents, is_begin
 from ingest.binlog.refusals import corrupt, not_an_event, rows_without_map
-from ingest.binlog.row_decoder import compile_decoder
-from ingest.binlog.spool import Spool
-from ingest.binlog.table_map import names, parse
-from ingest.binlog.walk_state import BEFORE_ALL, GTID_BYTES, OWN, End, Own, Plan
+from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
-_HEAD_BYTES = _HEAD.size  # 24
-_MEMO_LIMIT = 10_000
-_NO_EXTRA_DATA = b"\x02\x00"
+_HEAD_BYTES = PACKET_HEAD_BYTES
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
 _RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
@@ -230,7 +223,7 @@ class Dispatcher(RareEvents):
                         last_pos, p = log_pos, q
                         continue
                     if kind == QUERY:
-                        if _is_begin(buffer, b, rows_end):
+                        if is_begin(buffer, b, rows_end):
                             self._begun_at = txn_start
                             last_pos, p = log_pos, q
                             continue
@@ -276,7 +269,7 @@ class Dispatcher(RareEvents):
                     self._committed_bytes,
                 )
                 end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
-                if self._spool_is_committed:
+                if self._spool_is_committed or self._compressed is not None:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
             last_pos,
@@ -308,13 +301,16 @@ class Dispatcher(RareEvents):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `consume` stopped behind a spooled transaction, with more to walk after `batches`."""
-        return self._spool_is_committed
+        """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
+        return self._spool_is_committed or self._compressed is not None
 
     # -- what is committed --------------------------------------------------------------------------------------
 
     def batches(self) -> Iterator[Batch]:
-        """What was committed since the last call: at most one batch, or the pieces of a spooled transaction."""
+        """What was committed since the last call: at most one batch, or the pieces of a large transaction."""
+        if self._compressed is not None:
+            yield from self._compressed_pieces(self._compressed)
+            return
         if not self._spool_is_committed:
             if (batch := self._take()) is not None:
                 yield batch
@@ -326,27 +322,53 @@ class Dispatcher(RareEvents):
         first_gtid = big_end[3]
         self.is_quiet = False  # only rows that are followed are spooled
         self._held_bytes = self._bytes_before_spool
-        yield self._spooled_piece(first_gtid)
+        self._committed = len(self._changes)
+        yield self._large_piece(first_gtid)
         for _ in self._replay():
-            yield self._spooled_piece(first_gtid)
+            self._committed = len(self._changes)
+            yield self._large_piece(first_gtid)
         self._end, self._first_gtid = big_end, first_gtid
         last = self._take()
         assert last is not None
         yield last
 
-    def _spooled_piece(self, first_gtid: bytearray) -> Batch:
-        """What is decoded by now of a spooled transaction, with what of it was refused."""
-        self._committed = len(self._changes)
+    def _large_piece(self, first_gtid: bytearray) -> Batch:
+        """What may leave by now of a large transaction, with what of it was refused."""
         self._committed_bytes, self._held_bytes = self._held_bytes, 0
         self._refused += self._open_refused
         self._open_refused = []
         return self._piece(first_gtid)
 
+    def _compressed_pieces(self, compressed: Compressed) -> Iterator[Batch]:
+        """A compressed transaction above the memory bound. No piece ends among changes that share a version."""
+        self._compressed = None
+        if (batch := self._take()) is not None:
+            yield batch
+        rest = b""
+        try:
+            for piece in compressed.payload.pieces(self._spool_bytes):
+                events = rest + piece
+                rest = events[self._inner_events(compressed, events) :]
+                if self._end is None:
+                    last = self._changes[-1][2] if self._changes else 0
+                    self._committed = next(
+                        (at for at in range(len(self._changes), 0, -1) if self._changes[at - 1][2] != last), 0
+                    )
+                    if self._committed:
+                        yield self._large_piece(self._gtid)
+        except MalformedPayloadError as error:
+            self._bad_payload(compressed.log_pos, error)
+        last_batch = self._take()
+        if rest or last_batch is None:
+            self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")
+        yield last_batch
+
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
         batch = self._piece(self._first_gtid or self._end[3])
-        batch.end = _position(self._epoch, self._end)
+        batch.end = self._resume_position(self._end)
+        self._last_end = self._end
         self.is_quiet = self._end[3] is self._gtid or not self._is_open_loud()
         self._end = self._first_gtid = None
         return batch
@@ -403,118 +425,6 @@ class Dispatcher(RareEvents):
         finally:
             spool.close()
         self._last_pos, self._wraps, self._spool_bytes = after
-
-    # -- rows that need care ------------------------------------------------------------------------------------
-
-    def _plan(self, body: bytes, version: int) -> Plan | Own | None:
-        """The plan for a table map seen for the first time; None for a table nobody follows (OWN is falsy too)."""
-        schema, name = names(body)
-        plan: Plan | Own | None = None
-        if schema == self._watermark.table.schema and name == self._watermark.table.name:
-            self._watermark_was_seen = True
-            try:
-                plan = _compile(body, self._watermark)
-            except TableUnreadableError as error:
-                self._skip_watermark(str(error))
-                return None  # not remembered: each one that is skipped is told of
-        elif (followed := self._followed.get((schema, name))) is not None:
-            try:
-                plan = _compile(body, followed)
-            except TableUnreadableError as error:
-                self._halt(followed, version, str(error))
-        elif schema in self._own_schemas:
-            plan = OWN
-        if len(self._memo) >= _MEMO_LIMIT:
-            self._memo.clear()
-        self._memo[body] = plan
-        return plan
-
-    def _other_image(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: bytearray,
-        b: int,
-        rows_end: int,
-    ) -> None:
-        """Rows whose prefix is not the usual one: extra data (partitions) is stepped over, a partial image halts."""
-        r = b + 8 + int.from_bytes(buffer[b + 8 : b + 10], "little")
-        image = (plan.update_image if kind == UPDATE_ROWS else plan.write_image)[2:]
-        if buffer[r : r + len(image)] != image:
-            self._halt(
-                plan.followed,
-                version,
-                "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
-                "no session changes it), then fill the views again: viewtail replay VIEW",
-            )
-            return
-        r += len(image)
-        try:
-            rows = plan.decode(buffer, r, rows_end)
-            self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
-        except (UnicodeDecodeError, TableUnreadableError) as error:
-            self._careful(plan, kind, version, buffer, r, rows_end, error)
-
-    def _careful(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: bytearray,
-        r: int,
-        rows_end: int,
-        error: Exception,
-    ) -> None:
-        """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
-        if isinstance(error, TableUnreadableError):
-            self._halt(plan.followed, version, str(error))
-            return
-        try:
-            rows = plan.decoder.decode_carefully(buffer, r, rows_end)
-        except TableUnreadableError as worse:
-            self._halt(plan.followed, version, str(worse))
-            return
-        step = 2 if kind == UPDATE_ROWS else 1
-        for at in range(0, len(rows), step):
-            some = rows[at : at + step]
-            bad = [value.column for row in some for value in row if isinstance(value, Unreadable)]
-            if bad and plan.followed is self._watermark:
-                self._skip_watermark("its token holds bytes that are invalid in its character set")
-            elif bad:
-                reason = f"column {bad[0]} holds bytes that are invalid in its character set"
-                self._open_refused.append(Refused(plan.followed, kind - WRITE_ROWS, version, some, reason))
-            else:
-                self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, some))
-
-    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
-        if self._spool is None:
-            self._spool, self._bytes_before_spool = Spool(), bytes_before
-        self._spool.append(packet, wraps)
-
-
-def _position(epoch: int, end: End) -> Position:
-    file, end_position, start, gtid = end
-    return Position(epoch=epoch, file=file, end=end_position, start=start, gtid=gtid_text(gtid))
-
-
-def _compile(body: bytes, followed: Followed) -> Plan:
-    decoder = compile_decoder(parse(body), followed)
-    return Plan(
-        followed,
-        decoder,
-        decoder.decode,
-        _NO_EXTRA_DATA + decoder.write_image,
-        _NO_EXTRA_DATA + decoder.update_image,
-    )
-
-
-def _is_begin(buffer: bytearray, b: int, rows_end: int) -> bool:
-    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
-    return (
-        buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL
-        and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
-    )
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Iterator
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
@@ -99,6 +100,20 @@ _INTEGERS = {
 
 
 def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int) -> None:
+    is_object = type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
+    pieces.append("{" if is_object else "[")
+    separator = ""
+    for key, value_type, value_at, value_end in _members(raw, type_, at, end):
+        pieces.append(separator)
+        separator = ", "
+        if is_object:
+            pieces.append(_quoted(key) + ": ")
+        _append_value(pieces, raw, value_type, value_at, value_end, depth)
+    pieces.append("}" if is_object else "]")
+
+
+def _members(raw: bytes, type_: int, at: int, end: int) -> Iterator[tuple[str, int, int, int]]:
+    """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
     is_large = type_ in (_LARGE_OBJECT, _LARGE_ARRAY)
     is_object = type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
     width = 4 if is_large else 2
@@ -111,16 +126,14 @@ def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: i
     value_entry = key_entry + (count * (width + 2) if is_object else 0)
     if value_entry + count * (width + 1) > end:
         raise MalformedJsonError("a JSON container holds more members than bytes")
-    pieces.append("{" if is_object else "[")
-    for index in range(count):
-        if index:
-            pieces.append(", ")
+    for _ in range(count):
+        key = ""
         if is_object:
             start = at + number_at(raw, key_entry)[0]
             length = _UINT16_AT(raw, key_entry + width)[0]
             if start + length > end:
                 raise MalformedJsonError("a JSON key reaches past its object's end")
-            pieces.append(_quoted(str(raw[start : start + length], "utf-8")) + ": ")
+            key = str(raw[start : start + length], "utf-8")
             key_entry += width + 2
         value_type = raw[value_entry]
         # Small values stand in the entry itself.
@@ -130,9 +143,46 @@ def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: i
         value_at = value_entry + 1 if is_inlined else at + number_at(raw, value_entry + 1)[0]
         if value_at >= end:
             raise MalformedJsonError("a JSON value begins past its container's end")
-        _append_value(pieces, raw, value_type, value_at, end, depth)
+        yield key, value_type, value_at, end
         value_entry += width + 1
-    pieces.append("}" if is_object else "]")
+
+
+# An object, its keys as they are; an array; or the text of anything else, which no difference looks into.
+Tree = dict[str, "Tree"] | list["Tree"] | str
+
+
+def to_tree(raw: bytes) -> Tree:
+    """One JSON value in binary form as objects that can be changed; raises as `to_text` does."""
+    try:
+        return _tree(raw, raw[0], 1, len(raw), _MAX_DEPTH) if raw else "null"
+    except (IndexError, struct.error, KeyError):
+        raise MalformedJsonError("a JSON value ends too early or holds an unknown type") from None
+
+
+def tree_text(tree: Tree) -> str:
+    """MySQL's text of a tree: an object's keys by length, then by their bytes."""
+    if isinstance(tree, list):
+        return f"[{', '.join(map(tree_text, tree))}]"
+    if isinstance(tree, dict):
+        keys = sorted(tree, key=lambda key: (len(encoded := key.encode()), encoded))
+        return "{" + ", ".join(f"{_quoted(key)}: {tree_text(tree[key])}" for key in keys) + "}"
+    return tree
+
+
+def _tree(raw: bytes, type_: int, at: int, end: int, depth: int) -> Tree:
+    if type_ > _LARGE_ARRAY:
+        pieces: list[str] = []
+        _append_value(pieces, raw, type_, at, end, depth)
+        return "".join(pieces)
+    if not depth:
+        raise MalformedJsonError("a JSON value is nested too deeply")
+    members = [
+        (key, _tree(raw, value_type, value_at, value_end, depth - 1))
+        for key, value_type, value_at, value_end in _members(raw, type_, at, end)
+    ]
+    if type_ in (_SMALL_OBJECT, _LARGE_OBJECT):
+        return dict(members)
+    return [value for _, value in members]
 
 
 def _variable_length(raw: bytes, at: int) -> tuple[int, int]:

@@ -1,14 +1,17 @@
 """The events that the hot path of dispatcher.py does not take: statements, commits of their kind, files, faults.
 
 An event or statement that cannot be read exactly halts the tables it touches, or, where those cannot be told, the
-stream. A transaction that was read before is read again on resuming, and compared.
+stream. A compressed transaction's events are walked here. A transaction that was read before is read again on
+resuming, and compared.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import NoReturn
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.batches import RowChanges
+from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import statements
@@ -17,6 +20,7 @@ from ingest.binlog.events import (
     DELETE_ROWS,
     FORMAT_DESCRIPTION,
     GTID,
+    GTID_TAGGED,
     HEARTBEAT,
     HEARTBEAT_V2,
     IGNORABLE_FLAG,
@@ -25,28 +29,34 @@ from ingest.binlog.events import (
     QUERY,
     ROTATE,
     SILENT,
+    TABLE_MAP,
     TRANSACTION_PAYLOAD,
+    UPDATE_ROWS,
     WRITE_ROWS,
     XA_PREPARE,
     XID,
 )
+from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
+from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.refusals import diverged, name_of, rows_without_map
-from ingest.binlog.walk_state import BEFORE_ALL, GTID_BYTES, End, WalkState
+from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.transactions import Transactions
+from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
 _ARTIFICIAL = frozenset(
     {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
 )  # their positions mean nothing here
+_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED})
 _NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variables.h)
 _STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
-_WAYS_OUT = {
-    TRANSACTION_PAYLOAD: "It is a compressed transaction: run SET GLOBAL binlog_transaction_compression = OFF, then "
-    "viewtail replay --new-history.",
-}
+_INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
+_INNER_HEAD_BYTES = 19
+_BEGIN_TAIL = b"\0BEGIN"
 
 
-class RareEvents(WalkState):
+class RareEvents(Transactions):
     """What each of these events does to a walk."""
 
     def halt_too_large(self, event: bytes, size: int) -> None:
@@ -97,7 +107,7 @@ class RareEvents(WalkState):
         self,
         kind: int,
         flags: int,
-        buffer: bytearray,
+        buffer: Buffer,
         b: int,
         rows_end: int,
         log_pos: int,
@@ -123,35 +133,140 @@ class RareEvents(WalkState):
             self._commit(log_pos)
         elif kind == QUERY:
             self._query(buffer, b, rows_end, log_pos)
-        elif kind in (GTID, ANONYMOUS_GTID):
-            self._gtid, self._txn_start = (
-                buffer[b : b + GTID_BYTES],
-                (self._wraps << 32) + log_pos - size,
-            )
+        elif kind in _GTIDS:
+            self._begin(kind, buffer, b, rows_end, log_pos, size)
             self._tables.clear()
         elif kind == XA_PREPARE:
-            if not buffer[b]:
-                self._halt_touched(
-                    "an XA transaction was prepared; viewtail cannot tell yet whether it will commit"
-                )
-            self._commit(log_pos)
+            self._prepare(buffer, b, rows_end, log_pos)
         elif kind == PARTIAL_UPDATE_ROWS:
-            low, high = _TABLE_ID(buffer, b)
-            plan = self._tables.get(low | high << 32)
-            if plan:
-                self._halt(
-                    plan.followed,
-                    self._version(log_pos),
-                    "a partial JSON update, which viewtail cannot read. Run SET GLOBAL binlog_row_value_options = '', "
-                    "then fill the views again: viewtail replay VIEW",
-                )
+            self._partial_event(buffer, b, rows_end, log_pos, size)
+        elif kind == TRANSACTION_PAYLOAD:
+            self._compressed_event(bytes(buffer[b:rows_end]), log_pos, size)
         elif not flags & IGNORABLE_FLAG:
-            raise SourceError(
-                f"event {name_of(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so "
-                f"the pipeline stops here. {_WAYS_OUT.get(kind, 'A newer viewtail may know it.')}"
-            )
+            self._unknown(kind, log_pos)
 
-    def _rotate(self, buffer: bytearray, b: int, rows_end: int) -> None:
+    def _unknown(self, kind: int, log_pos: int) -> NoReturn:
+        raise SourceError(
+            f"event {name_of(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so "
+            "the pipeline stops here. A newer viewtail may know it."
+        )
+
+    def _begin(self, kind: int, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
+        """A GTID event: which transaction follows, and where it starts."""
+        if kind == GTID_TAGGED:
+            try:
+                self._gtid = untagged(buffer[b:rows_end])
+            except MalformedGtidError as error:
+                raise SourceError(
+                    f"the tagged GTID event at {self._file}:{log_pos} cannot be read: {error}. The pipeline stops "
+                    "before it; a newer viewtail may know it"
+                ) from None
+        else:
+            self._gtid = bytearray(buffer[b : b + GTID_BYTES])
+        self._txn_start = (self._wraps << 32) + log_pos - size
+
+    def _partial_event(self, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
+        low, high = _TABLE_ID(buffer, b)
+        if (table := low | high << 32) not in self._tables:
+            rows_without_map(PARTIAL_UPDATE_ROWS, self.place)
+        if plan := self._tables[table]:
+            self._held_bytes += size
+            if self._held_bytes > self._spool_bytes:
+                with memoryview(buffer) as view:
+                    packet = view[b - PACKET_HEAD_BYTES : rows_end + self._checksum_bytes]
+                    self._to_spool(packet, self._wraps, self._held_bytes - size)
+            else:
+                self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
+
+    # -- compressed transactions --------------------------------------------------------------------------------
+
+    def _compressed_event(self, body: bytes, log_pos: int, size: int) -> None:
+        """A whole transaction in one event: walked at once, or, above the memory bound, by `batches` in pieces."""
+        end = (self._wraps << 32) + log_pos
+        try:
+            payload = Payload(body, self._decompressor)
+            compressed = Compressed(payload=payload, start=end - size, length=size, log_pos=log_pos)
+            if payload.size > self._spool_bytes:
+                self._compressed = compressed
+                return
+            events = payload.whole()
+        except MalformedPayloadError as error:
+            self._bad_payload(log_pos, error)
+        if self._inner_events(compressed, events) != len(events) or self._end is None or self._end[1] != end:
+            self._bad_payload(log_pos, "it ends inside an event or a transaction")
+
+    def _bad_payload(self, log_pos: int, why: object) -> NoReturn:
+        raise SourceError(
+            f"the compressed transaction at {self._file}:{log_pos} cannot be read: {why}. The pipeline stops before "
+            "it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
+        )
+
+    def _inner_events(self, compressed: Compressed, events: bytes) -> int:
+        """Walk every whole event at the beginning of `events`; how many bytes that was.
+
+        They have no position of their own: the bytes of their event in the file are shared out among them, in order.
+        """
+        log_pos, base = compressed.log_pos, self._base
+        place, length, whole = compressed.start, compressed.length, compressed.payload.size
+        done, p, filled = compressed.done, 0, len(events)
+        tables = self._tables
+        while filled - p >= _INNER_HEAD_BYTES:
+            _, kind, _, size, _, flags = _INNER_HEAD(events, p)
+            if size < _INNER_HEAD_BYTES:
+                self._bad_payload(log_pos, f"an event of {size} bytes")
+            q = p + size
+            if q > filled:
+                if size > self.max_event_bytes:
+                    self._bad_payload(
+                        log_pos, f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
+                    )
+                break
+            b = p + _INNER_HEAD_BYTES
+            version = base + (place + (done + q) * length // whole >> 4)
+            if kind == TABLE_MAP:
+                body = events[b:q]
+                low, high = _TABLE_ID(body)
+                plan = self._memo[body] if body in self._memo else self._plan(body, version)
+                tables[low | high << 32] = plan
+                if plan is not OWN:
+                    self.is_quiet = False
+            elif WRITE_ROWS <= kind <= DELETE_ROWS or kind == PARTIAL_UPDATE_ROWS:
+                low, high = _TABLE_ID(events, b)
+                if (table := low | high << 32) not in tables:
+                    rows_without_map(kind, self.place)
+                if plan := tables[table]:
+                    self._held_bytes += size
+                    self._inner_rows(plan, kind, version, events, b, q)
+            elif kind == XID:
+                self._commit(log_pos)
+            elif kind == XA_PREPARE:
+                self._prepare(events, b, q, log_pos)
+            elif kind == QUERY:
+                if is_begin(events, b, q):
+                    self._begun_at = self._txn_start
+                else:
+                    self._query(events, b, q, log_pos)
+            elif kind not in SILENT and not flags & IGNORABLE_FLAG:
+                self._unknown(kind, log_pos)
+            p = q
+        compressed.done = done + p
+        return p
+
+    def _inner_rows(self, plan: Plan, kind: int, version: int, events: bytes, b: int, q: int) -> None:
+        image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
+        r = b + 8 + len(image)
+        if kind == PARTIAL_UPDATE_ROWS:
+            self._partial_update(plan, version, events, b, q)
+        elif events[b + 8 : r] != image:
+            self._other_image(plan, kind, version, events, b, q)
+        else:
+            try:
+                rows = plan.decode(events, r, q)
+                self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
+            except (UnicodeDecodeError, TableUnreadableError) as error:
+                self._careful(plan, kind, version, events, r, q, error)
+
+    def _rotate(self, buffer: Buffer, b: int, rows_end: int) -> None:
         """The next events are of another file, or, at the start of a dump, of the one that is named."""
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
         if file == self._file:
@@ -167,27 +282,7 @@ class RareEvents(WalkState):
         self._file, self._last_pos, self._wraps = file, 4, 0
         self._tables.clear()
 
-    def _commit(self, log_pos: int) -> None:
-        """A transaction ended at `log_pos` and is to be delivered."""
-        end: End = (
-            self._file,
-            (self._wraps << 32) + log_pos,
-            self._txn_start,
-            self._gtid,
-        )
-        if self._spool is not None:
-            self._big_end, self._spool_is_committed = end, True
-            return
-        self._refused += self._open_refused
-        self._open_refused = []
-        self._committed = len(self._changes)
-        self._committed_bytes += self._held_bytes
-        self._held_bytes = 0
-        self._end = end
-        if self._first_gtid is None:
-            self._first_gtid = self._gtid
-
-    def _query(self, buffer: bytearray, b: int, rows_end: int, log_pos: int) -> None:
+    def _query(self, buffer: Buffer, b: int, rows_end: int, log_pos: int) -> None:
         database_length, status_length = (
             buffer[b + 8],
             int.from_bytes(buffer[b + 11 : b + 13], "little"),
@@ -207,6 +302,8 @@ class RareEvents(WalkState):
                 self._begun_at = self._txn_start
             case statements.Meaning.XA_BRANCH:
                 pass
+            case statements.Meaning.XA_COMMIT | statements.Meaning.XA_ROLLBACK as meaning:
+                self._decide(statement, log_pos, is_kept=meaning is statements.Meaning.XA_COMMIT)
             case statements.Meaning.COMMIT:
                 self._commit(log_pos)
             case statements.Meaning.ROLLBACK | statements.Meaning.ROLLBACK_TO as meaning:
@@ -230,32 +327,12 @@ class RareEvents(WalkState):
                 f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
             )
 
-    def _in_transaction(self) -> bool:
-        """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
-        return self._begun_at == self._txn_start
-
-    def _halt_touched(self, why: str) -> None:
-        """Halt every followed table that the open transaction has a table map of; forget what it held."""
-        touched = {plan.followed.table.full_name: plan.followed for plan in self._tables.values() if plan}
-        for followed in touched.values():
-            self._halt(
-                followed,
-                self._version(self._last_pos),
-                f"{why}. Fill the views again: viewtail replay VIEW",
-            )
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
-        self._held_bytes = 0
-        self._open_refused = []
-        del self._changes[self._committed :]
-
     # -- resuming -----------------------------------------------------------------------------------------------
 
     def _verify(
         self,
         kind: int,
-        buffer: bytearray,
+        buffer: Buffer,
         b: int,
         rows_end: int,
         log_pos: int,
@@ -264,11 +341,8 @@ class RareEvents(WalkState):
         """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""
         saved = self._verifying
         assert saved is not None
-        if kind in (GTID, ANONYMOUS_GTID):
-            self._gtid, self._txn_start = (
-                buffer[b : b + GTID_BYTES],
-                (self._wraps << 32) + log_pos - size,
-            )
+        if kind in _GTIDS:
+            self._begin(kind, buffer, b, rows_end, log_pos, size)
             if (gtid_text(self._gtid), self._txn_start) != (saved.gtid, saved.start):
                 diverged(saved, f"there is {gtid_text(self._gtid)} at {self._txn_start}")
         elif saved.end == (self._wraps << 32 | log_pos):
@@ -277,17 +351,18 @@ class RareEvents(WalkState):
             diverged(saved, f"an event that ends at {log_pos} stands across its end")
 
 
-def gtid_text(body: bytearray) -> str:
-    """'uuid:number' of a GTID event's body."""
-    source = body[1:17].hex()
-    number = int.from_bytes(body[17:25], "little", signed=True)
-    return f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}:{number}"
-
-
-def _sql_mode(status: bytearray) -> int:
+def _sql_mode(status: Buffer) -> int:
     """The session's sql_mode, from a query event's status variables; 0 where it is not told.
 
     It is the second of them behind four bytes of flags, or the first (MySQL source, Query_event).
     """
     at = 5 if status[:1] == b"\0" else 0
     return int.from_bytes(status[at + 1 : at + 9], "little") if status[at : at + 1] == b"\x01" else 0
+
+
+def is_begin(buffer: Buffer, b: int, rows_end: int) -> bool:
+    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
+    return (
+        buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL
+        and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
+    )

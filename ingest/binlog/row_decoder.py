@@ -73,9 +73,12 @@ class Decoder(Protocol):
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         """As `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
 
+    def row_end(self, buffer: Buffer, start: int, end: int) -> int:
+        """Where the row that begins at `start` ends; raises IndexError when that is beyond `end`."""
 
-def compile_decoder(table_map: TableMap, followed: Followed) -> Decoder:
-    """A decoder of `table_map` for the columns `followed.columns`.
+
+def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: bool = False) -> Decoder:
+    """A decoder of `table_map` for the columns `followed.columns`; `is_json_raw`: JSON stays in its binary form.
 
     Raises TableUnreadableError, naming table, column, what was seen and what to do, when a followed column is
     missing, cannot be read exactly, or no longer has the values that `followed.table` describes.
@@ -83,7 +86,7 @@ def compile_decoder(table_map: TableMap, followed: Followed) -> Decoder:
     wanted = {name: number for number, name in enumerate(followed.columns)}
     for name in followed.columns:
         _compare(table_map, name, followed)
-    layouts = [_layout(column, wanted.get(column.name)) for column in table_map.columns]
+    layouts = [_layout(column, wanted.get(column.name), is_json_raw) for column in table_map.columns]
     return _Decoder(table_map.full_name, layouts)
 
 
@@ -188,7 +191,7 @@ class _Layout:
     names: dict[str, Any]  # what the expressions refer to
 
 
-def _layout(column: MapColumn, number: int | None) -> _Layout:
+def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout:
     layout = _Layout(number=number, is_nullable=column.is_nullable, names={})
     type_, metadata = column.type, column.metadata
     if type_ in _BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
@@ -198,7 +201,8 @@ def _layout(column: MapColumn, number: int | None) -> _Layout:
     else:
         layout.size = _fixed_size(type_, metadata)
     if number is not None:
-        _MAKERS[kind_of(column)](layout, column)
+        kind = kind_of(column)
+        _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
     return layout
 
 
@@ -483,6 +487,18 @@ class _Decoder:
         except (IndexError, struct.error, MalformedJsonError):
             pass
         raise self._misfit()
+
+    def row_end(self, buffer: Buffer, start: int, end: int) -> int:
+        nulls = int.from_bytes(buffer[start : start + self._null_bytes], "little")
+        at = start + self._null_bytes
+        for index, layout in enumerate(self._layouts):
+            if not nulls >> index & 1:
+                at += layout.size + layout.prefix
+                if layout.prefix:
+                    at += int.from_bytes(buffer[at - layout.prefix : at], "little")
+        if at > end:
+            raise IndexError("a row reaches past its event's end")
+        return at
 
     def _misfit(self) -> TableUnreadableError:
         return TableUnreadableError(

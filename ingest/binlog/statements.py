@@ -26,6 +26,8 @@ class Meaning(Enum):
     ROLLBACK_TO = "rollback to"  # some of it was, and the transaction goes on
     SAVEPOINT = "savepoint"  # changes nothing
     XA_BRANCH = "xa branch"  # begins or ends a branch that is committed later
+    XA_COMMIT = "xa commit"
+    XA_ROLLBACK = "xa rollback"
     STATEMENT = "statement"  # commits by itself
     OPENING_STATEMENT = "opening statement"  # CREATE TABLE ... SELECT: its rows and commit follow
 
@@ -90,8 +92,8 @@ def meaning(text: str) -> Meaning:
         case "RELEASE" if words[1] == "SAVEPOINT":
             return Meaning.SAVEPOINT
         case "XA":
-            branch = {"ROLLBACK": Meaning.ROLLBACK, "START": Meaning.XA_BRANCH, "BEGIN": Meaning.XA_BRANCH}
-            return (branch | {"END": Meaning.XA_BRANCH}).get(words[1], Meaning.COMMIT)
+            decisions = {"COMMIT": Meaning.XA_COMMIT, "ROLLBACK": Meaning.XA_ROLLBACK}
+            return decisions.get(words[1], Meaning.XA_BRANCH)
         case "CREATE" if re.search(r"\bSTART\s+TRANSACTION\Z", text[-200:], re.IGNORECASE):
             return Meaning.OPENING_STATEMENT
     return Meaning.STATEMENT

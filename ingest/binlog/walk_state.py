@@ -11,16 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
+import zstandard
 
 from changes.batches import Followed, Halt, Refused, Row, RowChanges
 from changes.positions import Position, file_number
 from changes.versions import base_version
+from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.partial_json import PartialUpdates
+from ingest.binlog.payload import Payload
 from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.spool import Spool
+from ingest.binlog.table_map import TableMap
 
 _log = structlog.get_logger("viewtail.source")
 
-GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
+PACKET_HEAD_BYTES = 24  # packet length and sequence, status byte, event header
 BEFORE_ALL = -1  # a last position below each, 0 too, which an event that ends at 4 GiB has
 
 
@@ -33,6 +38,8 @@ class Plan:
     decode: Callable[[Any, int, int], list[Row]]
     write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
     update_image: bytes
+    table_map: TableMap
+    partial: PartialUpdates | None = None  # made when the first such update is seen
 
 
 class Own:
@@ -47,6 +54,28 @@ OWN = Own()
 
 # Where a committed transaction ended, and which it was: file, end and start in bytes, GTID event's first bytes.
 End = tuple[str, int, int, bytearray]
+XaName = tuple[int, bytes, bytes]  # format, global part, branch part
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Compressed:
+    """A compressed transaction while its events are walked."""
+
+    payload: Payload
+    start: int  # of its event in the file, in bytes
+    length: int
+    log_pos: int  # the header's end position
+    done: int = 0  # bytes of the events that were walked
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Prepared:
+    """An XA transaction between its PREPARE and what becomes of it."""
+
+    changes: list[RowChanges]
+    refused: list[Refused]
+    held_bytes: int
+    before: End | Position  # where reading must begin again to see it
 
 
 class WalkState:
@@ -105,6 +134,10 @@ class WalkState:
         self._halted: set[Followed] = set()  # what is still gathered of them is dropped on delivery
         self._spool: Spool | None = None
         self._spool_is_committed = False
+        self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
+        self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
+        self._last_end: End | Position = after  # of the last transaction that was handed over
+        self._decompressor = zstandard.ZstdDecompressor()
         self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
         self.is_quiet = True
 

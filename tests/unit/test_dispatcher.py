@@ -162,7 +162,7 @@ def test_an_unknown_event_stops_the_stream_unless_it_may_be_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(40, "TRANSACTION_PAYLOAD"), (42, "GTID_TAGGED"), (26, "INCIDENT")]
+    ("kind", "name"), [(40, "compressed transaction"), (42, "tagged GTID"), (26, "INCIDENT")]
 )
 def test_events_that_this_version_cannot_read_stop_the_stream_by_name(kind: int, name: str) -> None:
     stream = Stream()

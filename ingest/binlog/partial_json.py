@@ -1,0 +1,178 @@
+"""Updates that hold of a JSON column only what changed (binlog_row_value_options = PARTIAL_JSON).
+
+Behind each before-image stand options and a bit for each JSON column; a column whose bit is set has a list of
+differences in place of its value. They are applied to the before-image's value, as a replica does.
+
+Source of the form: Rows_event::unpack_row's value options, and Json_diff_vector::read_binary (sql-common/json_diff.cc).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import orjson
+
+from changes.batches import Followed, Row, Unreadable
+from changes.errors import TableUnreadableError
+from changes.tables import Kind
+from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
+from ingest.binlog.row_decoder import Buffer, compile_decoder, kind_of
+from ingest.binlog.table_map import TableMap
+
+_PARTIAL_JSON = 1  # the only value option
+_REPLACE, _INSERT, _REMOVE = range(3)
+_LEG = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"]+))|\[(\d+)\]', re.DOTALL)
+_INTEGER_BYTES = {252: 2, 253: 3, 254: 8}
+Path = list[str | int]
+
+
+class PartialUpdates:
+    """Reads such events of one table."""
+
+    def __init__(self, table_map: TableMap, followed: Followed) -> None:
+        self._table = table_map.full_name
+        self._decoder = compile_decoder(table_map, followed, is_json_raw=True)
+        json_columns = [column for column in table_map.columns if kind_of(column) is Kind.JSON]
+        self._bit_bytes = (len(json_columns) + 7) // 8
+        self._places = [  # bit, the value's place in a row, for those that are followed
+            (bit, followed.columns.index(column.name), column.name)
+            for bit, column in enumerate(json_columns)
+            if column.name in followed.columns
+        ]
+
+    def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
+        """Before, after, before, after, ...; texts that are invalid are `Unreadable`.
+
+        Raises TableUnreadableError when the bytes do not fit the table, or the differences not the value.
+        """
+        rows: list[Row] = []
+        try:
+            while start < end:
+                at = self._decoder.row_end(buffer, start, end)
+                before = self._decoder.decode_carefully(buffer, start, at)[0]
+                options, at = _integer(buffer, at)
+                if options > _PARTIAL_JSON:
+                    raise MalformedJsonError(f"value options {options}")
+                bits = 0
+                if options:
+                    bits = int.from_bytes(buffer[at : at + self._bit_bytes], "little")
+                    at += self._bit_bytes
+                start = self._decoder.row_end(buffer, at, end)
+                after = self._decoder.decode_carefully(buffer, at, start)[0]
+                rows += self._with_texts(before, after, bits)
+        except (IndexError, struct.error, MalformedJsonError) as error:
+            raise TableUnreadableError(
+                f"{self._table}: a partial JSON update does not fit the row before it ({error}). Run SET GLOBAL "
+                "binlog_row_value_options = '', then fill the views again: viewtail replay VIEW"
+            ) from None
+        return rows
+
+    def _with_texts(self, before: Row, after: Row, bits: int) -> tuple[Row, Row]:
+        old, new = list(before), list(after)
+        for bit, place, name in self._places:
+            raw, changed = before[place], after[place]
+            try:
+                if changed is not None and bits >> bit & 1:
+                    if raw is None:
+                        raise MalformedJsonError("differences from NULL")
+                    new[place] = tree_text(_applied(to_tree(raw), changed))
+                elif changed is not None:
+                    new[place] = to_text(changed)
+            except UnicodeDecodeError:
+                new[place] = Unreadable(name)
+            try:
+                old[place] = None if raw is None else to_text(raw)
+            except UnicodeDecodeError:
+                old[place] = Unreadable(name)
+        return tuple(old), tuple(new)
+
+
+def _applied(tree: Tree, differences: bytes) -> Tree:
+    at = 0
+    while at < len(differences):
+        operation = differences[at]
+        length, at = _integer(differences, at + 1)
+        path = _path(str(_taken(differences, at, length), "utf-8"))
+        at += length
+        value: Tree = ""
+        if operation in (_REPLACE, _INSERT):
+            length, at = _integer(differences, at)
+            value = to_tree(_taken(differences, at, length))
+            at += length
+        elif operation != _REMOVE:
+            raise MalformedJsonError(f"operation {operation}")
+        tree = _changed(tree, path, operation, value)
+    return tree
+
+
+def _changed(tree: Tree, path: Path, operation: int, value: Tree) -> Tree:
+    if not path:
+        if operation != _REPLACE:
+            raise MalformedJsonError("an operation on the whole document that is no replacement")
+        return value
+    parent = tree
+    for leg in path[:-1]:
+        parent = _child(parent, leg)
+    leg = path[-1]
+    if operation == _INSERT:
+        if isinstance(parent, list) and isinstance(leg, int):
+            parent.insert(leg, value)
+        elif isinstance(parent, dict) and isinstance(leg, str) and leg not in parent:
+            parent[leg] = value
+        else:
+            raise MalformedJsonError("an insertion where it cannot stand")
+        return tree
+    _child(parent, leg)
+    if operation == _REPLACE:
+        parent[leg] = value  # type: ignore[index]
+    else:
+        del parent[leg]  # type: ignore[arg-type,union-attr]
+    return tree
+
+
+def _child(parent: Tree, leg: str | int) -> Tree:
+    if isinstance(parent, list) and isinstance(leg, int) and leg < len(parent):
+        return parent[leg]
+    if isinstance(parent, dict) and isinstance(leg, str) and leg in parent:
+        return parent[leg]
+    raise MalformedJsonError("a path that leads nowhere")
+
+
+def _path(text: str) -> Path:
+    """'$.a."b c"[2]' -> ['a', 'b c', 2]."""
+    path: Path = []
+    at = 1
+    while at < len(text):
+        found = _LEG.match(text, at)
+        if found is None:
+            break
+        quoted, name, index = found.groups()
+        path.append(int(index) if index else name if quoted is None else _unquoted(quoted))
+        at = found.end()
+    if text[:1] != "$" or at != len(text):
+        raise MalformedJsonError("a path that cannot be read")
+    return path
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(orjson.loads(f'"{text}"'))
+    except orjson.JSONDecodeError:
+        raise MalformedJsonError("a path that cannot be read") from None
+
+
+def _taken(raw: bytes, at: int, length: int) -> bytes:
+    if at + length > len(raw):
+        raise MalformedJsonError("differences that end too early")
+    return raw[at : at + length]
+
+
+def _integer(buffer: Buffer, at: int) -> tuple[int, int]:
+    first = buffer[at]
+    if first < 251:
+        return first, at + 1
+    if first not in _INTEGER_BYTES:
+        raise MalformedJsonError("a length that cannot be read")
+    end = at + 1 + _INTEGER_BYTES[first]
+    return int.from_bytes(buffer[at + 1 : end], "little"), end

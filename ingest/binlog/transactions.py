@@ -1,0 +1,149 @@
+"""How transactions end: by a commit, by a rollback that stands in the binlog, or in two steps (XA).
+
+The rows of an XA transaction stand where it was prepared; they are delivered where it was committed, with that version,
+which they share. Until then no batch ends behind the transaction before it, so that a restart reads it again.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import structlog
+
+from changes.errors import SourceError
+from changes.positions import Position
+from ingest.binlog.careful_rows import CarefulRows
+from ingest.binlog.gtids import gtid_text
+from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.spool import Spool
+from ingest.binlog.walk_state import End, Prepared, XaName
+
+_log = structlog.get_logger("viewtail.source")
+
+_XA_NAME = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(\d+)\Z", re.IGNORECASE)
+_PREPARE = struct.Struct(
+    "<?III"
+).unpack_from  # in one phase?, format, bytes of the global and of the branch part
+_MANY_PREPARED = 100
+
+
+class Transactions(CarefulRows):
+    """Moves what the open transaction holds to where it belongs."""
+
+    def _commit(self, log_pos: int) -> None:
+        """A transaction ended at `log_pos` and is to be delivered."""
+        end: End = (
+            self._file,
+            (self._wraps << 32) + log_pos,
+            self._txn_start,
+            self._gtid,
+        )
+        if self._spool is not None:
+            self._big_end, self._spool_is_committed = end, True
+            return
+        self._refused += self._open_refused
+        self._open_refused = []
+        self._committed = len(self._changes)
+        self._committed_bytes += self._held_bytes
+        self._held_bytes = 0
+        self._end = end
+        if self._first_gtid is None:
+            self._first_gtid = self._gtid
+
+    def _in_transaction(self) -> bool:
+        """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
+        return self._begun_at == self._txn_start
+
+    def _halt_touched(self, why: str) -> None:
+        """Halt every followed table that the open transaction has a table map of; forget what it held."""
+        touched = {plan.followed.table.full_name: plan.followed for plan in self._tables.values() if plan}
+        for followed in touched.values():
+            self._halt(
+                followed,
+                self._version(self._last_pos),
+                f"{why}. Fill the views again: viewtail replay VIEW",
+            )
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+        self._held_bytes = 0
+        self._open_refused = []
+        del self._changes[self._committed :]
+
+    def _resume_position(self, end: End | Position) -> Position:
+        """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
+        for prepared in self._prepared.values():
+            end = prepared.before
+            break
+        if isinstance(end, Position):
+            return end
+        file, end_position, start, gtid = end
+        return Position(epoch=self._epoch, file=file, end=end_position, start=start, gtid=gtid_text(gtid))
+
+    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
+        if self._spool is None:
+            self._spool, self._bytes_before_spool = Spool(), bytes_before
+        self._spool.append(packet, wraps)
+
+    # -- XA -----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, buffer: Buffer, b: int, rows_end: int, log_pos: int) -> None:
+        """XA PREPARE, or XA COMMIT ... ONE PHASE, which is a commit like any other."""
+        is_one_phase, number, global_bytes, branch_bytes = _PREPARE(buffer, b)
+        at = b + 13 + global_bytes
+        if is_one_phase:
+            self._commit(log_pos)
+            return
+        if at + branch_bytes != rows_end:
+            raise SourceError(
+                f"the XA PREPARE event at {self.place} is malformed; the pipeline stops before it"
+            )
+        name = (number, bytes(buffer[b + 13 : at]), bytes(buffer[at:rows_end]))
+        if self._spool is not None:
+            self._halt_touched(
+                f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory "
+                "for its commit. Raise that setting"
+            )
+        # One without followed rows is kept as well: its commit must be told from one whose rows were never seen.
+        self._prepared[name] = Prepared(
+            changes=self._changes[self._committed :],
+            refused=self._open_refused,
+            held_bytes=self._held_bytes,
+            before=self._end or self._last_end,
+        )
+        if len(self._prepared) % _MANY_PREPARED == 0:
+            _log.warning(
+                "XA transactions wait for their commit", count=len(self._prepared), position=self.place
+            )
+        del self._changes[self._committed :]
+        self._open_refused, self._held_bytes = [], 0
+        self._commit(log_pos)
+
+    def _decide(self, statement: str, log_pos: int, *, is_kept: bool) -> None:
+        """XA COMMIT or XA ROLLBACK of a branch that was prepared before."""
+        name = _xa_name(statement)
+        prepared = None if name is None else self._prepared.pop(name, None)
+        if prepared is None and is_kept:
+            self._halt_all(
+                "an XA transaction was committed whose rows stand before the place where reading began",
+                log_pos,
+            )
+        elif prepared is not None and is_kept:
+            version = self._version(log_pos)
+            self._changes += [change._replace(version=version) for change in prepared.changes]
+            self._open_refused += [refused._replace(version=version) for refused in prepared.refused]
+            self._held_bytes += prepared.held_bytes
+            self._mark_loud()
+        self._commit(log_pos)
+
+    def _halt_all(self, why: str, log_pos: int) -> None:
+        for followed in list(self._followed.values()):
+            self._halt(followed, self._version(log_pos), f"{why}. Fill the views again: viewtail replay VIEW")
+
+
+def _xa_name(statement: str) -> XaName | None:
+    found = _XA_NAME.match(statement)
+    if found is None:
+        return None
+    return int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2])
