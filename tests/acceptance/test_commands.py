@@ -19,6 +19,7 @@ import pytest
 
 import stack.mysql
 import viewtail
+from changes.errors import MisuseError
 from projectors.registry import FILLED
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, wait_for
@@ -345,7 +346,7 @@ def test_the_same_from_python() -> None:
 def test_values_that_do_not_fit_are_refused_from_python_too(
     values: tuple[Any, ...], limit: int, said: str
 ) -> None:
-    with pytest.raises(viewtail.ViewtailError, match=said):
+    with pytest.raises(MisuseError, match=said):
         viewtail.find("by_name", *values, limit=limit)
 
 
