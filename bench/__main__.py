@@ -38,7 +38,7 @@ class Sizes:
 
     single: int = 100_000
     bulk: int = 500_000
-    documents: int = 100_000
+    documents: int = 500_000
     floor_single: int = 20_000
     floor_bulk: int = 200_000
     live_s: float = 60.0  # of each, over all rounds

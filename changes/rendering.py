@@ -80,8 +80,8 @@ def parse_key(text: str, columns: Sequence[Column]) -> Key:
     names = ":".join(column.name.upper() for column in columns)
     if len(parts) != len(columns):
         raise MisuseError(
-            f"the key {text!r} has {len(parts)} parts, but it is written {names} ({len(columns)}); "
-            "a ':' inside a value is written %3A"
+            f"the key {text!r} has {len(parts)} part{'s' * (len(parts) > 1)}, but it is written {names} "
+            f"({len(columns)}); a ':' inside a value is written %3A"
         )
     return tuple(_parse_part(part, column, text) for part, column in zip(parts, columns, strict=True))
 

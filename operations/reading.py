@@ -114,22 +114,32 @@ def _remark(view: View, state: str, reason: str | None, count: int, estimate: in
 
 # --- Values as users give them ---
 
+_TEXTS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
+
 
 def canonical_value(given: Any, column: Column) -> Any:
     """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
     if given is None:
         return None
+    if column.kind in _TEXTS and not isinstance(given, str):
+        raise MisuseError(
+            f"a value of type {type(given).__name__} does not fit column {column.name}: give a str"
+        )
     try:
         value = _from_python(given, column)
         return value if value is not None else _from_text(str(given), column)
     except MisuseError as error:
-        expected = str(error).partition(" does not fit ")[2]
+        expected = str(error).partition(" does not fit ")[2].replace("%3A", ":")
         shown = (
             f"value {given!r}"
             if isinstance(given, str | int | float)
             else f"a value of type {type(given).__name__}"
         )
         raise MisuseError(f"{shown} does not fit {expected}") from None
+    except UnicodeEncodeError:
+        raise MisuseError(
+            f"a value for column {column.name} has a lone surrogate, which is no character"
+        ) from None
 
 
 def _from_python(given: Any, column: Column) -> Any:
@@ -154,6 +164,7 @@ def _from_python(given: Any, column: Column) -> Any:
 
 
 def _from_text(text: str, column: Column) -> Any:
+    text.encode()  # raises UnicodeEncodeError
     (value,) = parse_key(text.translate(_ENCODE), (column,))
     return _float(value, column) if isinstance(value, float) else value
 
@@ -176,8 +187,12 @@ def key_of(given: Any, view: BoundView) -> Key:
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if len(parts) != len(view.key):
         names = ", ".join(column.name for column in view.key)
-        raise MisuseError(f"the key of {view.id} is ({names}), {len(view.key)} values, not {len(parts)}")
+        raise MisuseError(f"the key of {view.id} is ({names}): {_values(len(view.key))}, not {len(parts)}")
     return tuple(canonical_value(part, column) for part, column in zip(parts, view.key, strict=True))
+
+
+def _values(count: int) -> str:
+    return "1 value" if count == 1 else f"{count} values"
 
 
 # --- find ---
@@ -191,6 +206,8 @@ def find(
     Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
     """
     wanted = _wanted(view, values)
+    if limit < 1:
+        raise MisuseError(f"limit is {limit}; it must be at least 1")
     with closing(open_store()) as connection:
         keys = _ask_mysql(view, lambda: mysql.lookup(connection, database, view, wanted, limit + 1))
     with closing(open_source()) as connection:
@@ -206,9 +223,8 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
         )
     names = ", ".join(column.name for column in view.values)
     if not values or len(values) > len(view.values):
-        raise MisuseError(
-            f"view {view.id} is indexed by {names}: give 1 to {len(view.values)} values, not {len(values)}"
-        )
+        most = f"1 to {len(view.values)} values" if len(view.values) > 1 else "1 value"
+        raise MisuseError(f"view {view.id} is indexed by {names}: give {most}, not {len(values)}")
     wanted = tuple(canonical_value(value, column) for value, column in zip(values, view.values, strict=False))
     if all(value is None for value in wanted):
         raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")

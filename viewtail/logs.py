@@ -43,6 +43,8 @@ def configure(logs: Logs) -> None:
         cache_logger_on_first_use=False,
     )
     logging.root.handlers = [_Handler(logging.WARNING)]
+    # It warns of each attempt on a node that is away; viewtail says it once itself, with what to do.
+    logging.getLogger("elastic_transport").setLevel(logging.ERROR)
 
 
 def masked(text: str) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from changes.errors import SettingsError
 
+_log = structlog.get_logger("viewtail.run")
+
+TRY_EVERY_S = 2.0  # for an address that is in use
 _COUNTERS = {
     "viewtail_rows": ("rows", "changed rows read from the source"),
     "viewtail_writes": ("writes", "writes applied to the store, after coalescing"),
@@ -58,21 +64,61 @@ class _Collector(Collector):
         yield filled
 
 
-def serve(host: str, port: int, reports: Callable[[], Mapping[str, Mapping[str, Any]]]) -> Callable[[], None]:
-    """Serve /metrics; returns what stops it. Raises SettingsError when the address cannot be listened on."""
-    registry = CollectorRegistry()
-    registry.register(_Collector(reports))
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise SettingsError(
-            f"metrics.host, metrics.port: cannot listen on {host}:{port} ({error.strerror}). Set another "
-            "VIEWTAIL_METRICS__PORT, or 0 for no metrics"
-        ) from None
+class Server:
+    """Serves /metrics, as soon as the address is free: a `run` that stands by on the same machine waits for it."""
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def __init__(self, host: str, port: int, reports: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Raises SettingsError when the address cannot be listened on, except that it is in use."""
+        self._address = (host, port)
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collector(reports))
+        self._stop = threading.Event()
+        self._serving: tuple[Any, threading.Thread] | None = None
+        self._waiting: threading.Thread | None = None
+        if not self._listens():
+            _log.warning(
+                "metrics wait: another process listens there, perhaps the viewtail that this one stands by for",
+                url=self.url,
+                mend="for metrics of both at once, set another VIEWTAIL_METRICS__PORT for one",
+            )
+            self._waiting = threading.Thread(target=self._wait, name="metrics", daemon=True)
+            self._waiting.start()
 
-    return stop
+    @property
+    def url(self) -> str:
+        host, port = self._address
+        return f"http://{host}:{port}/metrics"
+
+    def _listens(self) -> bool:
+        """Try to; False while the address is in use."""
+        host, port = self._address
+        try:
+            self._serving = start_http_server(port, addr=host, registry=self._registry)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise SettingsError(
+                f"metrics.host, metrics.port: cannot listen on {host}:{port} ({error.strerror}). Set another "
+                "VIEWTAIL_METRICS__HOST or VIEWTAIL_METRICS__PORT, or port 0 for no metrics"
+            ) from None
+        _log.info("metrics", url=self.url)
+        return True
+
+    def _wait(self) -> None:
+        while not self._stop.wait(TRY_EVERY_S):
+            try:
+                if self._listens():
+                    return
+            except SettingsError as error:
+                _log.error("no metrics", error=str(error))
+                return
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._waiting is not None:
+            self._waiting.join()
+        if self._serving is not None:
+            server, thread = self._serving
+            server.shutdown()
+            server.server_close()
+            thread.join()

@@ -3,13 +3,15 @@
 The script compares versions as fixed-width text, so nothing older ever replaces something newer, and a delete leaves
 a tombstone (`{key}:t`) that counts as well. Tombstones have no expiry: one may be set only once every offset, running
 fill and replay window is past it, which nothing in viewtail establishes yet. The witness is sent when all scripts of
-a batch have answered, on their connection, so it is never ahead of the rows. One primary is supported; a Redis
-Cluster is refused.
+a batch have answered, on their connection, so it is never ahead of the rows; and it moves only from what this sink
+left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
+is refused.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -28,7 +30,7 @@ from changes.writes import Key, Parked, ViewWrites
 from projectors.binding import BoundView
 from projectors.sinks.redis_keys import RedisKeys
 from projectors.sinks.redis_rows import Item, Packer, Unfit
-from projectors.sinks.redis_script import APPLY
+from projectors.sinks.redis_script import APPLY, MOVE_WITNESS
 from projectors.views import RedisHash
 
 Client: TypeAlias = "redis.Redis"
@@ -38,6 +40,7 @@ SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a fe
 BYTES_A_SCRIPT = 8 << 20
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
+LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
 TIMEOUT_S = 60.0  # where the client was made without one: a stopped server must not hold us for ever
 
 _VERSION = "_version"
@@ -70,6 +73,8 @@ class RedisSink:
         self._witness_key = witness_key(database, name)
         self._client: Client | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
+        self._mark = b""  # what the witness's key holds, as far as this sink knows
+        self._looked_at = 0.0
         self._keys: dict[str, RedisKeys] = {}
         self._packers: dict[str, Packer] = {}
 
@@ -81,6 +86,7 @@ class RedisSink:
             self._connect()
             self._check_server()
             self._ask("SCRIPT", "LOAD", APPLY)
+            self._mark = self._ask("GET", self._witness_key) or b""
         except (exceptions.RedisError, OSError) as error:
             raise self._failure(error, "connecting") from None
 
@@ -96,7 +102,7 @@ class RedisSink:
                 self._ask("SCRIPT", "LOAD", APPLY)
                 parked = self._apply(writes)
             if upto is not None:
-                self._ask("SET", self._witness_key, upto.to_text())
+                self._move_witness(upto.to_text().encode())
             return parked
         except (exceptions.RedisError, OSError) as error:
             raise self._failure(error, "writing") from None
@@ -116,7 +122,20 @@ class RedisSink:
         return found[1] if found else ""
 
     def settle(self) -> None:
-        """Nothing to do: the witness is written with each batch."""
+        """Look now and then whether what was written is still there."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        if self._mark and self._ask_witness() != self._mark:
+            self._drop()
+            raise StoreUnavailableError(_WITNESS_CHANGED)
+
+    def _move_witness(self, to: bytes) -> None:
+        if not self._ask("EVAL", MOVE_WITNESS, 1, self._witness_key, self._mark, to):
+            self._drop()
+            raise StoreUnavailableError(_WITNESS_CHANGED)
+        self._mark = to
 
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
@@ -352,6 +371,10 @@ def _number(text: bytes | None) -> int | None:
     return int(text) if text is not None and len(text) == WIDTH and text.isdigit() else None
 
 
+_WITNESS_CHANGED = (
+    "Redis: the witness is not what viewtail left there: Redis was flushed or restored, or another process keeps these "
+    "views as well; viewtail looks again at what Redis holds"
+)
 _NO_CLUSTER = (
     "Redis: this is a Redis Cluster, which viewtail does not write to yet; give the address of a single primary in "
     "VIEWTAIL_REDIS__URL"

@@ -104,4 +104,11 @@ end
 return refused
 """
 
+# The witness moves from ARGV[1] ('' for none yet) to ARGV[2], or stays, and 0 says so.
+MOVE_WITNESS = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
+
 SHA = hashlib.sha1(APPLY.encode()).hexdigest()  # the name under which Redis keeps it

@@ -19,6 +19,7 @@ import pytest
 
 import stack.mysql
 import viewtail
+from changes.errors import MisuseError
 from projectors.registry import FILLED
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, wait_for
@@ -132,6 +133,27 @@ def deployed(
             cursor.execute(f"DROP DATABASE {database}")
 
 
+# --- replay ---
+
+
+def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> None:
+    done = deployed.command(
+        "replay", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person"
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line.partition(":  ")[0].partition(" ")[0] for line in done.stdout.splitlines()]
+    assert said == ["elasticsearch:person:", "redis:person:", "mysql:by_name:"]
+    deployed.running.start()
+    try:
+        wait_for(
+            "filled views",
+            lambda: all(state == FILLED for (state,) in deployed.execute(f"SELECT state FROM {STORE}.view")),
+            60,
+        )
+    finally:
+        assert deployed.running.stop() == 0
+
+
 # --- get ---
 
 
@@ -222,7 +244,7 @@ def test_find_is_bounded_and_says_when_there_is_more(deployed: Deployed) -> None
     done = deployed.command("find", "by_name", "same", "--json")
     found = json.loads(done.stdout)
     assert (len(found["rows"]), found["has_more"]) == (100, True)
-    assert "more than 100 keys" in done.stderr
+    assert "more keys with this value than the limit, 100" in done.stderr
     assert [row["id"] for row in found["rows"]] == list(range(1001, 1101))
     assert len(deployed.json("find", "by_name", "same", "--limit", "1000")["rows"]) == 120
 
@@ -283,25 +305,49 @@ def test_wrong_pages_and_fields_are_refused(deployed: Deployed) -> None:
 # --- From Python ---
 
 
-def test_the_same_from_python(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def python(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process, in the folder and with the settings of the deployment."""
     monkeypatch.chdir(deployed.folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "views", raising=False)
     for name, value in deployed.environ.items():
         monkeypatch.setenv(name, value)
     importlib.invalidate_caches()
-    try:
-        rows = viewtail.find("by_email", "ada@example.org")
-        assert [row["name"] for row in rows] == ["Ada"]
-        assert (rows.has_more, rows.remark) == (False, None)
-        assert viewtail.find("by_name", "same", limit=7).has_more
-        record = viewtail.get("member", (1, "a:b"), settings=load(None, os.environ))
-        assert record is not None
-        assert record.content == {"role": b"boss"}
-        assert viewtail.get("card", 99) is None
-        wait_for("a refreshed index", lambda: viewtail.search("elasticsearch:person", "bug").total == 2)
-    finally:
-        sys.modules.pop("views", None)
+    yield
+    sys.modules.pop("views", None)
+
+
+@pytest.mark.usefixtures("python")
+def test_the_same_from_python() -> None:
+    rows = viewtail.find("by_email", "ada@example.org")
+    assert [row["name"] for row in rows] == ["Ada"]
+    assert (rows.has_more, rows.remark) == (False, None)
+    assert viewtail.find("by_name", "same", limit=7).has_more
+    record = viewtail.get("member", (1, "a:b"), settings=load(None, os.environ))
+    assert record is not None
+    assert record.content == {"role": b"boss"}
+    assert viewtail.get("card", 99) is None
+    wait_for("a refreshed index", lambda: viewtail.search("elasticsearch:person", "bug").total == 2)
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize(
+    ("values", "limit", "said"),
+    [
+        ((5,), 10, "a value of type int does not fit column name: give a str"),
+        ((b"x",), 10, "a value of type bytes does not fit column name: give a str"),
+        (("x\ud800",), 10, "a value for column name has a lone surrogate"),
+        (("x", "2024-01-01T00:00:00"), 10, r"YYYY-MM-DD HH:MM:SS"),
+        (("x", "y", "z"), 10, "give 1 to 2 values, not 3"),
+        (("x",), 0, "limit is 0; it must be at least 1"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_from_python_too(
+    values: tuple[Any, ...], limit: int, said: str
+) -> None:
+    with pytest.raises(MisuseError, match=said):
+        viewtail.find("by_name", *values, limit=limit)
 
 
 def test_the_public_names_are_those_documented() -> None:

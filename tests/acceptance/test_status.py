@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pymysql
 import pytest
@@ -148,6 +151,46 @@ def test_a_declared_view_that_no_run_has_seen_is_told(shop: Shop) -> None:
         done = shop.viewtail("status")
     assert done.returncode == 1
     assert "mysql:pet_by_id is declared, but no run has seen it yet" in done.stdout
+
+
+def test_a_view_that_is_taken_out_is_told_and_not_listed(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+    views = shop.folder / "views.py"
+    views.write_text(VIEWS.replace(', IndexTable("pet_by_name", pet, value="name")', ""))
+    with shop.running():
+        shop.until(lambda: shop.viewtail("status").returncode == 0)
+        assert shop.views() == {"mysql:user_by_email": "filled"}
+        assert shop.status()["retired"] == ["mysql:pet_by_name"]
+        assert "view mysql:pet_by_name is not declared any more" in shop.viewtail("status").stdout
+
+
+def test_two_runs_with_the_same_settings_share_a_machine(shop: Shop) -> None:
+    """The second stands by although the first has the port of the metrics, and serves them when it has taken over."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shop.environment["VIEWTAIL_METRICS__PORT"] = str(port)
+
+    def lag_is_served() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                return b'viewtail_pipeline_running{pipeline="mysql"} 1.0' in answer.read()
+        except URLError:  # nobody has the port at the moment
+            return False
+
+    def is_said(words: str) -> bool:
+        return words in (shop.folder / "run.log").read_text()
+
+    with ExitStack() as second:
+        with shop.running():
+            shop.until_filled()
+            shop.until(lag_is_served)
+            second.enter_context(shop.running())
+            shop.until(lambda: is_said("metrics wait") and is_said("another viewtail runs this pipeline"))
+        shop.sql("INSERT INTO shop.pet VALUES (9, 'Leo')")
+        shop.until(lambda: (9, "Leo") in shop.index("pet_by_name"))
+        shop.until(lag_is_served)
 
 
 def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop: Shop) -> None:

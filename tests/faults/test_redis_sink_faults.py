@@ -189,14 +189,17 @@ def test_a_wrong_password_says_so_and_does_not_show_it(scene: Scene) -> None:
     scene.client.acl_deluser("viewer")
 
 
-def test_missing_permissions_say_so(scene: Scene) -> None:
-    scene.client.acl_setuser(
-        "limited", enabled=True, passwords=["+right"], categories=["+@all"], keys=["nothing*"]
-    )
+@pytest.mark.parametrize("keys", ["viewtail:*", "nothing*"])
+def test_missing_permissions_say_so(scene: Scene, keys: str) -> None:
+    scene.client.acl_setuser("limited", enabled=True, passwords=["+right"], categories=["+@all"], keys=[keys])
     sink = scene.sink_as(username="limited", password="right")
-    sink.prepare()
-    with pytest.raises(StoreError, match="permissions"):
+
+    def write() -> None:
+        sink.prepare()
         sink.write([ViewWrites(scene.view.id, {(1,): Write(5, ("e", "n"))})], None)
+
+    with pytest.raises(StoreError, match="permissions"):
+        write()
     sink.close()
     scene.client.acl_deluser("limited")
 

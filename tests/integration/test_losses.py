@@ -191,6 +191,48 @@ def test_a_redis_that_lost_changes_after_a_fill_reads_them_again_without_filling
         assert shelf.shown("redis") == shelf.in_table()
 
 
+@pytest.mark.parametrize("is_busy", [True, False], ids=["while rows come", "while nothing happens"])
+def test_a_redis_that_is_flushed_under_a_running_pipeline_is_filled_again(
+    shelf: Shelf, is_busy: bool
+) -> None:
+    """The next write must not put the witness back as if nothing had happened."""
+    shelf.add(20)
+    view = VIEWS["redis"]
+    client: Any = redis.Redis(port=shelf.world.redis.port)
+    with owned(deployed([view], *servers(shelf)), "redis") as owner:
+        owner.fill_all()
+        client.flushall()
+        if is_busy:
+            shelf.execute("UPDATE fill.item SET name = 'later' WHERE id = 5")
+        wait_for("the loss is noticed", lambda: owner.to_fill() == [view.id])
+        owner.fill_all()
+        assert shelf.shown("redis") == shelf.in_table()
+        assert client.keys("viewtail:*witness"), "from here on a loss can be told again"
+
+
+def test_a_redis_that_is_flushed_amid_a_fill_is_filled_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.add(60)
+    view = VIEWS["redis"]
+    client: Any = redis.Redis(port=shelf.world.redis.port)
+    with owned(deployed([view], *servers(shelf)), "redis") as owner:
+        made = owner.backfill(view.id, chunk_rows=10)
+        save = made.progress.save
+
+        def save_and_lose(key: Any, row_count: int) -> None:
+            save(key, row_count)
+            if row_count == 30:
+                client.flushall()
+
+        monkeypatch.setattr(made.progress, "save", save_and_lose)
+        made.run()
+        assert states(shelf) != {view.id: "filled"}, "half of it is gone"
+        owner.fill_all()
+        assert states(shelf) == {view.id: "filled"}
+        assert shelf.shown("redis") == shelf.in_table()
+
+
 # -- the sweep ----------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,9 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = _declared(config)
     chosen = views if all_views else [choose(views, name) for name in names]
+    chosen = list(
+        {view.id: view for view in chosen}.values()
+    )  # by id: a mapping in a declaration has no hash
     deployment = Deployment(settings=loaded, views=[])
     with closing(deployment.open_store()) as connection:
         pipelines = {one.name: one for one in read(connection, deployment.database)}
@@ -42,7 +45,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
             Registry(session, deployment.database, store).fill_anew(marked)
     finally:
         session.close()
-    for view in dict.fromkeys(chosen):
+    for view in chosen:
         print(f"{view.id}: {_what_next(pipelines.get(view.store), is_known=view.id in known)}")
     return 0
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,12 @@ def run(config: Path | None) -> int:
     show, finish = _display()
     supervisor = Supervisor(deployment.stores(), config, show)
     on_stop(supervisor.stop)
-    stop_metrics: Callable[[], None] | None = None
-    if loaded.metrics.port:
-        stop_metrics = metrics.serve(loaded.metrics.host, loaded.metrics.port, supervisor.reports)
-        _log.info("metrics", url=f"http://{loaded.metrics.host}:{loaded.metrics.port}/metrics")
-    try:
+    with ExitStack() as at_end:
+        at_end.callback(finish)
+        if loaded.metrics.port:
+            server = metrics.Server(loaded.metrics.host, loaded.metrics.port, supervisor.reports)
+            at_end.callback(server.close)
         return supervisor.run()
-    finally:
-        finish()
-        if stop_metrics is not None:
-            stop_metrics()
 
 
 def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:

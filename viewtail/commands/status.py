@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Findings:
 
     pipelines: Sequence[PipelineStatus]
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
+    retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
 
     @property
     def is_well(self) -> bool:
@@ -78,7 +79,14 @@ def _declared(loaded: settings.Settings) -> set[str] | None:
 
 def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) -> Findings:
     known = {view.name for one in pipelines for view in one.views}
-    return Findings(pipelines=pipelines, not_run=sorted((declared or set()) - known))
+    if declared is None:
+        return Findings(pipelines=pipelines, not_run=[], retired=[])
+    kept = [
+        replace(one, views=tuple(view for view in one.views if view.name in declared))
+        for one in pipelines
+        if not one.views or any(view.name in declared for view in one.views)
+    ]
+    return Findings(pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
 
 
 def _json(found: Findings) -> bytes:
@@ -86,6 +94,7 @@ def _json(found: Findings) -> bytes:
         "is_well": found.is_well,
         "pipelines": [{**asdict(one), "is_well": one.is_well} for one in found.pipelines],
         "not_run": found.not_run,
+        "retired": found.retired,
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -142,6 +151,11 @@ def _remarks(found: Findings) -> list[str]:
     lines += [
         f"view {name} is declared, but no run has seen it yet. Start one: viewtail run"
         for name in found.not_run
+    ]
+    lines += [
+        f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
+        "holds. Drop that yourself, or declare the view again, and it is filled anew"
+        for name in found.retired
     ]
     return lines
 
