@@ -22,7 +22,7 @@ from ingest.binlog.table_map import TableMap
 
 _PARTIAL_JSON = 1  # the only value option
 _REPLACE, _INSERT, _REMOVE = range(3)
-_LEG = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"]+))|\[(\d+)\]', re.DOTALL)
+_LEG = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"]+))|\[(?:(last)(?:-(\d+))?|(\d+))\]', re.DOTALL)
 _INTEGER_BYTES = {252: 2, 253: 3, 254: 8}
 Path = list[str | int]
 
@@ -107,48 +107,57 @@ def _applied(tree: Tree, differences: bytes) -> Tree:
 
 
 def _changed(tree: Tree, path: Path, operation: int, value: Tree) -> Tree:
-    if not path:
+    parent: Tree = ""
+    place: str | int | None = None  # of `child` in `parent`; None for the document itself
+    child = tree
+    for at, leg in enumerate(path):
+        if leg in (0, -1) and not isinstance(child, list):
+            continue  # anything but an array is taken for one with this single element
+        parent, place = child, leg
+        if operation == _INSERT and at == len(path) - 1:
+            return _inserted(tree, parent, leg, value)
+        if isinstance(parent, list) and isinstance(leg, int) and -len(parent) <= leg < len(parent):
+            child = parent[leg]
+        elif isinstance(parent, dict) and isinstance(leg, str) and leg in parent:
+            child = parent[leg]
+        else:
+            raise MalformedJsonError("a path that leads nowhere")
+    if place is None:
         if operation != _REPLACE:
             raise MalformedJsonError("an operation on the whole document that is no replacement")
         return value
-    parent = tree
-    for leg in path[:-1]:
-        parent = _child(parent, leg)
-    leg = path[-1]
-    if operation == _INSERT:
-        if isinstance(parent, list) and isinstance(leg, int):
-            parent.insert(leg, value)
-        elif isinstance(parent, dict) and isinstance(leg, str) and leg not in parent:
-            parent[leg] = value
-        else:
-            raise MalformedJsonError("an insertion where it cannot stand")
-        return tree
-    _child(parent, leg)
     if operation == _REPLACE:
-        parent[leg] = value  # type: ignore[index]
+        parent[place] = value  # type: ignore[index]
     else:
-        del parent[leg]  # type: ignore[arg-type,union-attr]
+        del parent[place]  # type: ignore[arg-type,union-attr]
     return tree
 
 
-def _child(parent: Tree, leg: str | int) -> Tree:
-    if isinstance(parent, list) and isinstance(leg, int) and leg < len(parent):
-        return parent[leg]
-    if isinstance(parent, dict) and isinstance(leg, str) and leg in parent:
-        return parent[leg]
-    raise MalformedJsonError("a path that leads nowhere")
+def _inserted(tree: Tree, parent: Tree, leg: str | int, value: Tree) -> Tree:
+    if isinstance(parent, list) and isinstance(leg, int):
+        parent.insert(leg, value)
+    elif isinstance(parent, dict) and isinstance(leg, str) and leg not in parent:
+        parent[leg] = value
+    else:
+        raise MalformedJsonError("an insertion where it cannot stand")
+    return tree
 
 
 def _path(text: str) -> Path:
-    """'$.a."b c"[2]' -> ['a', 'b c', 2]."""
+    """'$.a."b c"[2][last-1]' -> ['a', 'b c', 2, -2]."""
     path: Path = []
     at = 1
     while at < len(text):
         found = _LEG.match(text, at)
         if found is None:
             break
-        quoted, name, index = found.groups()
-        path.append(int(index) if index else name if quoted is None else _unquoted(quoted))
+        quoted, name, last, before_last, index = found.groups()
+        if name is not None:
+            path.append(name)
+        elif quoted is not None:
+            path.append(_unquoted(quoted))
+        else:
+            path.append(-int(before_last or 0) - 1 if last else int(index))
         at = found.end()
     if text[:1] != "$" or at != len(text):
         raise MalformedJsonError("a path that cannot be read")

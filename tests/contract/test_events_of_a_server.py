@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pymysql
@@ -94,6 +93,7 @@ class Reader:
                 self.held[key] = write
 
     def assert_equal(self) -> None:
+        assert [halt.reason for batch in self.batches for halt in batch.halts] == []
         connection = self.connect()
         with connection.cursor() as cursor:
             for table in TABLES:
@@ -109,8 +109,8 @@ class Reader:
 
 
 @pytest.fixture
-def reader(mysql_server: Server) -> Iterator[Reader]:
-    yield Reader(mysql_server)
+def reader(mysql_server: Server) -> Reader:
+    return Reader(mysql_server)
 
 
 def change_at_random(reader: Reader, chance: random.Random, transactions: int) -> None:
@@ -133,10 +133,8 @@ def change_at_random(reader: Reader, chance: random.Random, transactions: int) -
                     cursor.execute("DELETE FROM events.t WHERE id = %s", (i,))
                 elif kind < 0.65:
                     cursor.execute(
-                        "UPDATE events.t SET id = id + 200 WHERE id BETWEEN %s AND 205 ORDER BY id DESC", (i,)
-                    )
-                    cursor.execute(
-                        "UPDATE events.t SET id = id - 200 WHERE id BETWEEN 300 AND 999 ORDER BY id"
+                        "UPDATE IGNORE events.t SET id = id + 1 WHERE id BETWEEN %s AND 199 ORDER BY id DESC",
+                        (i,),
                     )
                 elif kind < 0.7:
                     cursor.execute("SAVEPOINT s")
@@ -178,21 +176,6 @@ def test_reading_goes_on_behind_any_compressed_transaction(reader: Reader) -> No
         reader.assert_equal()
 
 
-def test_tagged_gtids_are_named_in_positions_and_resumed_from(reader: Reader) -> None:
-    reader.execute(
-        "SET SESSION gtid_next = 'AUTOMATIC:nightly'", "INSERT INTO events.t VALUES (1, 1, NULL, 'x')"
-    )
-    reader.read()
-    tagged = [
-        batch.end for batch in reader.batches if batch.end is not None and ":nightly:" in batch.end.gtid
-    ]
-    reader.execute("SET SESSION gtid_next = 'AUTOMATIC:nightly'", "UPDATE events.t SET v = 'y' WHERE id = 1")
-    reader.read(tagged[-1] if tagged else None)
-    reader.assert_equal()
-    gtids = [batch.end.gtid for batch in reader.batches if batch.end is not None]
-    assert any(":nightly:" in gtid for gtid in gtids)
-
-
 def test_a_position_behind_a_tagged_transaction_is_verified(reader: Reader) -> None:
     reader.execute(
         "SET SESSION gtid_next = 'AUTOMATIC:nightly'", "INSERT INTO events.t VALUES (1, 1, NULL, 'x')"
@@ -229,6 +212,11 @@ def change_json_at_random(reader: Reader, chance: random.Random, updates: int) -
                 "$.b[0]",
                 "$.b[3].c[1]",
                 "$.b[last]",
+                "$.b[last-1]",
+                "$.a[0]",
+                "$.a[last]",
+                "$[0].a",
+                "$.list[0][0]",
                 '$."k\\\\"ey"."ü"',
                 "$.new",
                 "$.list[0]",
