@@ -116,12 +116,9 @@ def _changed(tree: Tree, path: Path, operation: int, value: Tree) -> Tree:
         parent, place = child, leg
         if operation == _INSERT and at == len(path) - 1:
             return _inserted(tree, parent, leg, value)
-        if isinstance(parent, list) and isinstance(leg, int) and -len(parent) <= leg < len(parent):
-            child = parent[leg]
-        elif isinstance(parent, dict) and isinstance(leg, str) and leg in parent:
-            child = parent[leg]
-        else:
+        if not _is_there(parent, leg):
             raise MalformedJsonError("a path that leads nowhere")
+        child = parent[leg]  # type: ignore[index]
     if place is None:
         if operation != _REPLACE:
             raise MalformedJsonError("an operation on the whole document that is no replacement")
@@ -131,6 +128,12 @@ def _changed(tree: Tree, path: Path, operation: int, value: Tree) -> Tree:
     else:
         del parent[place]  # type: ignore[arg-type,union-attr]
     return tree
+
+
+def _is_there(parent: Tree, leg: str | int) -> bool:
+    if isinstance(parent, list):
+        return isinstance(leg, int) and -len(parent) <= leg < len(parent)
+    return isinstance(parent, dict) and leg in parent
 
 
 def _inserted(tree: Tree, parent: Tree, leg: str | int, value: Tree) -> Tree:
