@@ -60,12 +60,6 @@ REQUIRED = (
         mend="SET PERSIST binlog_row_metadata = 'FULL';",
     ),
     Required(
-        name="binlog_row_value_options",
-        value="",
-        why="partial JSON updates hold only what changed",
-        mend="SET PERSIST binlog_row_value_options = '';",
-    ),
-    Required(
         name="gtid_mode",
         value="ON",
         why="GTIDs tell the same transaction on resuming",
@@ -83,12 +77,6 @@ REQUIRED = (
         value="ON",
         why="otherwise transactions become visible in another order than they are in the binlog",
         mend="SET PERSIST binlog_order_commits = 'ON';",
-    ),
-    Required(
-        name="binlog_transaction_compression",
-        value="OFF",
-        why="this version of viewtail does not read compressed transactions",
-        mend="SET PERSIST binlog_transaction_compression = 'OFF';",
     ),
 )
 
