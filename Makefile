@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench up down install clean
+.PHONY: venv test lint pytest demo bench fuzz up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -42,6 +42,10 @@ demo: venv
 
 bench: venv
 	$(BIN)/python -m bench
+
+# A million damaged inputs for the event parser.
+fuzz: venv
+	$(BIN)/python -m tests.support.fuzz
 
 up: venv
 	$(BIN)/python -m stack up

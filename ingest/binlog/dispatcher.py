@@ -32,7 +32,7 @@ from ingest.binlog.events import (
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import RareEvents, is_begin
-from ingest.binlog.refusals import corrupt, not_an_event, rows_without_map
+from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
@@ -48,6 +48,11 @@ _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 
+_MALFORMED = (
+    IndexError,
+    struct.error,
+)  # what reading past an event's end comes to, where no rule was broken before
+_NO_BODY: Any = None
 _NO_PLAN: Any = None
 
 
@@ -59,8 +64,15 @@ class Dispatcher(RareEvents):
     def consume(self, buffer: bytearray, start: int, filled: int) -> int:
         """Walk every whole event in buffer[start:filled]; returns where the first incomplete one begins.
 
-        Stops early, behind the commit, when a spooled transaction is complete: call `batches`, then go on.
+        Stops early, behind the commit, when `is_stopped`: call `batches`, then go on. Raises SourceError for an event
+        that cannot be read, CorruptEventError for one that another reading may bring whole.
         """
+        try:
+            return self._walk(buffer, start, filled)
+        except _MALFORMED as error:
+            malformed(self.place, error)
+
+    def _walk(self, buffer: bytearray, start: int, filled: int) -> int:
         head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, crc32
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
@@ -72,7 +84,7 @@ class Dispatcher(RareEvents):
         )
         end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
-        usual_body = b""
+        usual_body: bytes = _NO_BODY
         usual: Plan = _NO_PLAN
         usual_id = usual_image_at = -1
         with memoryview(buffer) as view:
@@ -358,6 +370,8 @@ class Dispatcher(RareEvents):
                         yield self._large_piece(self._gtid)
         except MalformedPayloadError as error:
             self._bad_payload(compressed.log_pos, error)
+        except _MALFORMED as error:
+            malformed(self.place, error)
         last_batch = self._take()
         if rest or last_batch is None:
             self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")

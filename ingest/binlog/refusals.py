@@ -29,6 +29,14 @@ def corrupt(kind: int, place: str) -> NoReturn:
     )
 
 
+def malformed(place: str, error: Exception) -> NoReturn:
+    """An event whose checksum is right, and whose bytes end too early."""
+    raise SourceError(
+        f"the event after {place} is shorter than its kind asks for ({error}); nothing is skipped, so the pipeline "
+        "stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
+    ) from None
+
+
 def rows_without_map(kind: int, place: str) -> NoReturn:
     """A row event whose table is not known."""
     raise SourceError(

@@ -196,6 +196,8 @@ def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout
     type_, metadata = column.type, column.metadata
     if type_ in _BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
         layout.prefix = metadata
+        if metadata not in _PREFIXES:
+            raise _impossible(column, f"length in {metadata} bytes")
     elif type_ in (types.VARCHAR, types.VAR_STRING, types.STRING, types.VARCHAR_COMPRESSED):
         layout.prefix = 1 if metadata < 256 else 2
     else:
@@ -204,6 +206,13 @@ def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout
         kind = kind_of(column)
         _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
     return layout
+
+
+def _impossible(column: MapColumn, what: str) -> TableUnreadableError:
+    return TableUnreadableError(
+        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be; look at the binlog "
+        "with mysqlbinlog -v. Then fill the views of this table: viewtail replay VIEW"
+    )
 
 
 def _fixed_size(type_: int, metadata: int) -> int:
@@ -305,6 +314,8 @@ def _moment(layout: _Layout, column: MapColumn) -> None:
 
 def _enum(layout: _Layout, column: MapColumn) -> None:
     value = f"v{layout.number}"
+    if layout.size not in (1, 2):
+        raise _impossible(column, f"numbers of {layout.size} bytes")
     layout.names[f"labels{layout.number}"] = ("", *_labels(column))
     layout.codes, layout.fields = "BH"[layout.size - 1], (value,)
     layout.value = f"labels{layout.number}[{value}]"

@@ -21,7 +21,9 @@ from ingest.binlog.walk_state import End, Prepared, XaName
 
 _log = structlog.get_logger("viewtail.source")
 
-_XA_NAME = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(\d+)\Z", re.IGNORECASE)
+_XA_NAME = re.compile(
+    r"XA\s+(?:COMMIT|ROLLBACK)\s+X'((?:[0-9a-f]{2})*)',X'((?:[0-9a-f]{2})*)',(\d+)\Z", re.IGNORECASE
+)
 _PREPARE = struct.Struct(
     "<?III"
 ).unpack_from  # in one phase?, format, bytes of the global and of the branch part
