@@ -111,3 +111,15 @@ def _settings_table() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_tests_that_the_failures_name_exist() -> None:
+    rows = [
+        line for line in (CHECKOUT / "docs/failures.md").read_text().splitlines() if line.startswith("| ")
+    ][1:]
+    assert len(rows) > 25
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named or row.rstrip(" |").endswith(("open", "open: no test of a clash")), row
+        for file, test in named:
+            assert f"\ndef {test}(" in (CHECKOUT / file).read_text(), (file, test)
