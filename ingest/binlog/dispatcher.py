@@ -31,7 +31,7 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import RareEvents, is_begin
+from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
@@ -45,7 +45,6 @@ _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type
 _RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
-_BEGIN_TAIL = b"\0BEGIN"
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 
 _MALFORMED = (
@@ -122,7 +121,7 @@ class Dispatcher(RareEvents):
                             continue
                         # Nothing of a BEGIN is used but that it is one: the tail and the lengths say so.
                         at = p + 47 + buffer[p + 32] + (buffer[p + 35] | buffer[p + 36] << 8)
-                        if at != q or buffer[q - 10 : q - 4] != _BEGIN_TAIL:
+                        if at != q or buffer[q - 10 : q - 4] != BEGIN_TAIL:
                             continue
                         self._begun_at, last_pos, p = txn_start, log_pos, q
                         status, kind, size, log_pos = brief(buffer, p)

@@ -17,13 +17,13 @@ from changes.batches import Followed, Row, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Kind
 from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
+from ingest.binlog.packed import integer
 from ingest.binlog.row_decoder import Buffer, compile_decoder, kind_of
 from ingest.binlog.table_map import TableMap
 
 _PARTIAL_JSON = 1  # the only value option
 _REPLACE, _INSERT, _REMOVE = range(3)
 _LEG = re.compile(r'\.(?:"((?:[^"\\]|\\.)*)"|([^.\[\]"]+))|\[(?:(last)(?:-(\d+))?|(\d+))\]', re.DOTALL)
-_INTEGER_BYTES = {252: 2, 253: 3, 254: 8}
 Path = list[str | int]
 
 
@@ -51,7 +51,7 @@ class PartialUpdates:
             while start < end:
                 at = self._decoder.row_end(buffer, start, end)
                 before = self._decoder.decode_carefully(buffer, start, at)[0]
-                options, at = _integer(buffer, at)
+                options, at = integer(buffer, at)
                 if options > _PARTIAL_JSON:
                     raise MalformedJsonError(f"value options {options}")
                 bits = 0
@@ -92,12 +92,12 @@ def _applied(tree: Tree, differences: bytes) -> Tree:
     at = 0
     while at < len(differences):
         operation = differences[at]
-        length, at = _integer(differences, at + 1)
+        length, at = integer(differences, at + 1)
         path = _path(str(_taken(differences, at, length), "utf-8"))
         at += length
         value: Tree = ""
         if operation in (_REPLACE, _INSERT):
-            length, at = _integer(differences, at)
+            length, at = integer(differences, at)
             value = to_tree(_taken(differences, at, length))
             at += length
         elif operation != _REMOVE:
@@ -178,13 +178,3 @@ def _taken(raw: bytes, at: int, length: int) -> bytes:
     if at + length > len(raw):
         raise MalformedJsonError("differences that end too early")
     return raw[at : at + length]
-
-
-def _integer(buffer: Buffer, at: int) -> tuple[int, int]:
-    first = buffer[at]
-    if first < 251:
-        return first, at + 1
-    if first not in _INTEGER_BYTES:
-        raise MalformedJsonError("a length that cannot be read")
-    end = at + 1 + _INTEGER_BYTES[first]
-    return int.from_bytes(buffer[at + 1 : end], "little"), end

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import zstandard
 
+from ingest.binlog.packed import integer
+
 _END, _PAYLOAD_BYTES, _COMPRESSION, _EVENT_BYTES = range(4)
 _ZSTD, _NONE = 0, 255
-_INTEGER_BYTES = {252: 2, 253: 3, 254: 8}
 
 
 class MalformedPayloadError(ValueError):
@@ -26,12 +27,12 @@ class Payload:
     def __init__(self, body: bytes, decompressor: zstandard.ZstdDecompressor) -> None:
         fields: dict[int, int] = {}
         try:
-            kind, at = _integer(body, 0)
+            kind, at = integer(body, 0)
             while kind != _END:
-                length, at = _integer(body, at)
-                fields[kind] = _integer(body, at)[0]
-                kind, at = _integer(body, at + length)
-        except (IndexError, KeyError):
+                length, at = integer(body, at)
+                fields[kind] = integer(body, at)[0]
+                kind, at = integer(body, at + length)
+        except IndexError:
             raise MalformedPayloadError("its fields end too early") from None
         if not fields.keys() >= {_PAYLOAD_BYTES, _COMPRESSION}:
             raise MalformedPayloadError("it does not say how it is compressed")
@@ -80,13 +81,3 @@ class Payload:
                 raise MalformedPayloadError("its lengths do not agree")
         except zstandard.ZstdError as error:
             raise MalformedPayloadError(str(error)) from None
-
-
-def _integer(body: bytes, at: int) -> tuple[int, int]:
-    first = body[at]
-    if first < 251:
-        return first, at + 1
-    end = at + 1 + _INTEGER_BYTES[first]
-    if end > len(body):
-        raise IndexError
-    return int.from_bytes(body[at + 1 : end], "little"), end

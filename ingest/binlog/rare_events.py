@@ -53,7 +53,7 @@ _NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variab
 _STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
 _INNER_HEAD_BYTES = 19
-_BEGIN_TAIL = b"\0BEGIN"
+BEGIN_TAIL = b"\0BEGIN"
 
 
 class RareEvents(Transactions):
@@ -363,6 +363,6 @@ def _sql_mode(status: Buffer) -> int:
 def is_begin(buffer: Buffer, b: int, rows_end: int) -> bool:
     """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
     return (
-        buffer[rows_end - 6 : rows_end] == _BEGIN_TAIL
+        buffer[rows_end - 6 : rows_end] == BEGIN_TAIL
         and b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == rows_end
     )
