@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
+from enum import Enum
 from typing import Any, TypeAlias
 
 import pymysql
@@ -26,9 +27,22 @@ _PREPARED = struct.Struct("<xIHH").unpack_from  # statement id, columns of a res
 _PACK_HEAD = struct.Struct("<IBI").pack  # statement id, no cursor, one execution
 _PACK_DOUBLE = struct.Struct("<d").pack
 _64_BITS = (1 << 64) - 1
-# Type and flag of a parameter: NULL, BIGINT, the same without sign, DOUBLE, BLOB, VAR_STRING, NEWDECIMAL.
-_NULL, _SIGNED, _UNSIGNED, _DOUBLE = b"\x06\0", b"\x08\0", b"\x08\x80", b"\x05\0"
-_BLOB, _STRING, _DECIMAL = b"\xfc\0", b"\xfd\0", b"\xf6\0"
+
+
+class Parameter(Enum):
+    """The type of a parameter, as its byte and the flag of its sign stand in an execution."""
+
+    NULL = b"\x06\0"
+    SIGNED = b"\x08\0"  # BIGINT
+    UNSIGNED = b"\x08\x80"
+    DOUBLE = b"\x05\0"
+    BLOB = b"\xfc\0"
+    STRING = b"\xfd\0"
+    DECIMAL = b"\xf6\0"  # as text
+
+    @property
+    def wire(self) -> bytes:
+        return self.value
 
 
 class Flight:
@@ -79,28 +93,38 @@ class Prepared:
                 inside._read_packet()
 
     def packed(self, values: Sequence[Value]) -> bytes:
-        """What COM_STMT_EXECUTE sends: which are NULL, types, values."""
+        """What COM_STMT_EXECUTE sends for these values, each of the type that its Python type says."""
         assert len(values) == self._parameters
         nulls, types, packed = 0, [], []
         for at, value in enumerate(values):
             if value is None:
                 nulls |= 1 << at
-                types.append(_NULL)
+                types.append(Parameter.NULL.wire)
             elif isinstance(value, int):
-                types.append(_SIGNED if value < 1 << 63 else _UNSIGNED)
+                types.append(Parameter.SIGNED.wire if value < 1 << 63 else Parameter.UNSIGNED.wire)
                 packed.append((value & _64_BITS).to_bytes(8, "little"))
             elif isinstance(value, float):
-                types.append(_DOUBLE)
+                types.append(Parameter.DOUBLE.wire)
                 packed.append(_PACK_DOUBLE(value))
             else:
                 if isinstance(value, bytes):
-                    types.append(_BLOB)
+                    types.append(Parameter.BLOB.wire)
                 elif isinstance(value, str):
-                    types.append(_STRING)
+                    types.append(Parameter.STRING.wire)
                     value = value.encode()
                 else:
-                    types.append(_DECIMAL)
+                    types.append(Parameter.DECIMAL.wire)
                     value = f"{value:f}".encode()
                 packed.append(b"\xfe" + len(value).to_bytes(8, "little") + value)
-        is_null = nulls.to_bytes((len(values) + 7) // 8, "little")
-        return b"".join((_PACK_HEAD(self._id, 0, 1), is_null, b"\1", *types, *packed))
+        bitmap = nulls.to_bytes((len(values) + 7) // 8, "little")
+        return self.execution(bitmap, b"".join(types), packed)
+
+    def execution(self, nulls: bytes, types: bytes, packed: Sequence[bytes]) -> bytes:
+        """What COM_STMT_EXECUTE sends: a bit for each NULL, two bytes of type for each value, values but the NULLs."""
+        return b"".join((_PACK_HEAD(self._id, 0, 1), nulls, b"\1", types, *packed))
+
+    def close(self) -> None:
+        """Give it back to the server, unless the connection is gone and took it along. Nothing may be under way."""
+        if self.connection.open:
+            inside: Any = self.connection
+            inside._execute_command(COMMAND.COM_STMT_CLOSE, self._id.to_bytes(4, "little"))

@@ -15,7 +15,8 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
 from offsets.session import MySQLAddress, open_session
 from projectors.binding import BoundView
-from projectors.sinks.mysql import ROWS_PREPARED, MySQLSink, get, lookup
+from projectors.sinks.mysql import MySQLSink, get, lookup
+from projectors.sinks.upserts import BLOCKS
 from projectors.views import Entity, IndexTable
 from stack.server import Server
 
@@ -379,7 +380,7 @@ PRICE = column("price", Kind.DECIMAL, "decimal(4,2)", precision=4, scale=2)
 GOOD = ("e", Decimal("1.00"))
 
 
-@pytest.mark.parametrize("beside", [0, ROWS_PREPARED - 1, ROWS_PREPARED], ids="with {} others".format)
+@pytest.mark.parametrize("beside", [0, BLOCKS[-2] - 1, BLOCKS[-2], BLOCKS[0]], ids="with {} others".format)
 @pytest.mark.parametrize(
     ("key", "values", "said"),
     [
@@ -395,7 +396,7 @@ def test_a_row_that_cannot_fit_is_parked_with_its_reason_however_few_come_with_i
 ) -> None:
     view = index_table("few", [EMAIL, PRICE])
     sink = place.prepared(view)
-    writes: dict[Key, Write] = {(number,): Write(5, GOOD) for number in range(beside)}
+    writes: dict[Key, Write] = {(number,): Write(5, GOOD) for number in range(-beside, 0)}
     writes[key,] = Write(5, values)
     (parked,) = write(sink, view, writes)
     assert (parked.view, parked.key, parked.version) == (view.id, str(key), 5)
@@ -427,7 +428,7 @@ def test_rows_that_come_one_by_one_make_the_same_table_as_rows_that_come_togethe
     }
     for writes in (first, second):
         assert write(sink, together, writes) == []
-        for view, step in ((alone, 1), (by_three, 3)):
+        for view, step in ((alone, 1), (by_three, 3)):  # together: as blocks of every size
             items = list(writes.items())
             for start in range(0, len(items), step):
                 assert sink.write([ViewWrites(view.id, dict(items[start : start + step]))], None) == []
@@ -447,7 +448,7 @@ def test_statements_stay_below_the_servers_packet_limit(mysql_server: Server, pl
     view = index_table("packets", [raw])
     place.prepared(view).close()
     ((usual,),) = place.ask("SELECT @@GLOBAL.max_allowed_packet")
-    place.ask("SET GLOBAL max_allowed_packet = 4096")
+    place.ask("SET GLOBAL max_allowed_packet = 2048")
     try:
         sink = place.prepared(view)
         writes: dict[Key, Write] = {(number,): Write(5, (bytes(100),)) for number in range(600)}
