@@ -22,11 +22,13 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from offsets.flight import Flight
+from offsets.mysql import Owner
 from offsets.servers import facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
 from projectors.sinks.index_table import VERSION, IndexTableShape
 from projectors.sinks.literals import literal, selected
+from projectors.sinks.lone_rows import LoneRows
 from projectors.sinks.upserts import Item, Upsert
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
@@ -73,6 +75,16 @@ class SharedOffsets(Protocol):
     def moved(self, position: Position, found: int) -> None:
         """It was executed in the open transaction and found so many rows."""
 
+    @property
+    def owner(self) -> Owner:
+        """Whose writes these are."""
+
+    def went_ahead(self, position: Position) -> None:
+        """The rows up to `position` are durable without the offset."""
+
+    def saved(self) -> Position | None:
+        """The offset as the server has it."""
+
 
 class MySQLSink:
     """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
@@ -86,6 +98,7 @@ class MySQLSink:
         self._connection: Connection | None = None
         self._upserts: dict[str, Upsert] = {}
         self._offsets: SharedOffsets | None = None
+        self._lone_rows = LoneRows(connection_factory)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
     def share_transaction(self, offsets: SharedOffsets) -> None:
@@ -146,8 +159,13 @@ class MySQLSink:
         self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
-        """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good."""
+        """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
+
+        A row that comes alone may be committed by itself; the offset store is told.
+        """
         connection = self.connection
+        if upto is not None and self._went_ahead(connection, writes, upto):
+            return []
         # After a deadlock the server has rolled back everything. What this call wrote can be written again here;
         # what earlier calls wrote (pieces of a large transaction) only the caller has.
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
@@ -169,8 +187,12 @@ class MySQLSink:
         """Nothing to do: the witness is the offset."""
 
     def witness(self, offset: Position) -> Position | None:
-        """The offset: its row is in the rows' own server and transaction, so it cannot be ahead of them."""
-        return offset
+        """The offset as the server has it: its row is on the rows' own server, committed with or after them.
+
+        A server that lost transactions (it came back from a crash with relaxed flushing, or a replica was promoted
+        in its place) shows it by an offset that is behind the one that this process has.
+        """
+        return offset if self._offsets is None else self._offsets.saved()
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
@@ -191,9 +213,23 @@ class MySQLSink:
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""
+        self._lone_rows.close()
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             _drop(connection)
+
+    def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
+        """Whether the writes were one row, which is durable now."""
+        if self._offsets is None or len(writes) != 1 or _is_in_transaction(connection):
+            return False
+        (of_view,) = writes
+        if len(of_view.writes) != 1:
+            return False
+        (item,) = of_view.writes.items()
+        is_durable = self._lone_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
+        if is_durable:
+            self._offsets.went_ahead(upto)
+        return is_durable
 
     def _apply(
         self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None

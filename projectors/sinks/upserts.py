@@ -16,6 +16,7 @@ import pymysql
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
 from offsets.flight import Parameter, Prepared
+from offsets.mysql import Owner
 from offsets.servers import ServerFacts
 from offsets.session import quote
 from projectors.binding import BoundView
@@ -37,11 +38,18 @@ class Upsert:
         self.view: BoundView = shape.view
         columns = ", ".join(quote(definition.name) for definition in shape.columns)
         row = f"({', '.join('?' for _ in shape.columns)})"
+        guard = on_duplicate(shape, facts)
         statements = {
-            size: f"INSERT INTO {shape.table} ({columns}) VALUES {', '.join([row] * size)} {facts.upsert_alias} "
-            f"{on_duplicate(shape, facts)}"
+            size: f"INSERT INTO {shape.table} ({columns}) VALUES {', '.join([row] * size)} {facts.upsert_alias} {guard}"
             for size in BLOCKS
         }
+        # A version that is NULL, since nobody owns the pipeline so, is an error of its column. The other values are
+        # parameters of VALUES as ever: those of a SELECT get a type of their own first, which changes some of them.
+        plain = "?, " * (len(shape.columns) - 1)
+        self._owned = (
+            f"INSERT INTO {shape.table} ({columns}) VALUES ({plain}(SELECT CAST(? AS UNSIGNED) FROM ",
+            f" AS owner WHERE owner.id = ? AND owner.fence = ? FOR SHARE)) {facts.upsert_alias} {guard}",
+        )
         self._width = len(shape.columns)
         self._statements = {
             size: statement
@@ -70,11 +78,19 @@ class Upsert:
 
     def single(self, item: Item) -> bytes | None:
         """One item's execution; None when a text in it is none: a lone surrogate."""
-        key, (version, values) = item
         try:
-            return self._prepared[1].packed((*key, *(self._no_values if values is None else values), version))
+            return self._prepared[1].packed(self.parameters(item))
         except UnicodeEncodeError:
             return None
+
+    def parameters(self, item: Item) -> tuple[Any, ...]:
+        """What stands for the question marks of one row."""
+        key, (version, values) = item
+        return (*key, *(self._no_values if values is None else values), version)
+
+    def owned_by(self, owner: Owner) -> str:
+        """The statement of one row that changes nothing unless it finds the owner; its id and fence come last."""
+        return owner.table.join(self._owned)
 
     def forget(self) -> None:
         """Give the prepared statements back to the server."""
