@@ -177,11 +177,18 @@ def _expression(column: Column) -> str:
 # --- Reading rows ---
 
 
-def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column]) -> list[Row]:
+def fetch_rows(
+    connection: pymysql.Connection[Any],
+    sql: str,
+    columns: Sequence[Column],
+    max_bytes: int | None = None,
+) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
     A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
-    in the statement. After a statement the server refused the connection can be used on; after anything else
+    in the statement. With `max_bytes` reading ends behind the row that reaches it: the first rows are returned, at
+    least one, and the connection is closed, since the server cannot be asked to send no more. After a statement the
+    server refused the connection can be used on; after anything else
     that goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
@@ -195,7 +202,11 @@ def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[
             )
         for _ in range(count + 1):  # the definitions and the EOF packet after them
             session._read_packet()
-        return _Result(session, tuple(columns)).rows()
+        result = _Result(session, tuple(columns), max_bytes)
+        rows = result.rows()
+        if not result.is_whole:
+            session._force_close()
+        return rows
     except pymysql.err.MySQLError as error:
         if not _is_refusal(error):
             session._force_close()
@@ -252,7 +263,9 @@ _EOF, _ERROR = 0xFE, 0xFF
 class _Result:
     """The row packets of one SELECT, read in large pieces and parsed in place."""
 
-    def __init__(self, connection: Any, columns: tuple[Column, ...]) -> None:
+    def __init__(self, connection: Any, columns: tuple[Column, ...], max_bytes: int | None) -> None:
+        self.is_whole = True
+        self._left = max_bytes
         self._connection = connection
         self._columns = columns
         self._parse = _compiled(columns, is_careful=False)
@@ -264,6 +277,11 @@ class _Result:
         while True:
             at = self._complete_rows(data)
             data = data[at:]
+            if self._left is not None:
+                self._left -= at
+                if self._left <= 0 and self._rows:
+                    self.is_whole = False
+                    return self._rows
             if len(data) >= 4:
                 length = int.from_bytes(data[:3], "little")
                 if length == _LARGEST_PACKET:
@@ -297,6 +315,8 @@ class _Result:
             data = data[4 + length :]
         # The parser looks at lengths only to know whether a row is complete, so that one header serves.
         row = b"".join([b"\0\0\0\0", *pieces])
+        if self._left is not None:
+            self._left -= len(row)
         parse = _compiled(self._columns, is_careful=True, is_single=True)
         if parse(row, 0, len(row), self._rows.append) != len(row):
             raise ValueError("a large row has bytes left")
