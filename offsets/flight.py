@@ -24,8 +24,11 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 Value: TypeAlias = "int | float | str | bytes | Decimal | None"
 
 _PREPARED = struct.Struct("<xIHH").unpack_from  # statement id, columns of a result, parameters
+_PACKET_HEAD = struct.Struct("<IB").pack  # length in three bytes, packet number 0, command
 _PACK_HEAD = struct.Struct("<IBI").pack  # statement id, no cursor, one execution
 _PACK_DOUBLE = struct.Struct("<d").pack
+_FLUSH_BYTES = 1 << 15
+_LARGEST_BODY = 0xFFFFFF - 1  # with the command's byte, what fits into one packet
 _64_BITS = (1 << 64) - 1
 
 
@@ -51,22 +54,43 @@ class Flight:
     def __init__(self, connection: Connection) -> None:
         self._connection: Any = connection
         self._sent: list[int] = []  # of each statement, the packet number that its answer will have
+        self._packets: list[bytes] = []  # not yet given to the socket
+        self._waiting_bytes = 0
 
     def send(self, statement: bytes) -> None:
         """Send a statement without a result set. Raises pymysql's error when the connection is gone."""
-        self._connection._execute_command(COMMAND.COM_QUERY, statement)
-        self._sent.append(self._connection._next_seq_id)
+        self._command(COMMAND.COM_QUERY, statement)
 
     def execute(self, packed: bytes) -> None:
         """The same for a prepared statement of this connection, with the values that `Prepared.packed` made ready."""
-        self._connection._execute_command(COMMAND.COM_STMT_EXECUTE, packed)
-        self._sent.append(self._connection._next_seq_id)
+        self._command(COMMAND.COM_STMT_EXECUTE, packed)
+
+    def _command(self, command: int, body: bytes) -> None:
+        """Small ones are given to the socket some at a time: a call for each costs more than the making of it."""
+        if len(body) >= _LARGEST_BODY:
+            self._flush()
+            self._connection._execute_command(command, body)
+            self._sent.append(self._connection._next_seq_id)
+            return
+        self._packets.append(_PACKET_HEAD(len(body) + 1, command) + body)
+        self._sent.append(1)
+        self._waiting_bytes += len(body)
+        if self._waiting_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._packets:
+            if not self._connection.open:
+                raise pymysql.err.InterfaceError(0, "the connection is closed")
+            self._connection._write_bytes(b"".join(self._packets))
+            self._packets, self._waiting_bytes = [], 0
 
     def land(self) -> list[int | pymysql.err.MySQLError]:
         """Wait for the answers, in order: affected rows, or the error that the server answered.
 
         Raises pymysql's error when the connection breaks: then nothing is known of any of them.
         """
+        self._flush()
         answers: list[int | pymysql.err.MySQLError] = []
         for number in self._sent:
             self._connection._next_seq_id = number
