@@ -48,7 +48,7 @@ class Upsert:
         plain = "?, " * (len(shape.columns) - 1)
         self._owned = (
             f"INSERT INTO {shape.table} ({columns}) VALUES ({plain}(SELECT CAST(? AS UNSIGNED) FROM ",
-            f" AS owner WHERE owner.id = ? AND owner.fence = ? FOR SHARE)) {facts.upsert_alias} {guard}",
+            f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {facts.upsert_alias} {guard}",
         )
         self._width = len(shape.columns)
         self._statements = {
