@@ -53,6 +53,9 @@ class Table:
     columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
+    row_end: str | None = (
+        None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
+    )
 
     @property
     def full_name(self) -> str:

@@ -25,6 +25,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
 from changes.tables import Column, Kind, Table
+from ingest.binlog.mariadb_types import LENGTHS
 from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
 
 # --- Describing a table ---
@@ -67,6 +68,7 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
             f"table {schema}.{name} does not exist, or the user {_user(connection)} may not see it: check the name, "
             f"or GRANT SELECT ON {quote(schema, name)} to that user"
         )
+    is_versioned = found[0][0] == "SYSTEM VERSIONED"
     if found[0][0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
         raise DeclarationError(
             f"{schema}.{name} is no base table but a {str(found[0][0]).lower()}: its changes are not in the binlog. "
@@ -74,17 +76,24 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
         )
     nullable = {row[2]: row[5] == "YES" for row in columns}
     keys = _keys(connection, columns[0][0], columns[0][1])
+    row_end = _row_end(columns) if is_versioned else None
     return Table(
         schema=columns[0][0],
         name=columns[0][1],
         columns=tuple(_column(row[2:]) for row in columns),
-        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", [])),
+        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", []) if column != row_end),
         unique_keys=tuple(
             tuple(str(column) for column, _ in parts)
             for parts in keys.values()
             if all(column and prefix is None and not nullable[column] for column, prefix in parts)
         ),
+        row_end=row_end,
     )
+
+
+def _row_end(columns: Sequence[Any]) -> str:
+    """The column that ends a row's validity: a declared one, or else MariaDB's hidden one."""
+    return next((str(row[2]) for row in columns if str(row[11]).upper() == "ROW END"), "row_end")
 
 
 def _column(row: Sequence[Any]) -> Column:
@@ -95,6 +104,12 @@ def _column(row: Sequence[Any]) -> Column:
         kind = Kind.UNSUPPORTED
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
+    if data_type in LENGTHS:  # MariaDB's: as the text that a SELECT gives
+        kind, charset, length = Kind.TEXT, "ascii", LENGTHS[data_type]
+    if declared == "year(2)" or declared.endswith(
+        "/* mariadb-5.3 */"
+    ):  # what a SELECT shows is not what is stored
+        kind = Kind.UNSUPPORTED
     is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
@@ -168,7 +183,7 @@ def _expression(column: Column) -> str:
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"
-    if column.kind is Kind.TEXT and column.charset == "ascii":
+    if column.kind is Kind.TEXT and column.charset == "ascii" and declared not in LENGTHS:
         # The conversion for the client would turn invalid bytes into '?'.
         return f"CAST({name} AS BINARY)"
     return name

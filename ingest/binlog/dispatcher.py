@@ -1,8 +1,9 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
 `consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are in careful_rows.py, all other events in rare_events.py. Nothing leaves before its commit has
-been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
+Rows that need care are in careful_rows.py, MariaDB's own events in mariadb.py, all others in rare_events.py. Nothing
+leaves before its commit has been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables
+nobody follows are never decoded.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
+from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
@@ -55,7 +57,7 @@ _NO_BODY: Any = None
 _NO_PLAN: Any = None
 
 
-class Dispatcher(RareEvents):
+class Dispatcher(MariaDBEvents):
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -356,6 +358,7 @@ class Dispatcher(RareEvents):
         if (batch := self._take()) is not None:
             yield batch
         rest = b""
+        self._is_in_pieces = True
         try:
             for piece in compressed.payload.pieces(self._spool_bytes):
                 events = rest + piece
@@ -371,6 +374,7 @@ class Dispatcher(RareEvents):
             self._bad_payload(compressed.log_pos, error)
         except _MALFORMED as error:
             malformed(self.place, error)
+        self._is_in_pieces = False
         last_batch = self._take()
         if rest or last_batch is None:
             self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")

@@ -41,6 +41,22 @@ class Spool:
         self._size += len(packet)
         self._largest = max(self._largest, len(packet))
 
+    @property
+    def size(self) -> int:
+        """Bytes kept so far."""
+        return self._size
+
+    def cut(self, size: int) -> None:
+        """Forget what was kept since it had this `size`."""
+        try:
+            self._file.seek(size)
+            self._file.truncate()
+        except OSError as error:
+            self.close()
+            raise _unavailable(error) from None
+        self._size = size
+        self._runs = [run for run in self._runs if run[0] < size]
+
     def chunks(self) -> Iterator[tuple[bytearray, int, int]]:
         """(buffer, bytes filled, wraps of all in it); the reader returns by `keep` what it could not use yet."""
         buffer = bytearray(max(_CHUNK_BYTES, self._largest + 64))

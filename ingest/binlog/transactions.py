@@ -17,7 +17,7 @@ from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import gtid_text
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.spool import Spool
-from ingest.binlog.walk_state import End, Prepared, XaName
+from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -56,6 +56,44 @@ class Transactions(CarefulRows):
     def _in_transaction(self) -> bool:
         """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
         return self._begun_at == self._txn_start
+
+    def _savepoint(self, name: str) -> None:
+        """Remember what the open transaction holds, to come back to."""
+        if self._savepoints and next(iter(self._savepoints))[0] != self._txn_start:
+            self._savepoints.clear()
+        self._savepoints[self._txn_start, name.lower()] = Mark(
+            change_count=len(self._changes) - self._committed,
+            refused_count=len(self._open_refused),
+            held_bytes=self._held_bytes,
+            spool_bytes=None if self._spool is None else self._spool.size,
+        )
+
+    def _roll_back(self) -> None:
+        """Forget what the open transaction holds: in row format a rollback stands behind transactional rows only."""
+        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, spool_bytes=None)
+        self._take_back(nothing)
+
+    def _roll_back_to(self, name: str) -> None:
+        """Forget what the open transaction holds since a savepoint, which stays."""
+        mark = self._savepoints.get((self._txn_start, name.lower()))
+        if mark is None:
+            self._halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+        else:
+            self._take_back(mark)
+
+    def _take_back(self, mark: Mark) -> None:
+        if self._is_in_pieces:
+            self._halt_touched("a rollback stands behind rows that were delivered already")
+            return
+        if self._spool is not None:
+            if mark.spool_bytes is not None:
+                self._spool.cut(mark.spool_bytes)
+            else:
+                self._spool.close()
+                self._spool = None
+        del self._changes[self._committed + mark.change_count :]
+        del self._open_refused[mark.refused_count :]
+        self._held_bytes = mark.held_bytes
 
     def _halt_touched(self, why: str) -> None:
         """Halt every followed table that the open transaction has a table map of; forget what it held."""

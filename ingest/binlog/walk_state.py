@@ -68,6 +68,16 @@ class Compressed:
     done: int = 0  # bytes of the events that were walked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How much the open transaction held at a savepoint, or at its beginning."""
+
+    change_count: int
+    refused_count: int
+    held_bytes: int
+    spool_bytes: int | None  # None: there was no spool
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
     """An XA transaction between its PREPARE and what becomes of it."""
@@ -135,6 +145,8 @@ class WalkState:
         self._spool: Spool | None = None
         self._spool_is_committed = False
         self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
+        self._savepoints: dict[tuple[int, str], Mark] = {}  # by _txn_start of their transaction, and name
+        self._is_in_pieces = False  # a part of the open transaction was delivered before its end was seen
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
