@@ -27,6 +27,11 @@ class Kind(Enum):
     UNSUPPORTED = "unsupported"  # refused by name when a view uses it
 
 
+# MariaDB's types that are kept as bytes and shown as text, by their declared name: characters of the longest text.
+# They are Kind.TEXT in the character set ascii. An INET6 may end as an IPv4 address.
+TEXTS_IN_BINARY = {"uuid": 36, "inet4": 15, "inet6": 45}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column of a canonical table."""

@@ -24,8 +24,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 
 from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
-from changes.tables import Column, Kind, Table
-from ingest.binlog.mariadb_types import LENGTHS
+from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
 
 # --- Describing a table ---
@@ -99,13 +98,14 @@ def _row_end(columns: Sequence[Any]) -> str:
 def _column(row: Sequence[Any]) -> Column:
     name, data_type, declared, is_nullable, charset, length, precision, scale, fraction, expression = row
     charset = _OLD_NAMES.get(charset, charset)
+    declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in CHARSETS:
         kind = Kind.UNSUPPORTED
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
-    if data_type in LENGTHS:  # MariaDB's: as the text that a SELECT gives
-        kind, charset, length = Kind.TEXT, "ascii", LENGTHS[data_type]
+    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
+        kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
     if declared == "year(2)" or declared.endswith(
         "/* mariadb-5.3 */"
     ):  # what a SELECT shows is not what is stored
@@ -183,7 +183,7 @@ def _expression(column: Column) -> str:
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"
-    if column.kind is Kind.TEXT and column.charset == "ascii" and declared not in LENGTHS:
+    if column.kind is Kind.TEXT and column.charset == "ascii" and declared not in TEXTS_IN_BINARY:
         # The conversion for the client would turn invalid bytes into '?'.
         return f"CAST({name} AS BINARY)"
     return name

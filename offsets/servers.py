@@ -21,6 +21,9 @@ class ServerFacts:
     version: tuple[int, int, int]
     identity: str  # a SELECT of one value that names this very server
     status: str  # statement for the binlog's present end: file, position, ...
+    setting: str  # a statement that sets a global variable for good, with {name} and {value}
+    grants: str  # a statement for the user's own grants, roles that are active included: {roles}
+    status_privilege: str  # what asking for the binlog's end takes, as the server lists it
     is_read_only: str  # a SELECT of one value that is true where nobody may write
     logs_cascades: bool  # whether what a foreign key's cascade changes is in the binlog
     binary_collation: str  # of utf8mb4, which does not pad: keys that differ in bytes stay two keys
@@ -44,6 +47,9 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             # data on one machine shares it. Every server of a topology must have a server_id of its own.
             identity="SELECT CONCAT('mariadb-server-id-', @@server_id)",
             status="SHOW MASTER STATUS",
+            setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
+            grants="SHOW GRANTS",
+            status_privilege="BINLOG MONITOR",
             is_read_only="SELECT @@GLOBAL.read_only",
             logs_cascades=False,
             binary_collation="utf8mb4_nopad_bin",
@@ -56,6 +62,9 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             version=version,
             identity="SELECT @@server_uuid",
             status="SHOW BINARY LOG STATUS",
+            setting="SET PERSIST {name} = {value};",
+            grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
+            status_privilege="REPLICATION CLIENT",
             is_read_only="SELECT @@GLOBAL.read_only OR @@GLOBAL.super_read_only",
             logs_cascades=version >= (9, 6, 0),
             binary_collation="utf8mb4_0900_bin",

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from ingest.binlog.compression import MalformedCompressionError, inflated
 
 SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}  # by the declared type: bytes of a value in the binlog
-LENGTHS = {"uuid": 36, "inet4": 15, "inet6": 39 + 6}  # of the longest text; INET6 may end as an IPv4 address
 
 _DEFLATE, _RAW = 8, 0x08  # the method, and the bit that says that the stream has no zlib header
 

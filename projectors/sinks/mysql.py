@@ -124,7 +124,7 @@ class MySQLSink:
         """Views whose index table is not there, or lacks columns that it had."""
         connection = self.connect()
         try:
-            shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+            shapes = self._shapes(facts_of(connection))
             lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
             connection.commit()
         except pymysql.err.MySQLError as error:
@@ -133,10 +133,10 @@ class MySQLSink:
 
     def prepare(self) -> None:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
-        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
         connection = self.connect()
         try:
             facts = facts_of(connection)
+            shapes = self._shapes(facts)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             _create_database(connection, self._database)
@@ -147,6 +147,11 @@ class MySQLSink:
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "preparing the index tables") from None
         self._upserts = {shape.view.id: _Upsert(shape, facts) for shape in shapes}
+
+    def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
+        return [
+            IndexTableShape(self._database, view, facts.binary_collation) for view in self._views.values()
+        ]
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good."""
