@@ -21,6 +21,7 @@ from changes.batches import (
 )
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import (
+    CHECKSUM_RESIDUE,
     DELETE_ROWS,
     GTID,
     QUERY,
@@ -42,7 +43,7 @@ _TABLE_ID = struct.Struct("<IH").unpack_from
 _HEAD_BYTES = PACKET_HEAD_BYTES
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
-_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
+_RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows

@@ -38,7 +38,7 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import diverged, name_of, rows_without_map
+from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_without_map
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
@@ -93,7 +93,7 @@ class RareEvents(Transactions):
         if (self._last_pos + size) & 0xFFFFFFFF != log_pos:
             if log_pos == 0:  # made up by the server
                 return False
-            raise HistoryGoneError(
+            raise WentBackError(
                 f"positions in {self._file} went back from {self._last_pos} to {log_pos}: versions would fall. "
                 "The stream stops here; fill the views again with: viewtail replay --new-history"
             )

@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import pymysql
 import structlog
 
 from changes.batches import Batch, Followed
-from changes.errors import HistoryGoneError, SourceError, TemporaryError
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.refusals import DumpEnded
+from ingest.binlog.events import CHECKSUM_RESIDUE
+from ingest.binlog.refusals import DumpEnded, WentBackError, corrupt
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session, session_error
 
@@ -114,6 +116,7 @@ class BinlogSource:
         # This read's own: what it delivered may not have been applied, and the next one begins before it.
         followed = dict(self._followed)
         attempt = 0
+        went_back: tuple[Position, str] | None = None
         while not self._interrupted.is_set():
             try:
                 for batch in self._read_connection(after, followed):
@@ -125,7 +128,11 @@ class BinlogSource:
                         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
                     yield batch
                 return
-            except TemporaryError as error:
+            except (TemporaryError, WentBackError) as error:
+                if isinstance(error, WentBackError):
+                    if went_back == (after, str(error)):
+                        raise  # so it stands in the binlog; once may have been the wire
+                    went_back = after, str(error)
                 if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
@@ -213,21 +220,30 @@ class BinlogSource:
         event = bytearray(incoming.take(25))  # status byte and header
         size = _U32(event, 10)[0]
         is_kept = size <= dispatcher.max_event_bytes
-        left = packet_bytes - len(event)
+        left, received, checksum = packet_bytes - len(event), packet_bytes, crc32(event[1:])
         while True:
+            if received > size + 1 or (is_last and received != size + 1):
+                # Waiting for what a garbled length promises could last for ever, and end in silence.
+                raise CorruptEventError(
+                    f"the packet after {dispatcher.place} has another length than its event"
+                )
             while left:
                 piece = incoming.take(min(left, _PIECE_BYTES))
                 left -= len(piece)
+                checksum = crc32(piece, checksum)
                 if is_kept or len(event) < 64:
                     event += piece if is_kept else piece[:64]
             if is_last:
                 break
             left, is_last = incoming.packet_header()
+            received += left
         if is_kept:
             event[:0] = struct.pack("<I", min(size + 1, 0xFFFFFF))
             yield from self._consume(dispatcher, event, len(event))
-        else:
-            dispatcher.halt_too_large(bytes(event[1:]), size)
+            return
+        if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
+            corrupt(event[5], dispatcher.place)
+        dispatcher.halt_too_large(bytes(event[1:]), size)
 
 
 class _Incoming:

@@ -146,6 +146,11 @@ class WalkState:
         """Where reading is, for messages."""
         return f"{self._file}:{self._last_pos}"
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether events end with a checksum, as the last format description said."""
+        return self._checksum_bytes > 0
+
     def _version(self, log_pos: int) -> int:
         return self._base | self._wraps << 28 | log_pos >> 4
 
