@@ -82,7 +82,7 @@ class Dispatcher(RareEvents):
             self._committed,
             self._committed_bytes,
         )
-        end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+        end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
         usual_body: bytes = _NO_BODY
         usual: Plan = _NO_PLAN
@@ -183,8 +183,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -244,8 +243,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -259,7 +257,7 @@ class Dispatcher(RareEvents):
                     committed_bytes,
                     end,
                 )
-                self._first_gtid, self.is_quiet = first_gtid, is_quiet
+                self.is_quiet = is_quiet
                 if not self._has_wrapped(
                     kind, log_pos, size
                 ):  # a wrapped event is walked again, with its true position
@@ -280,7 +278,7 @@ class Dispatcher(RareEvents):
                     self._committed,
                     self._committed_bytes,
                 )
-                end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+                end, is_quiet = self._end, self.is_quiet
                 if self._spool_is_committed or self._compressed is not None:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -294,7 +292,7 @@ class Dispatcher(RareEvents):
             committed_bytes,
             end,
         )
-        self._first_gtid, self.is_quiet = first_gtid, is_quiet
+        self.is_quiet = is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
@@ -339,7 +337,8 @@ class Dispatcher(RareEvents):
         for _ in self._replay():
             self._committed = len(self._changes)
             yield self._large_piece(first_gtid)
-        self._end, self._first_gtid = big_end, first_gtid
+        self._end = big_end
+        self._gtids.append(first_gtid)
         last = self._take()
         assert last is not None
         yield last
@@ -380,6 +379,7 @@ class Dispatcher(RareEvents):
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
+        self._note_seen()
         batch = self._piece(self._first_gtid or self._end[3])
         batch.end = self._resume_position(self._end)
         self._last_end = self._end

@@ -20,6 +20,7 @@ from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
 from ingest.binlog.row_decoder import Decoder
+from ingest.binlog.seen import Seen
 from ingest.binlog.spool import Spool
 from ingest.binlog.table_map import TableMap
 
@@ -76,6 +77,7 @@ class Prepared:
     refused: list[Refused]
     held_bytes: int
     before: End | Position  # where reading must begin again to see it
+    gtid_base: str  # what had been seen there
 
 
 class WalkState:
@@ -122,7 +124,9 @@ class WalkState:
         self._held_bytes = 0  # of followed row events of the open transaction
         self._txn_start = after.start
         self._gtid = bytearray(GTID_BYTES)
-        self._first_gtid: bytearray | None = None
+        self._gtids: list[bytearray] = []  # of committed transactions that are not in `_seen` yet
+        self._seen = Seen(after.seen) if after.gtid_base else None
+        self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
         self._end: End | None = None
         self._big_end: End | None = None
@@ -136,6 +140,7 @@ class WalkState:
         self._spool_is_committed = False
         self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
+        self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
         self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory

@@ -73,6 +73,11 @@ class Proxy:
         self.cut()
         self._thread.join(5)
 
+    def lead_to(self, server_port: int) -> None:
+        """Another server is behind the address from now on; connections to the old one are cut."""
+        self._server_port = server_port
+        self.cut()
+
     def harm_next(self, harm: Harm) -> None:
         """What the server sends next goes through `harm`."""
         with self._lock:
