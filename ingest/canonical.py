@@ -75,7 +75,7 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
         )
     nullable = {row[2]: row[5] == "YES" for row in columns}
     keys = _keys(connection, columns[0][0], columns[0][1])
-    row_end = _row_end(columns) if is_versioned else None
+    row_end = _row_end(columns, f"{schema}.{name}") if is_versioned else None
     return Table(
         schema=columns[0][0],
         name=columns[0][1],
@@ -90,9 +90,16 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
     )
 
 
-def _row_end(columns: Sequence[Any]) -> str:
+def _row_end(columns: Sequence[Any], table: str) -> str:
     """The column that ends a row's validity: a declared one, or else MariaDB's hidden one."""
-    return next((str(row[2]) for row in columns if str(row[11]).upper() == "ROW END"), "row_end")
+    found = next((row for row in columns if str(row[11]).upper() == "ROW END"), None)
+    if found is not None and found[3] != "timestamp":
+        raise DeclarationError(
+            f"{table} is system-versioned by transaction numbers, and MariaDB writes the changes of such a table into "
+            "the binlog as statements, which do not say what rows they changed. Let its period be one of TIMESTAMP(6) "
+            "columns"
+        )
+    return "row_end" if found is None else str(found[2])
 
 
 def _column(row: Sequence[Any]) -> Column:

@@ -21,6 +21,7 @@ class ServerFacts:
     version: tuple[int, int, int]
     identity: str  # a SELECT of one value that names this very server
     status: str  # statement for the binlog's present end: file, position, ...
+    executed: str  # a SELECT of one value: all transactions that its binlog holds or held; '' where they have no GTIDs
     setting: str  # a statement that sets a global variable for good, with {name} and {value}
     grants: str  # a statement for the user's own grants, roles that are active included: {roles}
     status_privilege: str  # what asking for the binlog's end takes, as the server lists it
@@ -47,6 +48,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             # data on one machine shares it. Every server of a topology must have a server_id of its own.
             identity="SELECT CONCAT('mariadb-server-id-', @@server_id)",
             status="SHOW MASTER STATUS",
+            executed="SELECT @@GLOBAL.gtid_binlog_pos",
             setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
             grants="SHOW GRANTS",
             status_privilege="BINLOG MONITOR",
@@ -62,6 +64,7 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
             version=version,
             identity="SELECT @@server_uuid",
             status="SHOW BINARY LOG STATUS",
+            executed="SELECT IF(@@GLOBAL.gtid_mode = 'ON', @@GLOBAL.gtid_executed, '')",
             setting="SET PERSIST {name} = {value};",
             grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
             status_privilege="REPLICATION CLIENT",

@@ -93,6 +93,11 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     where = f"MySQL at {address.host}:{address.port} (as {address.user})"
     if number in _REFUSALS:
         return StoreError(f"{where} refused: {number} {said}. {_REFUSALS[number]}")
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return StoreError(
+            f"{where} is not trusted: {said}. Nothing was sent to it. Check tls_ca and the host name in the settings: "
+            "the certificate must be signed by that authority and name this host"
+        )
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
     return kind(
         f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,15 @@ import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
+from tests.support.promised import PromisedTests
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(PromisedTests(Path(__file__).parents[1] / "docs/failures.md"))
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,19 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges
+from offsets.privileges import Privileges, account, on_database
 from offsets.servers import MARIADB, MYSQL, ServerFacts, facts_of
 from offsets.session import MySQLAddress, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20
 _WHERE = "source"
+
+REPLICATION = (
+    ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
+    ("REPLICATION CLIENT", "it is what asking for the binlog's end asks for"),
+)
+WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,17 +187,18 @@ def privilege_checks(
 ) -> Iterator[Finding]:
     """What the user may do on the tailed server, and with the tables that views are of."""
     held = Privileges.of(connection)
-    for name, why in (
-        ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
-        (facts_of(connection).status_privilege, "it is what asking for the binlog's end asks for"),
-    ):
-        if held.missing([name]):
-            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {_user(address)};")
+    facts = facts_of(connection)
+    for name, why in REPLICATION:
+        if held.missing([facts.status_privilege if name == "REPLICATION CLIENT" else name]):
+            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {account(address)};")
         else:
             yield ok(_WHERE, name, "granted")
     for schema, table in tables:
         what = f"SELECT on {schema}.{table}"
-        if _may_select(connection, schema, table):
+        may_select = _may_select(connection, schema, table)
+        if may_select is None:
+            continue  # a finding of its views
+        if may_select:
             yield ok(_WHERE, what, "granted")
         else:
             yield fail(
@@ -199,17 +206,20 @@ def privilege_checks(
                 what,
                 "refused",
                 "new views are filled from the table, and find reads it",
-                f"GRANT SELECT ON {quote(schema, table)} TO {_user(address)};",
+                f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};",
             )
 
 
-def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool:
+def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool | None:
+    """None when there is no such table. One that may not be seen is told by the refusal, not by its absence."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")
     except pymysql.err.MySQLError as error:
         if error.args and error.args[0] in (1044, 1142, 1143):
             return False
+        if error.args and error.args[0] in (1049, 1146):
+            return None
         raise
     return True
 
@@ -257,9 +267,7 @@ def watermark_checks(
             "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306",
         )
         return
-    missing = Privileges.of(connection).missing(
-        ("CREATE", "SELECT", "INSERT", "UPDATE"), database, "watermark"
-    )
+    missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
     what = f"watermarks in {database}"
     if missing:
         yield fail(
@@ -267,11 +275,7 @@ def watermark_checks(
             what,
             f"not granted: {', '.join(missing)}",
             "a fill begins with a watermark row",
-            f"GRANT ALL ON {quote(database)}.* TO {_user(address)};",
+            f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
         )
     else:
         yield ok(_WHERE, what, "can be written")
-
-
-def _user(address: MySQLAddress) -> str:
-    return "'" + address.user.replace("'", "''") + "'@'%'"

@@ -22,6 +22,7 @@ from changes.batches import (
 )
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import (
+    CHECKSUM_RESIDUE,
     DELETE_ROWS,
     GTID,
     QUERY,
@@ -44,7 +45,7 @@ _TABLE_ID = struct.Struct("<IH").unpack_from
 _HEAD_BYTES = PACKET_HEAD_BYTES
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
-_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
+_RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
@@ -83,7 +84,7 @@ class Dispatcher(MariaDBEvents):
             self._committed,
             self._committed_bytes,
         )
-        end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+        end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
         usual_body: bytes = _NO_BODY
         usual: Plan = _NO_PLAN
@@ -184,8 +185,7 @@ class Dispatcher(MariaDBEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -245,8 +245,7 @@ class Dispatcher(MariaDBEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -260,7 +259,7 @@ class Dispatcher(MariaDBEvents):
                     committed_bytes,
                     end,
                 )
-                self._first_gtid, self.is_quiet = first_gtid, is_quiet
+                self.is_quiet = is_quiet
                 if not self._has_wrapped(
                     kind, log_pos, size
                 ):  # a wrapped event is walked again, with its true position
@@ -281,7 +280,7 @@ class Dispatcher(MariaDBEvents):
                     self._committed,
                     self._committed_bytes,
                 )
-                end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+                end, is_quiet = self._end, self.is_quiet
                 if self._spool_is_committed or self._compressed is not None:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -295,7 +294,7 @@ class Dispatcher(MariaDBEvents):
             committed_bytes,
             end,
         )
-        self._first_gtid, self.is_quiet = first_gtid, is_quiet
+        self.is_quiet = is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
@@ -340,7 +339,8 @@ class Dispatcher(MariaDBEvents):
         for _ in self._replay():
             self._committed = len(self._changes)
             yield self._large_piece(first_gtid)
-        self._end, self._first_gtid = big_end, first_gtid
+        self._end = big_end
+        self._gtids.append(first_gtid)
         last = self._take()
         assert last is not None
         yield last
@@ -383,6 +383,7 @@ class Dispatcher(MariaDBEvents):
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
+        self._note_seen()
         batch = self._piece(self._first_gtid or self._end[3])
         batch.end = self._resume_position(self._end)
         self._last_end = self._end

@@ -46,6 +46,7 @@ MARIADB_UPDATE_ROWS_COMPRESSED = 170
 MARIADB_DELETE_ROWS_COMPRESSED = 171
 
 IGNORABLE_FLAG = 0x80
+CHECKSUM_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
 
 # Events without rows that change nothing for a view: read over. INTVAR, RAND and USER_VAR hold values for the
 # statement in the query event behind them, which is judged.
@@ -94,5 +95,5 @@ ROW_EVENTS = frozenset(
 NAMES = {
     value: name
     for name, value in list(globals().items())
-    if name.isupper() and isinstance(value, int) and not name.endswith("_FLAG")
+    if name.isupper() and isinstance(value, int) and not name.endswith(("_FLAG", "_RESIDUE"))
 }

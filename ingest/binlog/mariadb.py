@@ -62,8 +62,8 @@ _FOR_ONE_STATEMENT = re.compile(
     r"SET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^'\"`])*?\sFOR\s+", re.IGNORECASE
 )
 _ALTER_HOW = re.compile(r"ALTER\s+(?:ONLINE\s+)?(?P<ignore>IGNORE\s+)?(?=TABLE\b)", re.IGNORECASE)
-# The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5; and the last transaction's number.
-_STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999", (1 << 64) - 1})
+# The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
+_STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
 
 
@@ -267,21 +267,12 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
     """The same table with the column that ends a row's validity, which may be hidden."""
     if row_end in followed.columns:
         return followed
-    seen = table_map.column(row_end)
-    if seen is None:
+    if table_map.column(row_end) is None:
         raise TableUnreadableError(
             f"{table_map.full_name}: it is no longer system-versioned. Start viewtail again so that it looks at the "
             "table anew, and fill the views of this table again: viewtail replay VIEW"
         )
-    is_number = seen.type == types.LONGLONG
-    column = Column(
-        name=row_end,
-        kind=Kind.INTEGER if is_number else Kind.TIMESTAMP,
-        declared="bigint(20) unsigned" if is_number else "timestamp(6)",
-        is_nullable=False,
-        is_unsigned=is_number,
-        scale=0 if is_number else 6,
-    )
+    column = Column(name=row_end, kind=Kind.TIMESTAMP, declared="timestamp(6)", is_nullable=False, scale=6)
     others = tuple(one for one in followed.table.columns if one.name != row_end)
     table = replace(followed.table, columns=(*others, column))
     return Followed(table, (*followed.columns, row_end))

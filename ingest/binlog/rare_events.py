@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from changes.batches import RowChanges
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
+from changes.gtid_sets import GtidSet
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import statements
@@ -27,6 +28,7 @@ from ingest.binlog.events import (
     MARIADB_GTID,
     NAMES,
     PARTIAL_UPDATE_ROWS,
+    PREVIOUS_GTIDS,
     QUERY,
     ROTATE,
     ROW_EVENTS,
@@ -40,8 +42,9 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import diverged, name_of, rows_without_map
+from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_without_map
 from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.seen import Seen
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
@@ -95,7 +98,7 @@ class RareEvents(Transactions):
         if (self._last_pos + size) & 0xFFFFFFFF != log_pos:
             if log_pos == 0:  # made up by the server
                 return False
-            raise HistoryGoneError(
+            raise WentBackError(
                 f"positions in {self._file} went back from {self._last_pos} to {log_pos}: versions would fall. "
                 "The stream stops here; fill the views again with: viewtail replay --new-history"
             )
@@ -128,6 +131,8 @@ class RareEvents(Transactions):
         if (log_pos or self._last_pos == BEFORE_ALL) and kind not in _ARTIFICIAL:
             self._last_pos = log_pos
         if kind in SILENT:
+            if kind == PREVIOUS_GTIDS and self._seen is None:
+                self._learn_seen(bytes(buffer[b:rows_end]))
             return
         if self._verifying is not None:
             self._verify(kind, buffer, b, rows_end, log_pos, size)
@@ -147,6 +152,16 @@ class RareEvents(Transactions):
         elif not flags & IGNORABLE_FLAG:
             self._unknown(kind, log_pos)
 
+    def _learn_seen(self, body: bytes) -> None:
+        """At the beginning of a file stands what all files before it hold."""
+        try:
+            self._seen = Seen(str(GtidSet.decoded(body)))
+        except ValueError as error:
+            raise SourceError(
+                f"the PREVIOUS_GTIDS event at {self.place} cannot be read: {error}. The pipeline stops before it; a "
+                "newer viewtail may know it"
+            ) from None
+
     def _unknown(self, kind: int, log_pos: int) -> NoReturn:
         raise SourceError(
             f"event {name_of(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so "
@@ -165,6 +180,8 @@ class RareEvents(Transactions):
                 ) from None
         else:
             self._gtid = bytearray(buffer[b : b + GTID_BYTES])
+            if kind == ANONYMOUS_GTID:
+                self._seen = None  # a transaction that no other server can be asked for
         self._txn_start = (self._wraps << 32) + log_pos - size
 
     def _partial_event(self, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
@@ -271,12 +288,13 @@ class RareEvents(Transactions):
     def _rotate(self, buffer: Buffer, b: int, rows_end: int) -> None:
         """The next events are of another file, or, at the start of a dump, of the one that is named."""
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
+        is_first, self._is_by_set = self._is_by_set, False
         if file == self._file:
             return
         if len(self._changes) > self._committed or self._open_refused or self._spool is not None:
             raise SourceError(f"{self._file} ended inside a transaction; the pipeline stops before it")
         self._base = base_version(self._epoch, file_number(file))
-        if file_number(file) <= file_number(self._file):
+        if file_number(file) <= file_number(self._file) and not is_first:
             raise HistoryGoneError(
                 f"the source went from {self._file} back to {file}: its binlogs were reset, and versions would fall. "
                 "Fill the views again with: viewtail replay --new-history"

@@ -50,8 +50,15 @@ class Transactions(CarefulRows):
         self._committed_bytes += self._held_bytes
         self._held_bytes = 0
         self._end = end
-        if self._first_gtid is None:
-            self._first_gtid = self._gtid
+        self._gtids.append(self._gtid)
+
+    def _note_seen(self) -> None:
+        """What was committed is in the set of what was seen from now on."""
+        if self._gtids:
+            self._first_gtid = self._first_gtid or self._gtids[0]
+            if self._seen is not None:
+                self._seen.add(self._gtids)
+            self._gtids.clear()
 
     def _in_transaction(self) -> bool:
         """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
@@ -113,13 +120,21 @@ class Transactions(CarefulRows):
 
     def _resume_position(self, end: End | Position) -> Position:
         """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
+        base = "" if self._seen is None else self._seen.base
         for prepared in self._prepared.values():
-            end = prepared.before
+            end, base = prepared.before, prepared.gtid_base
             break
         if isinstance(end, Position):
             return end
         file, end_position, start, gtid = end
-        return Position(epoch=self._epoch, file=file, end=end_position, start=start, gtid=gtid_text(gtid))
+        return Position(
+            epoch=self._epoch,
+            file=file,
+            end=end_position,
+            start=start,
+            gtid=gtid_text(gtid),
+            gtid_base=base,
+        )
 
     def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
         if self._spool is None:
@@ -145,12 +160,14 @@ class Transactions(CarefulRows):
                 f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory "
                 "for its commit. Raise that setting"
             )
+        self._note_seen()
         # One without followed rows is kept as well: its commit must be told from one whose rows were never seen.
         self._prepared[name] = Prepared(
             changes=self._changes[self._committed :],
             refused=self._open_refused,
             held_bytes=self._held_bytes,
             before=self._end or self._last_end,
+            gtid_base="" if self._seen is None else self._seen.exact(),
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
             _log.warning(

@@ -9,9 +9,9 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges
+from offsets.privileges import Privileges, account, on_database
 from offsets.servers import facts_of
-from offsets.session import MySQLAddress, quote
+from offsets.session import MySQLAddress
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
@@ -63,7 +63,6 @@ def _database(connection: pymysql.Connection[Any], address: MySQLAddress, databa
     exists = _ask(
         connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
     )
-    user = "'" + address.user.replace("'", "''") + "'@'%'"
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
     if missing:
         yield fail(
@@ -71,7 +70,7 @@ def _database(connection: pymysql.Connection[Any], address: MySQLAddress, databa
             f"rights on {database}.*",
             f"not granted: {', '.join(missing)}",
             "index tables and offsets are kept there",
-            f"GRANT ALL ON {quote(database)}.* TO {user};",
+            f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
         )
     else:
         yield ok(_WHERE, f"rights on {database}.*", "granted")

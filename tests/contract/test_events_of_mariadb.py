@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 
 import pymysql
 import pytest
 
-from changes.errors import SourceError
+from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
+from changes.errors import DeclarationError, SourceError
+from changes.tables import Kind
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import NAMES
+from ingest.canonical import describe
+from offsets.session import open_session
 from stack import Server
 from tests.contract.test_events_of_a_server import TABLES, Reader, prepare
 from tests.support.binlog_file import events
+from tests.support.mariadb import binlog_end
+from tests.support.running import wait_for
 
 pytestmark = pytest.mark.mariadb
 
@@ -168,7 +175,7 @@ def test_an_xa_commit_whose_rows_were_never_seen_halts_everything(reader: Reader
 def halts_of(reader: Reader, *statements: str) -> list[str]:
     """The reasons of what halts up to the end of these."""
     reader.execute(*statements)
-    end = reader.source().now()
+    end = binlog_end(reader._server)
     source = reader.source()
     reasons: list[str] = []
     for batch in source.read(reader.begin):
@@ -269,3 +276,129 @@ def test_a_table_is_read_whose_name_is_not_ascii_and_whose_map_has_geometry(mari
     reader.execute("INSERT INTO events.u VALUES ('ä', 1, 'é', POINT(1, 2), 'x', x'00')")
     reader.read()
     assert reader.held["u", ("ä", 1)][1] == ("ä", 1, "é")
+
+
+# -- system-versioned tables --------------------------------------------------------------------------------------
+
+VERSIONED = {
+    "hidden": "(id INT PRIMARY KEY, n INT, w VARCHAR(20)) WITH SYSTEM VERSIONING",
+    "named": "(id INT PRIMARY KEY, n INT, w VARCHAR(20), a TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
+    "b TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING",
+    "partitioned": "(id INT PRIMARY KEY, n INT, w VARCHAR(20)) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME "
+    "(PARTITION p0 HISTORY, PARTITION pn CURRENT)",
+    "in_part": "(id INT PRIMARY KEY, n INT, w VARCHAR(20) WITHOUT SYSTEM VERSIONING) WITH SYSTEM VERSIONING",
+}
+
+
+@pytest.mark.parametrize("name", VERSIONED)
+def test_of_a_system_versioned_table_current_rows_come_and_no_others(
+    reader: Reader, mariadb_server: Server, name: str
+) -> None:
+    reader.execute(f"CREATE TABLE events.{name} {VERSIONED[name]}")
+    with open_session(reader._address, role="source") as session:
+        table = describe(session, "events", name)
+    assert table.primary_key == ("id",)
+    # With the end of validity among what is shown, where it can be, too.
+    reader._followed = {("events", name): Followed(table, tuple(column.name for column in table.columns))}
+    begin = reader.source().now()
+    chance = random.Random(name)
+    connection = reader.connect()
+    with connection.cursor() as cursor:
+        for _ in range(150):
+            number, text = chance.randrange(30), chance.choice(("é", "x" * 20))
+            cursor.execute(f"SET GLOBAL log_bin_compress = {chance.choice(('ON', 'OFF'))}")
+            statements = (
+                f"REPLACE INTO events.{name} (id, n, w) VALUES ({number}, {chance.randrange(99)}, '{text}')",
+                f"INSERT INTO events.{name} (id, n) VALUES ({number}, 1) ON DUPLICATE KEY UPDATE n = n + 1",
+                f"UPDATE events.{name} SET n = n + 1 WHERE id > {number}",
+                f"UPDATE events.{name} SET w = CONCAT(LEFT(w, 3), {number}) WHERE id > {number}",
+                f"UPDATE IGNORE events.{name} SET id = id + 1 WHERE id = {number}",
+                f"DELETE FROM events.{name} WHERE id < {number} LIMIT 3",
+            )
+            cursor.execute(chance.choice(statements))
+            if chance.random() < 0.05:
+                cursor.execute(f"DELETE HISTORY FROM events.{name}")
+        columns = ", ".join(column.name for column in table.columns)
+        cursor.execute(f"SELECT {columns} FROM events.{name}")
+        wanted = {row[0]: row[:3] for row in cursor.fetchall()}
+        cursor.execute(f"DELETE FROM events.{name} WHERE id = {max(wanted)}")
+        del wanted[max(wanted)]
+        cursor.execute(f"SELECT COUNT(*) FROM events.{name} FOR SYSTEM_TIME ALL")
+        assert cursor.fetchone()[0] > len(wanted) > 1
+    connection.close()
+    held: dict[int, Row] = {}
+    source, end = reader.source(), binlog_end(mariadb_server)
+    for batch in source.read(begin):
+        assert not batch.halts, batch.halts
+        for _, kind, _, rows in batch.changes:
+            for old in rows[:: 2 if kind == UPDATE else 1] if kind != INSERT else ():
+                assert held.pop(old[0])[:3] == old[:3]
+            for new in rows[kind == UPDATE :: 2 if kind == UPDATE else 1] if kind != DELETE else ():
+                assert new[0] not in held
+                held[new[0]] = new
+        if batch.end is not None and batch.end.version >= end.version:
+            break
+    source.interrupt()
+    assert {key: row[:3] for key, row in held.items()} == wanted
+
+
+def test_a_table_versioned_by_transaction_numbers_is_refused_by_name(reader: Reader) -> None:
+    """[M, 10.11] Its changes stand in the binlog as statements, whatever binlog_format says."""
+    reader.execute(
+        "CREATE TABLE events.numbered (id INT PRIMARY KEY, a BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, "
+        "b BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING",
+        "INSERT INTO events.numbered (id) VALUES (1)",
+    )
+    with (
+        open_session(reader._address, role="source") as session,
+        pytest.raises(DeclarationError, match=r"events\.numbered is system-versioned by transaction numbers"),
+    ):
+        describe(session, "events", "numbered")
+    assert b"INSERT INTO events.numbered (id) VALUES (1)" in statements_in_the_binlog(reader._server)
+
+
+def test_a_table_that_becomes_system_versioned_is_not_read_by_its_old_description(reader: Reader) -> None:
+    """Also where the statement is not in the binlog: two columns appear, of names that a user may have given."""
+    reader.execute("SET SESSION sql_log_bin = OFF", "ALTER TABLE events.t ADD SYSTEM VERSIONING")
+    (reason,) = halts_of(reader, "INSERT INTO events.t (id) VALUES (1)")
+    assert "row_end" in reason and "replay VIEW" in reason
+
+
+# -- heartbeats ---------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_server_is_heard_of(reader: Reader) -> None:
+    reader._options["heartbeat_s"] = 1  # type: ignore[assignment]
+    source = reader.source()
+    reading = threading.Thread(target=lambda: list(source.read(reader.begin)), daemon=True)
+    reading.start()
+    wait_for("the end is reached", lambda: source.progress.is_at_end)
+    received_at = source.progress.received_at
+    wait_for("a heartbeat", lambda: source.progress.received_at > received_at + 0.5)
+    assert source.progress.reconnect_count == 0
+    source.interrupt()
+    reading.join()
+
+
+# -- old formats --------------------------------------------------------------------------------------------------
+
+
+def test_columns_of_formats_that_cannot_be_read_exactly_are_refused_by_name(reader: Reader) -> None:
+    reader.execute(
+        "SET GLOBAL mysql56_temporal_format = OFF",
+        "CREATE TABLE events.whole (id INT PRIMARY KEY, t TIME, d DATETIME, s TIMESTAMP NULL, y YEAR(2), z INT)",
+        "CREATE TABLE events.fraction (id INT PRIMARY KEY, t TIME(3), z INT)",
+        "SET GLOBAL mysql56_temporal_format = ON",
+    )
+    with open_session(reader._address, role="source") as session:
+        whole, fraction = describe(session, "events", "whole"), describe(session, "events", "fraction")
+    kinds = {column.name: column.kind for column in (*whole.columns, *fraction.columns)}
+    assert [name for name, kind in kinds.items() if kind is Kind.UNSUPPORTED] == ["t", "d", "s", "y"]
+    reader._followed |= {("events", table.name): Followed(table, ("id", "z")) for table in (whole, fraction)}
+    reasons = halts_of(
+        reader,
+        "INSERT INTO events.whole VALUES (1, '-01:02:03', '2020-01-02 03:04:05', '2020-01-02 03:04:05', 20, 77)",
+        "INSERT INTO events.fraction VALUES (1, '01:02:03.456', 77)",
+    )
+    assert len(reasons) == 1 and "events.fraction, column t" in reasons[0]
+    assert "mysql56_temporal_format" in reasons[0]

@@ -187,3 +187,11 @@ def test_a_value_of_a_compressed_column_must_be_what_it_says() -> None:
 def test_an_inet6_is_shown_as_the_server_does(words: str, shown: str) -> None:
     raw = b"".join(int(word, 16).to_bytes(2, "big") for word in words.split())
     assert inet6_text(raw) == shown
+
+
+@pytest.mark.parametrize("kind", [159, 172, 200, 255])
+def test_a_type_that_mariadb_has_not_stops_the_stream(kind: int) -> None:
+    stream = MariaDB()
+    stream.event(kind, bytes(30))
+    with pytest.raises(SourceError, match="one viewtail cannot read"):
+        walk(stream)
