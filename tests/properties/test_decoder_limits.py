@@ -14,7 +14,7 @@ from changes.batches import Followed, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind, Table
 from ingest.binlog import table_map as types
-from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text
+from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text, to_tree
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.table_map import MapColumn, TableMap
 
@@ -222,6 +222,32 @@ def test_a_document_that_contains_itself_ends() -> None:
     # A small array whose one element points back to the array itself.
     with pytest.raises(MalformedJsonError):
         to_text(b"\x02\x01\x00\x07\x00\x02\x00\x00")
+
+
+def test_values_that_share_their_bytes_end_before_they_add_up() -> None:
+    # Each array holds the next one twice: 2^40 leaves in 400 bytes; and one string of 1 MB 10,000 times.
+    arrays = b"".join(struct.pack("<HHBHBH", 2, 1000 - 10 * at, 2, 10, 2, 10) for at in range(40))
+    shared = struct.pack("<II", 10_000, 1_050_100) + struct.pack("<BI", 12, 50_008) * 10_000
+    for raw in (
+        b"\x02" + arrays + b"\0\0\x04" + bytes(700),
+        b"\x03" + shared + b"\xc0\x84\x3d" + bytes(1_000_100),
+    ):
+        for read in (to_text, to_tree):
+            with pytest.raises(MalformedJsonError, match="overlap"):
+                read(raw)
+
+
+def test_objects_of_the_same_keys_read_alike_whatever_form_and_order_they_came_in() -> None:
+    # The keys' bytes of three members in the small form can be those of two in the large one.
+    small = (
+        struct.pack("<HH", 3, 31)
+        + struct.pack("<HHHHHH", 25, 1, 26, 1, 27, 1)
+        + struct.pack("<BHBHBH", *(4, 0) * 3)
+    )
+    large = struct.pack("<II", 2, 33) + struct.pack("<IHIH", 30, 1, 31, 1) + struct.pack("<BIBI", *(4, 1) * 2)
+    for _ in range(2):
+        assert to_text(b"\x00" + small + b"abc\0\0\0") == '{"a": null, "b": null, "c": null}'
+        assert to_text(b"\x01" + large + b"xy\0") == '{"x": true, "y": true}'
 
 
 @pytest.mark.parametrize(
