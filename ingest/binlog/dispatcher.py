@@ -72,7 +72,7 @@ class Dispatcher(RareEvents):
             malformed(self.place, error)
 
     def _walk(self, buffer: bytearray, start: int, filled: int) -> int:
-        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, crc32
+        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, self._check
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
         base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
@@ -426,6 +426,7 @@ class Dispatcher(RareEvents):
         spool, self._spool = self._spool, None
         self._spool_is_committed = False
         after = (self._last_pos, self._wraps, self._spool_bytes)
+        self._check = _as_checked
         # Not all events of the transaction are here, so wraps cannot be counted: the spool knows them.
         self._last_pos, self._wraps, self._spool_bytes = BEFORE_ALL, -1, 1 << 62
         try:
@@ -437,7 +438,13 @@ class Dispatcher(RareEvents):
                 yield
         finally:
             spool.close()
+            self._check = crc32
         self._last_pos, self._wraps, self._spool_bytes = after
+
+
+def _as_checked(_event: memoryview) -> int:
+    """In the place of the checksum of an event that had its own looked at before it was spooled."""
+    return _RESIDUE
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -37,7 +37,8 @@ _ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times
-_BULK_BYTES = 2048  # from here on one copy into bytes costs less than slicing a bytearray
+_BULK_BYTES = 2048  # from here on one copy into bytes costs less than slicing a bytearray ...
+_LARGE_BYTES = 1 << 20  # ... up to here: a larger event holds one row, whose copy is only memory
 _INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
 _BLOBS = frozenset((types.TINY_BLOB, types.BLOB, types.MEDIUM_BLOB, types.LONG_BLOB))
@@ -483,7 +484,7 @@ class _Decoder:
 
     def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         rows: list[Row] = []
-        if end - start > _BULK_BYTES and type(buffer) is bytearray:
+        if _BULK_BYTES < end - start <= _LARGE_BYTES and type(buffer) is bytearray:
             buffer = bytes(buffer[start:end])
             start, end = 0, end - start
         try:

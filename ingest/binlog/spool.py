@@ -22,7 +22,8 @@ class Spool:
 
     def __init__(self) -> None:
         try:
-            self._file = tempfile.TemporaryFile(prefix="viewtail-")  # noqa: SIM115 - closed by `close`
+            # Events are small: they are gathered, so that not each is a system call.
+            self._file = tempfile.TemporaryFile(prefix="viewtail-", buffering=_CHUNK_BYTES)  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise _unavailable(error) from None
         self._largest = 0  # bytes of one packet

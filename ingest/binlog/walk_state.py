@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from zlib import crc32
 
 import structlog
 import zstandard
@@ -114,6 +115,7 @@ class WalkState:
         self._last_pos = after.start & 0xFFFFFFFF  # header's 32 bits of the last event's end
         self._wraps = after.start >> 32
         self._checksum_bytes = 4 if has_checksums else 0
+        self._check: Callable[[memoryview], int] = crc32
         self._memo: dict[bytes, Plan | Own | None] = {}
         self._tables: dict[int, Plan | Own | None] = {}
         self._changes: list[RowChanges] = []
