@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 
+from ingest.binlog.json_shapes import MOST_MEMBERS, Reader, Unusual, made_for
+
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
 _OPAQUE = 15
@@ -45,6 +47,13 @@ _SMALL_SHAPES: _Shapes = {}
 _LARGE_SHAPES: _Shapes = {}
 _MOST_SHAPES = 1000
 _SHAPE_BYTES = 4096  # of an object whose keys are remembered
+
+_KINDS: dict[
+    tuple[bytes, ...], Reader
+] = {}  # keys and types of an object's values, types of an array's: code for them
+_SEEN: dict[tuple[bytes, ...], int] = {}
+_SEEN_OFTEN = 16
+_MOST_KINDS = 1000
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
     ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"
@@ -78,12 +87,77 @@ def to_text(raw: bytes) -> str:
     """
     if not raw:
         return "null"
+    if raw[0] in (_SMALL_OBJECT, _SMALL_ARRAY):
+        try:
+            return _child(raw, raw[0], 1, len(raw), _MAX_DEPTH)
+        except (Unusual, IndexError, struct.error, KeyError, ValueError):
+            pass  # what is wrong with it, if anything, is said below
     pieces: list[str] = []
     try:
         _append_value(pieces, raw, raw[0], 1, len(raw), _MAX_DEPTH, [len(raw)])
     except (IndexError, struct.error, KeyError):
         raise MalformedJsonError("a JSON value ends too early or holds an unknown type") from None
     return "".join(pieces)
+
+
+def _child(raw: bytes, type_: int, at: int, end: int, depth: int) -> str:
+    """A container or opaque value between `at` and `end`, which nothing else claims, by the code for its kind."""
+    if type_ == _OPAQUE:
+        start, stop = _claimed(raw, at + 1, end, [end - at])
+        return _opaque(raw[at], raw[start:stop])
+    if type_ not in (_SMALL_OBJECT, _SMALL_ARRAY) or not depth:
+        raise Unusual
+    count, size = _TWO_UINT16_AT(raw, at)
+    stop, values_at = at + size, at + 4
+    kind: tuple[bytes, ...]
+    if type_ == _SMALL_ARRAY:
+        rest_at = names_end = values_at + 3 * count
+        kind = (raw[values_at:rest_at:3],)
+    elif count:
+        values_at += 4 * count
+        rest_at = values_at + 3 * count
+        place, length = _SMALL_KEY_AT(raw, values_at - 4)
+        names_end = at + place + length
+        kind = (raw[at + 4 : values_at], raw[rest_at:names_end], raw[values_at:rest_at:3])
+    else:
+        return "{}"
+    if stop > end or names_end > stop or rest_at > names_end:
+        raise Unusual
+    read = _KINDS.get(kind)
+    if read is not None:
+        return read(raw, at, stop, depth - 1)
+    if 0 < count <= MOST_MEMBERS:
+        _learn(raw, kind, at, values_at, rest_at, names_end, stop)
+    pieces: list[str] = []
+    _append_container(pieces, raw, type_, at, end, depth, [stop - at])
+    return "".join(pieces)
+
+
+def _learn(
+    raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at: int, names_end: int, stop: int
+) -> None:
+    """Have code made for a kind that is seen often enough."""
+    seen = _SEEN[kind] = _SEEN.get(kind, 0) + 1
+    if len(_SEEN) > 10 * _MOST_KINDS:
+        _SEEN.clear()
+    if seen < _SEEN_OFTEN or len(_KINDS) >= _MOST_KINDS or sum(map(len, kind)) > _SHAPE_BYTES:
+        return
+    types = kind[-1]
+    if len(kind) == 1:
+        heads: Sequence[str] = ["["] + [", "] * (len(types) - 1)
+    else:
+        heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
+        if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
+            return  # some key lies elsewhere: these bytes do not tell its name
+    names = {
+        "LITERALS": _LITERALS,
+        "child": _child,
+        "quoted": _quoted,
+        "double": double_text,
+        "length": _variable_length,
+    }
+    tail = "]" if len(kind) == 1 else "}"
+    _KINDS[kind] = made_for(heads, tail, types, values_at - at, names_end - at, names)
 
 
 def _append_value(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from changes.batches import Followed, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind, Table
+from ingest.binlog import json_binary
 from ingest.binlog import table_map as types
 from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text, to_tree
 from ingest.binlog.row_decoder import compile_decoder
@@ -222,6 +223,47 @@ def test_a_document_that_contains_itself_ends() -> None:
     # A small array whose one element points back to the array itself.
     with pytest.raises(MalformedJsonError):
         to_text(b"\x02\x01\x00\x07\x00\x02\x00\x00")
+
+
+_INNER = "6b6c6f6e67032271228201" + "79" * 130
+# As MySQL 9.7 stored it.
+_DOCUMENT = bytes.fromhex(
+    "00080041013c0001003d0001003e0003004100030044000400480004004c000500510005000507000c56000a5b0005fbff0263000f9200009c00"
+    "0f3b016e736269676e65676c6973747768656e696e6e657270726963650474657874ffffffffffffffff07002f000501000b19000400000c2100"
+    "072300092700040100000000000000044001787011010000f2052a010000000a08000000000044b21902009f0012000100130004000c17000c1b"
+    "00" + _INNER + "f60403028132"
+)  # fmt: skip
+_DOCUMENT_TEXT = (
+    '{"n": 7, "s": "text", "big": 18446744073709551615, "neg": -5, "list": [1, 2.5, null, "x", 70000, 5000000000, '
+    'true], "when": "2024-01-02", "inner": {"k": "\\"q\\"", "long": "' + "y" * 130 + '"}, "price": 1.50}'
+)
+
+
+def _read(raw: bytes) -> str | type[Exception]:
+    try:
+        return to_text(raw)
+    except (MalformedJsonError, UnicodeDecodeError) as error:
+        return type(error)
+
+
+def test_the_code_for_a_kind_of_document_reads_as_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_binary, "_KINDS", {})
+    damaged = [_DOCUMENT]
+    for at in range(len(_DOCUMENT) - 136):
+        for value in (0, 1, 5, 12, 15, 0x22, 0x7F, 0x80, 0xFF, _DOCUMENT[at] ^ 1, (_DOCUMENT[at] + 4) % 256):
+            damaged.append(_DOCUMENT[:at] + bytes([value]) + _DOCUMENT[at + 1 :])
+        damaged.append(_DOCUMENT[:at])
+    monkeypatch.setattr(json_binary, "_MOST_KINDS", 0)
+    wanted = [_read(raw) for raw in damaged]
+    assert wanted[0] == _DOCUMENT_TEXT and not json_binary._KINDS
+    monkeypatch.setattr(json_binary, "_MOST_KINDS", 1000)
+    for _ in range(60):  # an inner kind is seen once the outer one has code
+        assert to_text(_DOCUMENT) == _DOCUMENT_TEXT
+    assert len(json_binary._KINDS) == 3
+    assert [_read(raw) for raw in damaged] == wanted
+    for raw in damaged[::7]:
+        assert {_read(raw) for _ in range(20)} == {_read(raw)}  # kinds of damaged ones too
+    assert [_read(raw) for raw in damaged] == wanted
 
 
 def test_values_that_share_their_bytes_end_before_they_add_up() -> None:

@@ -236,9 +236,25 @@ def _json_leaf(rng: random.Random) -> str:
     return rng.choice(opaque)(rng)
 
 
+def _form(rng: random.Random) -> str:
+    """One of a few kinds of documents, so that each occurs often."""
+    shown = rng.choice(("'plain'", "'q\"'", "'é中'", f"REPEAT('long ', {rng.choice((20, 60, 4000))})", "''"))
+    price = rng.choice(
+        ("1.5e0", "-0.0e0", "1e20", "CAST(1.10 AS DECIMAL(5, 2))", "7", "NULL", "70000", "5000000000")
+    )
+    when = rng.choice(("CAST('2024-01-02' AS DATE)", "TRUE", "JSON_ARRAY()", "JSON_OBJECT()"))
+    tags = rng.choice(
+        ("JSON_ARRAY('a', 'b')", f"JSON_ARRAY({price}, {shown}, {when})", f"JSON_OBJECT('in', {shown})")
+    )
+    number = rng.randint(-40000, 40000)
+    return f"JSON_OBJECT('name', {shown}, 'price', {price}, 'when', {when}, 'tags', {tags}, 'n', {number})"
+
+
 def document(rng: random.Random, depth: int = 3) -> str:
     """A SQL expression that gives a JSON value of any inner type, nested."""
     style = rng.random()
+    if depth == 3 and style > 0.7:
+        return _form(rng)
     if not depth or style < 0.3:
         leaf = _json_leaf(rng)
         return f"CAST({leaf} AS JSON)" if depth == 3 and leaf != "NULL" else leaf
