@@ -53,7 +53,7 @@ differential: venv
 
 # A transaction of 1 GiB, a row of 60 MB, 1,000 columns, 10,000 tables: peak memory and cost a row.
 limits: venv
-	$(BIN)/python -m bench.limits
+	$(BIN)/python -m bench.limits --out docs/limits.md
 
 up: venv
 	$(BIN)/python -m stack up

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -33,7 +34,7 @@ from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
@@ -72,7 +73,7 @@ class Dispatcher(RareEvents):
             malformed(self.place, error)
 
     def _walk(self, buffer: bytearray, start: int, filled: int) -> int:
-        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, self._check
+        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, crc32
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
         base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
@@ -193,8 +194,6 @@ class Dispatcher(RareEvents):
                         tables[low | high << 32] = plan
                         if plan is not OWN:
                             is_quiet = False
-                        if self._spool is not None:
-                            self._spool.append(view[p:q], above >> 32)
                         last_pos, p = log_pos, q
                         continue
                     if WRITE_ROWS <= kind <= DELETE_ROWS:
@@ -208,8 +207,8 @@ class Dispatcher(RareEvents):
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
                             if held > spool_bytes:
-                                self._to_spool(view[p:q], above >> 32, held - size)
-                            elif buffer[b + 8 : r] != image:  # not the full image, or with extra data
+                                held = self._spill(committed, held, size)
+                            if buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
                             else:
                                 version = base | log_pos >> 4
@@ -332,12 +331,16 @@ class Dispatcher(RareEvents):
             yield batch
         first_gtid = big_end[3]
         self.is_quiet = False  # only rows that are followed are spooled
-        self._held_bytes = self._bytes_before_spool
-        self._committed = len(self._changes)
-        yield self._large_piece(first_gtid)
-        for _ in self._replay():
-            self._committed = len(self._changes)
-            yield self._large_piece(first_gtid)
+        assert self._spool is not None
+        spool, self._spool = self._spool, None
+        self._spool_is_committed = False
+        in_memory = (self._changes, self._open_refused, self._held_bytes)
+        try:
+            for self._changes, self._open_refused, self._held_bytes in chain(spool.pieces(), (in_memory,)):
+                self._committed = len(self._changes)
+                yield self._large_piece(first_gtid)
+        finally:
+            spool.close()
         self._end, self._first_gtid = big_end, first_gtid
         last = self._take()
         assert last is not None
@@ -419,32 +422,6 @@ class Dispatcher(RareEvents):
         self._committed = self._committed_bytes = 0
         self._refused, self._halts = [], []
         return batch
-
-    def _replay(self) -> Iterator[None]:
-        """Decode the spooled events; after each chunk its rows are in `_changes`."""
-        assert self._spool is not None
-        spool, self._spool = self._spool, None
-        self._spool_is_committed = False
-        after = (self._last_pos, self._wraps, self._spool_bytes)
-        self._check = _as_checked
-        # Not all events of the transaction are here, so wraps cannot be counted: the spool knows them.
-        self._last_pos, self._wraps, self._spool_bytes = BEFORE_ALL, -1, 1 << 62
-        try:
-            for buffer, filled, wraps in spool.chunks():
-                if wraps != self._wraps:
-                    self._last_pos, self._wraps = BEFORE_ALL, wraps
-                rest = self.consume(buffer, 0, filled)
-                spool.keep(buffer, rest, filled)
-                yield
-        finally:
-            spool.close()
-            self._check = crc32
-        self._last_pos, self._wraps, self._spool_bytes = after
-
-
-def _as_checked(_event: memoryview) -> int:
-    """In the place of the checksum of an event that had its own looked at before it was spooled."""
-    return _RESIDUE
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -83,10 +83,19 @@ class Transactions(CarefulRows):
         file, end_position, start, gtid = end
         return Position(epoch=self._epoch, file=file, end=end_position, start=start, gtid=gtid_text(gtid))
 
-    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
+    def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
+        """Make room for an event: what the open transaction holds goes into a file.
+
+        `held_bytes` count the event already; returns the bytes held afterwards. An event that is alone stays.
+        """
+        if held_bytes == event_bytes:
+            return held_bytes
         if self._spool is None:
-            self._spool, self._bytes_before_spool = Spool(), bytes_before
-        self._spool.append(packet, wraps)
+            self._spool = Spool()
+        self._spool.append(self._changes[committed:], self._open_refused, held_bytes - event_bytes)
+        del self._changes[committed:]
+        self._open_refused = []
+        return event_bytes
 
     # -- XA -----------------------------------------------------------------------------------------------------
 

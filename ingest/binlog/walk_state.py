@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from zlib import crc32
 
 import structlog
 import zstandard
@@ -115,7 +114,6 @@ class WalkState:
         self._last_pos = after.start & 0xFFFFFFFF  # header's 32 bits of the last event's end
         self._wraps = after.start >> 32
         self._checksum_bytes = 4 if has_checksums else 0
-        self._check: Callable[[memoryview], int] = crc32
         self._memo: dict[bytes, Plan | Own | None] = {}
         self._tables: dict[int, Plan | Own | None] = {}
         self._changes: list[RowChanges] = []
@@ -140,7 +138,6 @@ class WalkState:
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
-        self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
         self.is_quiet = True
 
     @property
