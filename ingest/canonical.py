@@ -25,6 +25,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
+from ingest.charsets import READABLE, decoder_of
 from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
 
 # --- Describing a table ---
@@ -41,7 +42,9 @@ _KINDS = (
     | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
     | {name: Kind(name) for name in ("timestamp", "json", "vector")}
 )
-CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # those whose texts are read exactly
+_CONVERTED = frozenset(
+    ("utf8mb4", "utf8mb3", "latin1")
+)  # every valid text of theirs reaches the client as it is
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
@@ -107,7 +110,7 @@ def _column(row: Sequence[Any]) -> Column:
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
-    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in CHARSETS:
+    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in READABLE:
         kind = Kind.UNSUPPORTED
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
@@ -190,8 +193,8 @@ def _expression(column: Column) -> str:
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"
-    if column.kind is Kind.TEXT and column.charset == "ascii" and declared not in TEXTS_IN_BINARY:
-        # The conversion for the client would turn invalid bytes into '?'.
+    if column.kind is Kind.TEXT and column.charset not in _CONVERTED and declared not in TEXTS_IN_BINARY:
+        # The conversion for the client would turn codes without a character into '?'.
         return f"CAST({name} AS BINARY)"
     return name
 
@@ -386,11 +389,12 @@ def _compiled(
     lines.append("        q = p + 4")
     for number, column in enumerate(columns):
         value = _VALUES.get(column.kind, "{raw}.decode()")
-        if column.kind is Kind.TEXT and column.charset == "ascii":
-            value = "{raw}.decode('ascii')"
+        if column.kind is Kind.TEXT and column.charset not in _CONVERTED:
+            names[f"decode{number}"] = decoder_of(column.charset or "")
+            value = f"decode{number}({{raw}})"
         if is_careful:
             names[f"careful{number}"] = _careful(column)
-            if ".decode" in value and column.kind is not Kind.DECIMAL:
+            if "decode" in value and column.kind is not Kind.DECIMAL:
                 value = f"careful{number}({{raw}})"
         lines += [
             "        p = q + 1",
@@ -417,11 +421,12 @@ def _compiled(
 
 
 def _careful(column: Column) -> Callable[[bytes], str | Unreadable]:
-    codec = "ascii" if column.charset == "ascii" and column.kind is Kind.TEXT else "utf-8"
+    is_raw = column.kind is Kind.TEXT and column.charset not in _CONVERTED
+    decode = decoder_of((column.charset or "") if is_raw else "utf8mb4")
 
     def careful(raw: bytes) -> str | Unreadable:
         try:
-            return raw.decode(codec)
+            return decode(raw)
         except UnicodeDecodeError:
             return Unreadable(column.name)
 

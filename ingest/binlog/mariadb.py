@@ -164,10 +164,8 @@ class MariaDBEvents(RareEvents):
             return
         self._held_bytes += size
         if self._held_bytes > self._spool_bytes:
-            with memoryview(buffer) as view:
-                packet = view[b - PACKET_HEAD_BYTES : rows_end + self._checksum_bytes]
-                self._to_spool(packet, self._wraps, self._held_bytes - size)
-        elif kind in _ROWS_V1:
+            self._held_bytes = self._spill(self._committed, self._held_bytes, size)
+        if kind in _ROWS_V1:
             version = self._version(log_pos)
             self._rows_at(plan, kind + _V2_LESS_V1, version, buffer, b + 8, rows_end)
         else:

@@ -46,7 +46,7 @@ from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_withou
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
 from ingest.binlog.transactions import Transactions
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
@@ -191,11 +191,8 @@ class RareEvents(Transactions):
         if plan := self._tables[table]:
             self._held_bytes += size
             if self._held_bytes > self._spool_bytes:
-                with memoryview(buffer) as view:
-                    packet = view[b - PACKET_HEAD_BYTES : rows_end + self._checksum_bytes]
-                    self._to_spool(packet, self._wraps, self._held_bytes - size)
-            else:
-                self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
+                self._held_bytes = self._spill(self._committed, self._held_bytes, size)
+            self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
 
     # -- compressed transactions --------------------------------------------------------------------------------
 

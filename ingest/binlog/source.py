@@ -72,7 +72,7 @@ class BinlogSource:
         heartbeat_s: float = 2.0,
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
-        max_event_bytes: int = 64 << 20,
+        max_event_bytes: int = 256 << 20,
     ) -> None:
         self._address = address
         self._followed = dict(followed)

@@ -72,12 +72,12 @@ class Transactions(CarefulRows):
             change_count=len(self._changes) - self._committed,
             refused_count=len(self._open_refused),
             held_bytes=self._held_bytes,
-            spool_bytes=None if self._spool is None else self._spool.size,
+            piece_count=0 if self._spool is None else self._spool.count,
         )
 
     def _roll_back(self) -> None:
         """Forget what the open transaction holds: in row format a rollback stands behind transactional rows only."""
-        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, spool_bytes=None)
+        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, piece_count=0)
         self._take_back(nothing)
 
     def _roll_back_to(self, name: str) -> None:
@@ -92,10 +92,10 @@ class Transactions(CarefulRows):
         if self._is_in_pieces:
             self._halt_touched("a rollback stands behind rows that were delivered already")
             return
-        if self._spool is not None:
-            if mark.spool_bytes is not None:
-                self._spool.cut(mark.spool_bytes)
-            else:
+        if self._spool is not None and self._spool.count > mark.piece_count:
+            # What was in memory then went into the file since.
+            self._changes[self._committed :], self._open_refused, _ = self._spool.cut(mark.piece_count)
+            if not mark.piece_count:
                 self._spool.close()
                 self._spool = None
         del self._changes[self._committed + mark.change_count :]
@@ -136,10 +136,19 @@ class Transactions(CarefulRows):
             gtid_base=base,
         )
 
-    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
+    def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
+        """Make room for an event: what the open transaction holds goes into a file.
+
+        `held_bytes` count the event already; returns the bytes held afterwards. An event that is alone stays.
+        """
+        if held_bytes == event_bytes:
+            return held_bytes
         if self._spool is None:
-            self._spool, self._bytes_before_spool = Spool(), bytes_before
-        self._spool.append(packet, wraps)
+            self._spool = Spool()
+        self._spool.append(self._changes[committed:], self._open_refused, held_bytes - event_bytes)
+        del self._changes[committed:]
+        self._open_refused = []
+        return event_bytes
 
     # -- XA -----------------------------------------------------------------------------------------------------
 

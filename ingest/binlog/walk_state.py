@@ -78,7 +78,7 @@ class Mark:
     change_count: int
     refused_count: int
     held_bytes: int
-    spool_bytes: int | None  # None: there was no spool
+    piece_count: int  # of those in the spool; the other counts are of what was in memory
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -161,7 +161,6 @@ class WalkState:
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
-        self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
         self.is_quiet = True
 
     @property
