@@ -24,12 +24,12 @@ import redis
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
-from bench import bare, live
+from bench import bare, decode, live
 from bench.measured import peak_memory_mib
 from bench.setting import Place, Setting, prepare, write_bulk_rows, write_single_rows
 from stack import StackError
 
-MEASUREMENTS = ("drains", "elasticsearch", "backfill", "live")
+MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live")
 
 
 TURNS = 3  # of a drain of single rows in one round
@@ -45,9 +45,18 @@ class Sizes:
     floor_single: int = 20_000
     floor_bulk: int = 200_000
     live_s: float = 60.0  # of each, over all rounds
+    json_rows: int = 10_000
 
 
-QUICK = Sizes(single=10_000, bulk=20_000, documents=10_000, floor_single=3_000, floor_bulk=20_000, live_s=5.0)
+QUICK = Sizes(
+    single=10_000,
+    bulk=20_000,
+    documents=10_000,
+    floor_single=3_000,
+    floor_bulk=20_000,
+    live_s=5.0,
+    json_rows=2_000,
+)
 
 
 @dataclass(slots=True)
@@ -97,6 +106,7 @@ class Bench:
         self.rounds = rounds
         self.lines: list[Line] = []
         self.memory_mib: dict[str, float] = {}
+        self.decoded: list[decode.Workload] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -114,6 +124,23 @@ class Bench:
         return float(told["seconds"])
 
     # -- the measurements ---------------------------------------------------------------------------------------
+
+    def decode(self) -> None:
+        """Reading and decoding alone, in rows a second of processor time."""
+        sizes = self.sizes
+        say("writing what is decoded")
+        works = decode.workloads(self.setting, sizes.single, sizes.bulk, sizes.json_rows)
+        for number in range(self.rounds * decode.SLICES):
+            say(f"decoding, slice {number + 1} of {self.rounds * decode.SLICES}")
+            for work in works:
+                work.measure(self.setting)
+        single, bulk, packed, documents = works
+        for work, goal in ((single, 20.0), (bulk, 12.0), (documents, 5.0)):
+            line = self.line(f"decode {work.name}", "rows/s", "library", goal)
+            line.ours, line.theirs = work.ours, work.theirs
+        line = self.line(f"decode {packed.name}", "rows/s", "uncompressed", 0.77)
+        line.ours, line.theirs = packed.ours, bulk.ours
+        self.decoded = works
 
     def drains(self) -> None:
         """Single-row and bulk transactions, to a MySQL index table and to Redis."""
@@ -298,6 +325,21 @@ def table(bench: Bench) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
+def decoded(bench: Bench) -> str:
+    """What one core decodes, beside what receiving alone takes."""
+    if not bench.decoded:
+        return ""
+    heads = [
+        "Rows a second of one core",
+        "viewtail",
+        "library",
+        "bare packets",
+        "viewtail's share of bare packets",
+    ]
+    cells = [heads, ["---"] * len(heads), *(work.cells() for work in bench.decoded)]
+    return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
 def machine(bench: Bench) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     mysql = bench.setting.run("SELECT VERSION()")[0]
@@ -313,8 +355,12 @@ TEXT = """# Performance
 Printed by `python -m bench --out docs/performance.md`; every figure is a ratio against a reference measured in the same
 run, on this machine: {machine}. The servers run on the same cores as what is measured.
 
-{table}
+{table}{decoded}
 
+- **library**: python-mysql-replication, its rows counted, in seconds of processor time as ours, with garbage collection
+  off for both; **bare packets**: the same stream received and stepped over packet by packet. The three take turns in
+  slices of a second or so. Checksums are on. The JSON documents have some 40 members in three
+  levels, 100 a transaction.
 - **floor**: python-mysql-replication (BinLogStreamReader, write events) doing nothing but counting the same rows.
 - **bare**: the same statements or scripts, ready-made, from one connection with nothing else to do; live, a raw dump
   connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same guarded upsert).
@@ -357,7 +403,7 @@ def main() -> int:
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
                 getattr(bench, name)()
-            text = TEXT.format(machine=machine(bench), table=table(bench))
+            text = TEXT.format(machine=machine(bench), table=table(bench), decoded=decoded(bench))
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1

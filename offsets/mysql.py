@@ -26,6 +26,7 @@ Session = Callable[[], "pymysql.Connection[Any]"]
 
 LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
+_POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base"
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
@@ -105,8 +106,7 @@ class MySQLOffsets:
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
-            f"SELECT id, fence, epoch, binlog_file, end_position, start_position, gtid FROM {self._table} "
-            "WHERE name = %s FOR UPDATE",
+            f"SELECT id, fence, {_POSITION} FROM {self._table} WHERE name = %s FOR UPDATE",
             (self._pipeline,),
         )
         row: tuple[Any, ...] | None = cursor.fetchone()
@@ -128,10 +128,7 @@ class MySQLOffsets:
         connection = self._session()
         try:
             with connection.cursor() as cursor:
-                cursor.execute(
-                    f"SELECT epoch, binlog_file, end_position, start_position, gtid FROM {self._table} WHERE id = %s",
-                    (self._id,),
-                )
+                cursor.execute(f"SELECT {_POSITION} FROM {self._table} WHERE id = %s", (self._id,))
                 row = cursor.fetchone()
             connection.commit()
         except pymysql.err.MySQLError as error:
@@ -159,13 +156,14 @@ class MySQLOffsets:
             self._update = Prepared(
                 connection,
                 f"UPDATE {self._table} SET epoch = ?, binlog_file = ?, end_position = ?, start_position = ?, gtid = ?, "
-                "saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
+                "gtid_base = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
             )
 
     def send(self, flight: Flight, position: Position) -> None:
         """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
         assert self._update is not None, "make_ready comes first"
-        position_values = (position.epoch, position.file, position.end, position.start, position.gtid)
+        at = position
+        position_values = (at.epoch, at.file, at.end, at.start, at.gtid, at.gtid_base)
         flight.execute(self._update.packed((*position_values, self._id, self.fence)))
 
     def moved(self, position: Position, found: int) -> None:
@@ -217,10 +215,24 @@ def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
 
 
 def _position(row: tuple[Any, ...]) -> Position | None:
-    epoch, file, end, start, gtid = row
+    epoch, file, end, start, gtid, base = row
     if file is None:
         return None
-    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "")
+    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "", gtid_base=base or "")
+
+
+def saved_position(connection: pymysql.Connection[Any], database: str, pipeline: str) -> Position | None:
+    """The offset of a pipeline that need not be owned; None when it never saved one."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {_POSITION} FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,)
+            )
+            row = cursor.fetchone()
+        connection.commit()
+    except pymysql.err.MySQLError as error:
+        raise unavailable(error, f"reading the offset of pipeline {pipeline}") from None
+    return None if row is None else _position(row)
 
 
 class BackgroundOffsets:

@@ -346,7 +346,7 @@ class _Chunks:
         if self._connection is None or not self._connection.open:
             self._connection = self._fill.open_source()
             with self._connection.cursor() as cursor:
-                cursor.execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
     def _drop(self) -> None:

@@ -78,6 +78,7 @@ class Pipeline:
     on_store_behind: Callable[
         [int], None
     ]  # it has kept no more than this version: fills that ended later are lost
+    epoch: int = 0  # of the source's history; 0: the offset's
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
@@ -217,7 +218,7 @@ class Pipeline:
         if kept is None:
             self.sink.write([], offset)
             return offset
-        if kept.epoch > offset.epoch:
+        if kept.epoch > max(offset.epoch, self.epoch):
             raise HistoryGoneError(
                 f"{self.name} holds writes of epoch {kept.epoch}, its offset is of {offset.epoch}: viewtail's own "
                 "tables were lost, or are of another deployment, and the store would refuse every change as older. "
@@ -225,6 +226,13 @@ class Pipeline:
             )
         if kept.epoch == offset.epoch:
             self.on_store_behind(kept.version)
+        if (
+            kept.epoch < offset.epoch and offset.gtid
+        ):  # else the offset is a beginning, and every view is filled
+            _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+            return self._if_readable(kept, offset)
+        if kept.version > offset.version and offset.epoch < self.epoch:
+            self.source.check(kept)  # what the store holds beyond the offset must be in the new history too
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
             return self._if_readable(kept, offset)

@@ -209,7 +209,7 @@ class Run(Group):
         description="bytes of one open transaction kept in memory, the rest in a file",
     )
     max_event_bytes: int = Field(
-        default=64 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
+        default=256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
     )
     chunk_rows: int = Field(
         default=12_000,

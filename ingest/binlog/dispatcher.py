@@ -1,14 +1,16 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
 `consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are in careful_rows.py, all other events in rare_events.py. Nothing leaves before its commit has
-been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
+Rows that need care are in careful_rows.py, MariaDB's own events in mariadb.py, all others in rare_events.py. Nothing
+leaves before its commit has been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables
+nobody follows are never decoded.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -21,6 +23,7 @@ from changes.batches import (
 )
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import (
+    CHECKSUM_RESIDUE,
     DELETE_ROWS,
     GTID,
     QUERY,
@@ -30,10 +33,11 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
+from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
@@ -42,7 +46,7 @@ _TABLE_ID = struct.Struct("<IH").unpack_from
 _HEAD_BYTES = PACKET_HEAD_BYTES
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
-_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
+_RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
@@ -55,7 +59,7 @@ _NO_BODY: Any = None
 _NO_PLAN: Any = None
 
 
-class Dispatcher(RareEvents):
+class Dispatcher(MariaDBEvents):
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ class Dispatcher(RareEvents):
             self._committed,
             self._committed_bytes,
         )
-        end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+        end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
         usual_body: bytes = _NO_BODY
         usual: Plan = _NO_PLAN
@@ -182,8 +186,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -193,8 +196,6 @@ class Dispatcher(RareEvents):
                         tables[low | high << 32] = plan
                         if plan is not OWN:
                             is_quiet = False
-                        if self._spool is not None:
-                            self._spool.append(view[p:q], above >> 32)
                         last_pos, p = log_pos, q
                         continue
                     if WRITE_ROWS <= kind <= DELETE_ROWS:
@@ -208,8 +209,8 @@ class Dispatcher(RareEvents):
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
                             if held > spool_bytes:
-                                self._to_spool(view[p:q], above >> 32, held - size)
-                            elif buffer[b + 8 : r] != image:  # not the full image, or with extra data
+                                held = self._spill(committed, held, size)
+                            if buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
                             else:
                                 version = base | log_pos >> 4
@@ -243,8 +244,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -258,7 +258,7 @@ class Dispatcher(RareEvents):
                     committed_bytes,
                     end,
                 )
-                self._first_gtid, self.is_quiet = first_gtid, is_quiet
+                self.is_quiet = is_quiet
                 if not self._has_wrapped(
                     kind, log_pos, size
                 ):  # a wrapped event is walked again, with its true position
@@ -279,7 +279,7 @@ class Dispatcher(RareEvents):
                     self._committed,
                     self._committed_bytes,
                 )
-                end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+                end, is_quiet = self._end, self.is_quiet
                 if self._spool_is_committed or self._compressed is not None:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -293,7 +293,7 @@ class Dispatcher(RareEvents):
             committed_bytes,
             end,
         )
-        self._first_gtid, self.is_quiet = first_gtid, is_quiet
+        self.is_quiet = is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
@@ -332,13 +332,18 @@ class Dispatcher(RareEvents):
             yield batch
         first_gtid = big_end[3]
         self.is_quiet = False  # only rows that are followed are spooled
-        self._held_bytes = self._bytes_before_spool
-        self._committed = len(self._changes)
-        yield self._large_piece(first_gtid)
-        for _ in self._replay():
-            self._committed = len(self._changes)
-            yield self._large_piece(first_gtid)
-        self._end, self._first_gtid = big_end, first_gtid
+        assert self._spool is not None
+        spool, self._spool = self._spool, None
+        self._spool_is_committed = False
+        in_memory = (self._changes, self._open_refused, self._held_bytes)
+        try:
+            for self._changes, self._open_refused, self._held_bytes in chain(spool.pieces(), (in_memory,)):
+                self._committed = len(self._changes)
+                yield self._large_piece(first_gtid)
+        finally:
+            spool.close()
+        self._end = big_end
+        self._gtids.append(first_gtid)
         last = self._take()
         assert last is not None
         yield last
@@ -356,6 +361,7 @@ class Dispatcher(RareEvents):
         if (batch := self._take()) is not None:
             yield batch
         rest = b""
+        self._is_in_pieces = True
         try:
             for piece in compressed.payload.pieces(self._spool_bytes):
                 events = rest + piece
@@ -371,6 +377,7 @@ class Dispatcher(RareEvents):
             self._bad_payload(compressed.log_pos, error)
         except _MALFORMED as error:
             malformed(self.place, error)
+        self._is_in_pieces = False
         last_batch = self._take()
         if rest or last_batch is None:
             self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")
@@ -379,6 +386,7 @@ class Dispatcher(RareEvents):
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
+        self._note_seen()
         batch = self._piece(self._first_gtid or self._end[3])
         batch.end = self._resume_position(self._end)
         self._last_end = self._end
@@ -419,25 +427,6 @@ class Dispatcher(RareEvents):
         self._committed = self._committed_bytes = 0
         self._refused, self._halts = [], []
         return batch
-
-    def _replay(self) -> Iterator[None]:
-        """Decode the spooled events; after each chunk its rows are in `_changes`."""
-        assert self._spool is not None
-        spool, self._spool = self._spool, None
-        self._spool_is_committed = False
-        after = (self._last_pos, self._wraps, self._spool_bytes)
-        # Not all events of the transaction are here, so wraps cannot be counted: the spool knows them.
-        self._last_pos, self._wraps, self._spool_bytes = BEFORE_ALL, -1, 1 << 62
-        try:
-            for buffer, filled, wraps in spool.chunks():
-                if wraps != self._wraps:
-                    self._last_pos, self._wraps = BEFORE_ALL, wraps
-                rest = self.consume(buffer, 0, filled)
-                spool.keep(buffer, rest, filled)
-                yield
-        finally:
-            spool.close()
-        self._last_pos, self._wraps, self._spool_bytes = after
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

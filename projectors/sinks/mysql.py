@@ -23,7 +23,7 @@ from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from offsets.flight import Flight
 from offsets.mysql import Owner
-from offsets.servers import facts_of
+from offsets.servers import ServerFacts, facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
 from projectors.sinks.index_table import VERSION, IndexTableShape
@@ -132,7 +132,7 @@ class MySQLSink:
         """Views whose index table is not there, or lacks columns that it had."""
         connection = self.connect()
         try:
-            shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+            shapes = self._shapes(facts_of(connection))
             lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
             connection.commit()
         except pymysql.err.MySQLError as error:
@@ -141,12 +141,12 @@ class MySQLSink:
 
     def prepare(self) -> None:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
-        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
         connection = self.connect()
         try:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
+            shapes = self._shapes(facts)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             _create_database(connection, self._database)
@@ -157,6 +157,11 @@ class MySQLSink:
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "preparing the index tables") from None
         self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
+
+    def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
+        return [
+            IndexTableShape(self._database, view, facts.binary_collation) for view in self._views.values()
+        ]
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.

@@ -71,6 +71,7 @@ def test_a_description_holds_keys_labels_and_every_kind(session: pymysql.Connect
             b INT NOT NULL, a VARCHAR(20) CHARACTER SET latin1 NOT NULL, u BIGINT UNSIGNED NOT NULL, n INT,
             e ENUM('it''s', 'b\\s', 'n\nl', 'c,d', '(x) unsigned'), d DECIMAL(10,3), ts TIMESTAMP(4) NULL,
             w VARCHAR(9) CHARACTER SET utf16, h INT INVISIBLE, g INT AS (b + 1) VIRTUAL, x BIT(9), y YEAR, v VECTOR(3),
+                z ENUM('a') CHARACTER SET binary,
             PRIMARY KEY (a, b), UNIQUE only_this (u), UNIQUE has_null (n), UNIQUE has_prefix (a(3)),
             UNIQUE functional ((b + u)), UNIQUE two (u, b), KEY plain (b))""",
     )
@@ -79,13 +80,14 @@ def test_a_description_holds_keys_labels_and_every_kind(session: pymysql.Connect
     assert table.primary_key == ("a", "b")
     assert sorted(table.unique_keys) == [("u",), ("u", "b")]
     found = {column.name: column for column in table.columns}
-    assert list(found) == ["b", "a", "u", "n", "e", "d", "ts", "w", "h", "g", "x", "y", "v"]
+    assert list(found) == ["b", "a", "u", "n", "e", "d", "ts", "w", "h", "g", "x", "y", "v", "z"]
     assert found["e"].labels == ("it's", "b\\s", "n\nl", "c,d", "(x) unsigned") and not found["e"].is_unsigned
     assert (found["a"].charset, found["a"].length, found["a"].is_nullable) == ("latin1", 20, False)
     assert found["u"].is_unsigned and found["u"].declared == "bigint unsigned"
     assert (found["d"].precision, found["d"].scale, found["ts"].scale) == (10, 3, 4)
     assert (found["x"].kind, found["x"].length, found["y"].kind) == (Kind.INTEGER, 9, Kind.INTEGER)
-    assert (found["w"].kind, found["w"].charset) == (Kind.UNSUPPORTED, "utf16")
+    assert (found["w"].kind, found["w"].charset) == (Kind.TEXT, "utf16")
+    assert found["z"].kind is Kind.UNSUPPORTED
     assert found["v"].kind is Kind.VECTOR
 
 
