@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import stack.mariadb
 import stack.mysql
 from tests.support.event_matrix import matrix
 
@@ -14,10 +15,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/events.md"
 
 @pytest.mark.timeout(180)
 def test_each_type_of_event_is_read_as_the_page_says(tmp_path: Path) -> None:
-    server = stack.mysql.start(tmp_path / "mysql")  # one that may be restarted
+    mysql = stack.mysql.start(tmp_path / "mysql")  # ones that may be restarted
+    mariadb = stack.mariadb.start(tmp_path / "mariadb")
     try:
-        assert matrix({"MySQL 9.7": server}) == PAGE.read_text(), (
+        assert matrix({"MySQL 9.7": mysql, "MariaDB 10.11": mariadb}) == PAGE.read_text(), (
             "run: python -m tests.support.event_matrix > docs/events.md"
         )
     finally:
-        server.stop()
+        mysql.stop()
+        mariadb.stop()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pymysql
 
+import stack.mariadb
 import stack.mysql
 from changes.batches import DELETE, UPDATE, Followed, Row
 from changes.errors import SourceError
@@ -45,6 +46,13 @@ class Producer:
 
 def _producer(event: int, made_by: str, *statements: str) -> Producer:
     return Producer(event=event, made_by=made_by, statements=statements)
+
+
+def _compressed(event: int, made_by: str, statement: str) -> Producer:
+    switch = "SET GLOBAL log_bin_compress"
+    statements = (f"{switch} = ON", f"{switch}_min_len = 10", statement)
+    afterwards = (f"{switch} = OFF", f"{switch}_min_len = 256")
+    return Producer(event=event, made_by=made_by, statements=statements, afterwards=afterwards)
 
 
 _T, _U = f"{_SCHEMA}.t", f"{_SCHEMA}.u"
@@ -81,6 +89,9 @@ PRODUCERS: Sequence[Producer] = (
     _producer(15, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
     _producer(16, "COMMIT of a transactional engine", _INSERT),
     _producer(19, "any row change", _INSERT),
+    _producer(23, "INSERT", _INSERT),
+    _producer(24, "UPDATE", f"UPDATE {_T} SET n = n + 1"),
+    _producer(25, "DELETE", f"DELETE FROM {_T}"),
     _producer(29, "binlog_rows_query_log_events", "SET SESSION binlog_rows_query_log_events = ON", _INSERT),
     _producer(30, "INSERT", _INSERT),
     _producer(31, "UPDATE", f"UPDATE {_T} SET n = n + 1"),
@@ -115,6 +126,15 @@ PRODUCERS: Sequence[Producer] = (
         _INSERT,
         "SET SESSION gtid_next = 'AUTOMATIC'",
     ),
+    _producer(160, "any row change", _INSERT),
+    _producer(161, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
+    _producer(162, "any transaction", _INSERT),
+    _producer(163, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
+    _compressed(165, "a long statement", f"CREATE TABLE {_SCHEMA}.long_one (id INT COMMENT '{'x' * 200}')"),
+    _compressed(165, "a long statement on followed rows", f"TRUNCATE TABLE {_T} /* {'x' * 200} */"),
+    _compressed(166, "INSERT, log_bin_compress", f"INSERT INTO {_T} VALUES (3, 3, '\"{'x' * 200}\"')"),
+    _compressed(167, "UPDATE, log_bin_compress", f"UPDATE {_T} SET n = n + 1"),
+    _compressed(168, "DELETE, log_bin_compress", f"DELETE FROM {_T}"),
 )  # fmt: skip
 
 # No statement of a lone server makes these.
@@ -122,6 +142,8 @@ NOT_MADE = {
     26: "INCIDENT: a write error of the server's own. Stops, since rows may be missing",
     27: "HEARTBEAT, and 41: sent on an idle connection, not in files. Shows that the server is there",
     28: "IGNORABLE, and any type with the ignorable flag: read on",
+    164: "MARIADB_START_ENCRYPTION: MariaDB decrypts a binlog before it sends it. Stops: what follows is unreadable",
+    169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. Rows",
     36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: group replication's own. Read on",
 }
 
@@ -156,14 +178,17 @@ class _Bench:
         """What viewtail did with what the producer made."""
         self._execute([f"DELETE FROM {_T}", _FIRST])
         before = self._rows()
-        begin = self._source().now()
+        file, end = self._end()
+        begin = Position(
+            epoch=1, file=file, end=end, start=end
+        )  # a set of GTIDs would not reach anonymous ones
         try:
             self._execute(producer.statements)
         except pymysql.err.MySQLError:
             return "not written"
         self._marks += 1
         self._execute([f"INSERT INTO {_SCHEMA}.mark VALUES ({self._marks})"])
-        if producer.event not in self._types_after(begin):
+        if producer.event not in self._types_after(file, end):
             return "not written"
         try:
             return self._read(begin, before)
@@ -213,17 +238,22 @@ class _Bench:
             self._address, followed, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1
         )
 
-    def _types_after(self, begin: Position) -> set[int]:
+    def _end(self) -> tuple[str, int]:
+        """Where the binlog ends."""
+        with open_session(self._address, role="source") as session, session.cursor() as cursor:
+            cursor.execute(facts_of(session).status)
+            file, end, *_ = cursor.fetchone() or ("", 0)
+            return file, end
+
+    def _types_after(self, first: str, end: int) -> set[int]:
         with open_session(self._address, role="source") as session, session.cursor() as cursor:
             cursor.execute("SELECT @@datadir")
             (folder,) = cursor.fetchone() or ("",)
-            cursor.execute(facts_of(session).status)
-            last = (cursor.fetchone() or ("",))[0]
+        last, _ = self._end()
         found = set()
         for file in sorted(Path(folder).glob(f"{last.rpartition('.')[0]}.[0-9]*")):
-            if begin.file <= file.name <= last:
-                start = begin.end if file.name == begin.file else 4
-                found |= {event.type for event in events(file, start)}
+            if first <= file.name <= last:
+                found |= {event.type for event in events(file, end if file.name == first else 4)}
         return found
 
     def _execute(self, statements: Sequence[str]) -> None:
@@ -254,11 +284,13 @@ def matrix(servers: Mapping[str, Server]) -> str:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        server = stack.mysql.start(Path(folder) / "mysql")
+        mysql = stack.mysql.start(Path(folder) / "mysql")
+        mariadb = stack.mariadb.start(Path(folder) / "mariadb")
         try:
-            print(matrix({"MySQL 9.7": server}), end="")
+            print(matrix({"MySQL 9.7": mysql, "MariaDB 10.11": mariadb}), end="")
         finally:
-            server.stop()
+            mysql.stop()
+            mariadb.stop()
     return 0
 
 
