@@ -29,6 +29,7 @@ from changes.positions import Position
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from offsets.session import MySQLAddress, open_session
+from viewtail.worker import tune_interpreter
 
 MOST_MIB = 512
 MOST_COST = 1.3  # of a row beside the same row in small
@@ -95,6 +96,7 @@ def read(port: int, table: str, columns: str, file: str, start: int, rows: int) 
         own_schemas=frozenset({"viewtail"}),
         epoch=1,
     )
+    tune_interpreter()  # as in a worker
     counted, began = 0, time.process_time()
     for batch in source.read(Position(epoch=1, file=file, end=start, start=start)):
         if batch.halts:

@@ -41,7 +41,11 @@ class Spool:
         others = [(self._number(row.followed), *row[1:]) for row in refused]
         try:
             self._starts.append(self._file.tell())
-            pickle.dump((plain, others, event_bytes), self._file, protocol=5)
+            pickler = pickle.Pickler(self._file, protocol=5)
+            pickler.fast = (
+                True  # rows hold no cycles, and looking for what was written before costs most of the time
+            )
+            pickler.dump((plain, others, event_bytes))
         except OSError as error:
             self.close()
             raise _unavailable(error) from None
