@@ -30,7 +30,7 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     XID,
 )
-from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
@@ -46,7 +46,6 @@ _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type
 _RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
-_COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 
 _MALFORMED = (
     IndexError,
@@ -411,7 +410,7 @@ class Dispatcher(RareEvents):
             end=None,
             row_count=sum([len(change[3]) for change in changes]),
             byte_count=self._committed_bytes,
-            oldest_commit_us=int.from_bytes(first_gtid[42:49], "little") & _COMMIT_TIME_MASK,
+            oldest_commit_us=committed_us(first_gtid),
             refused=self._refused,
             halts=self._halts,
             watermarks=watermarks,

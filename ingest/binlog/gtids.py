@@ -11,6 +11,7 @@ from ingest.binlog.row_decoder import Buffer
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
 _COMMIT_TIME_AT = 42
+_COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
 _LONGEST_TAG = 32
@@ -27,6 +28,11 @@ def gtid_text(gtid: Buffer) -> str:
     tag = gtid[GTID_BYTES:].decode("ascii", "replace")
     uuid = f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}"
     return f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
+
+
+def committed_us(gtid: Buffer) -> int:
+    """When the transaction was committed where it is read, in microseconds since 1970."""
+    return int.from_bytes(gtid[_COMMIT_TIME_AT:GTID_BYTES], "little") & _COMMIT_TIME_MASK
 
 
 def untagged(body: Buffer) -> bytearray:

@@ -14,7 +14,7 @@ import structlog
 from changes.errors import SourceError
 from changes.positions import Position
 from ingest.binlog.careful_rows import CarefulRows
-from ingest.binlog.gtids import gtid_text
+from ingest.binlog.gtids import committed_us, gtid_text
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.spool import Spool
 from ingest.binlog.walk_state import End, Prepared, XaName
@@ -130,6 +130,7 @@ class Transactions(CarefulRows):
             held_bytes=self._held_bytes,
             before=self._end or self._last_end,
             gtid_base="" if self._seen is None else self._seen.exact(),
+            at_us=committed_us(self._gtid),
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
             _log.warning(
