@@ -182,7 +182,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        gtids.append(gtid)
+                        gtids += gtid
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -242,7 +242,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        gtids.append(gtid)
+                        gtids += gtid
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -337,7 +337,7 @@ class Dispatcher(RareEvents):
             self._committed = len(self._changes)
             yield self._large_piece(first_gtid)
         self._end = big_end
-        self._gtids.append(first_gtid)
+        self._gtids += first_gtid
         last = self._take()
         assert last is not None
         yield last

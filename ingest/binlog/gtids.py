@@ -10,6 +10,9 @@ from ingest.binlog.row_decoder import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
+HAS_TAG = 0x80  # in the first byte of what is kept: behind it stands a tag of as many bytes as that one says
+TAG_LENGTH_AT = 25
+
 _COMMIT_TIME_AT = 42
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
@@ -76,6 +79,9 @@ def _untagged(body: Buffer) -> bytearray:
                 gtid[17:25] = (number >> 1).to_bytes(8, "little")  # the lowest bit is the sign
             elif field == _COMMIT_TIME:
                 gtid[_COMMIT_TIME_AT:GTID_BYTES] = (number & (1 << 55) - 1).to_bytes(7, "little")
+    if tag:
+        gtid[0] |= HAS_TAG
+        gtid[TAG_LENGTH_AT] = len(tag)
     return gtid + tag
 
 

@@ -127,7 +127,9 @@ class WalkState:
         self._held_bytes = 0  # of followed row events of the open transaction
         self._txn_start = after.start
         self._gtid = bytearray(GTID_BYTES)
-        self._gtids: list[bytearray] = []  # of committed transactions that are not in `_seen` yet
+        self._gtids = (
+            bytearray()
+        )  # of committed transactions that are not in `_seen` yet, one behind the other
         self._seen = Seen(after.seen) if after.gtid_base else None
         self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last

@@ -6,6 +6,7 @@ import itertools
 import random
 import struct
 import uuid
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,14 @@ TRANSACTIONS = st.lists(
 
 def kept(source: uuid.UUID, tag: str, number: int) -> bytearray:
     """What is kept of a GTID event."""
-    return bytearray(b"\0" + source.bytes + struct.pack("<q", number) + bytes(24) + tag.encode())
+    flags = bytes([0x80 if tag else 1])
+    return bytearray(
+        flags + source.bytes + struct.pack("<q", number) + bytes([len(tag)]) + bytes(23) + tag.encode()
+    )
+
+
+def behind_each_other(transactions: Iterable[tuple[uuid.UUID, str, int]]) -> bytearray:
+    return bytearray(b"".join(kept(*one) for one in transactions))
 
 
 def plain(transactions: list[tuple[uuid.UUID, str, int]]) -> set[tuple[uuid.UUID, str, int]]:
@@ -64,7 +72,7 @@ def test_what_was_seen_is_exact_behind_every_batch(
     while transactions:
         count = chance.randint(1, 7)
         some, transactions = transactions[:count], transactions[count:]
-        seen.add([kept(*one) for one in some])
+        seen.add(behind_each_other(some))
         done += some
         position = Position(
             epoch=1, file="b.000001", end=9, start=4, gtid=gtid_text(kept(*some[-1])), gtid_base=seen.base
@@ -83,16 +91,16 @@ def test_a_set_is_not_written_anew_while_a_primary_goes_on() -> None:
     seen = Seen(f"{ONE}:1-10,{TWO}:1-5")
     base = seen.base
     for begin in range(11, 1011, 100):
-        seen.add([kept(ONE, "", number) for number in range(begin, begin + 100)])
+        seen.add(behind_each_other((ONE, "", number) for number in range(begin, begin + 100)))
         assert seen.base is base
     assert seen.exact() == f"{ONE}:1-1010,{TWO}:1-5" == grown(base, f"{ONE}:1010")
-    seen.add([kept(ONE, "", number) for number in (1011, 1013, 1012, 1015)])
+    seen.add(behind_each_other((ONE, "", number) for number in (1011, 1013, 1012, 1015)))
     assert seen.base == f"{ONE}:1-1013:1015,{TWO}:1-5"
 
 
 def test_a_run_of_another_source_in_its_midst_is_noticed() -> None:
     seen = Seen(f"{ONE}:1")
-    seen.add([kept(ONE, "", 2), kept(TWO, "", 3), kept(ONE, "", 4)])
+    seen.add(behind_each_other([(ONE, "", 2), (TWO, "", 3), (ONE, "", 4)]))
     assert seen.exact() == f"{ONE}:1-2:4,{TWO}:3"
 
 
