@@ -143,3 +143,26 @@ def test_reading_goes_on_behind_every_single_transaction_by_its_coordinates(read
         reader.read(end)
         found = {key: row for key, (_, row) in reader.held.items() if key != ("t", 10**6)}
         assert found == rows
+
+
+def test_a_position_that_a_prepared_transaction_holds_back_has_not_seen_what_came_after(
+    reader: Reader,
+) -> None:
+    """On another server the prepared one is asked for, and all behind it."""
+    reader.read()
+    reader.execute("INSERT INTO events.t VALUES (98, 1, NULL, 'before it')")
+    before = GtidSet(executed(reader)).intervals
+    reader.execute(
+        "XA START 'held'",
+        "INSERT INTO events.t VALUES (99, 1, NULL, 'xa')",
+        "XA END 'held'",
+        "XA PREPARE 'held'",
+    )
+    change(reader, random.Random(10), 5)
+    reader.read()
+    assert GtidSet(reader.begin.seen).intervals == before
+    reader.execute("XA COMMIT 'held'")
+    reader.held.clear()
+    reader.read(replace(reader.begin, epoch=7))
+    assert ("t", 99) in reader.held and ("t", 4) in reader.held
+    assert GtidSet(reader.begin.seen).intervals == GtidSet(executed(reader)).intervals
