@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench fuzz up down install clean
+.PHONY: venv test lint pytest demo bench fuzz differential limits up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -46,6 +46,14 @@ bench: venv
 # A million damaged inputs for the event parser.
 fuzz: venv
 	$(BIN)/python -m tests.support.fuzz
+
+# 500,000 row changes over every type, character set and row format, compared with the server's answers.
+differential: venv
+	VIEWTAIL_TEST_ROWS=500000 $(BIN)/pytest -q -s --timeout 600 tests/properties/test_decoder_differential.py
+
+# A transaction of 1 GiB, a row of 60 MB, 1,000 columns, 10,000 tables: peak memory and cost a row.
+limits: venv
+	$(BIN)/python -m bench.limits --out docs/limits.md
 
 up: venv
 	$(BIN)/python -m stack up

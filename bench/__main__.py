@@ -24,12 +24,15 @@ import redis
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
-from bench import bare, live
+from bench import bare, decode, live
 from bench.measured import peak_memory_mib
 from bench.setting import Place, Setting, prepare, write_bulk_rows, write_single_rows
 from stack import StackError
 
-MEASUREMENTS = ("drains", "elasticsearch", "backfill", "live")
+MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live")
+
+
+TURNS = 3  # of a drain of single rows in one round
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,18 @@ class Sizes:
     floor_single: int = 20_000
     floor_bulk: int = 200_000
     live_s: float = 60.0  # of each, over all rounds
+    json_rows: int = 10_000
 
 
-QUICK = Sizes(single=10_000, bulk=20_000, documents=10_000, floor_single=3_000, floor_bulk=20_000, live_s=5.0)
+QUICK = Sizes(
+    single=10_000,
+    bulk=20_000,
+    documents=10_000,
+    floor_single=3_000,
+    floor_bulk=20_000,
+    live_s=5.0,
+    json_rows=2_000,
+)
 
 
 @dataclass(slots=True)
@@ -94,6 +106,7 @@ class Bench:
         self.rounds = rounds
         self.lines: list[Line] = []
         self.memory_mib: dict[str, float] = {}
+        self.decoded: list[decode.Workload] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -111,6 +124,23 @@ class Bench:
         return float(told["seconds"])
 
     # -- the measurements ---------------------------------------------------------------------------------------
+
+    def decode(self) -> None:
+        """Reading and decoding alone, in rows a second of processor time."""
+        sizes = self.sizes
+        say("writing what is decoded")
+        works = decode.workloads(self.setting, sizes.single, sizes.bulk, sizes.json_rows)
+        for number in range(self.rounds * decode.SLICES):
+            say(f"decoding, slice {number + 1} of {self.rounds * decode.SLICES}")
+            for work in works:
+                work.measure(self.setting)
+        single, bulk, packed, documents = works
+        for work, goal in ((single, 20.0), (bulk, 12.0), (documents, 5.0)):
+            line = self.line(f"decode {work.name}", "rows/s", "library", goal)
+            line.ours, line.theirs = work.ours, work.theirs
+        line = self.line(f"decode {packed.name}", "rows/s", "uncompressed", 0.77)
+        line.ours, line.theirs = packed.ours, bulk.ours
+        self.decoded = works
 
     def drains(self) -> None:
         """Single-row and bulk transactions, to a MySQL index table and to Redis."""
@@ -138,9 +168,13 @@ class Bench:
         peers: dict[str, Callable[[Setting, int], float]] = {"mysql": bare.mysql, "redis": bare.redis_}
         for number in range(self.rounds):
             say(f"drains, round {number + 1} of {self.rounds}")
-            slowest = bare.floor(setting, single_at, sizes.floor_single)
             for store in ("mysql", "redis"):
-                floor[store].add(sizes.single / self._drain(store, sizes.single, single_at), slowest)
+                # Reference and drain by turns, since the machine's speed changes within seconds.
+                slowest, seconds = [], []
+                for _ in range(TURNS):
+                    slowest.append(bare.floor(setting, single_at, sizes.floor_single // TURNS))
+                    seconds.append(self._drain(store, sizes.single, single_at))
+                floor[store].add(sizes.single / statistics.fmean(seconds), statistics.harmonic_mean(slowest))
                 peer = peers[store](setting, sizes.bulk)
                 bulk[store].add(sizes.bulk / self._drain(store, sizes.bulk, bulk_at), peer)
 
@@ -291,6 +325,21 @@ def table(bench: Bench) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
+def decoded(bench: Bench) -> str:
+    """What one core decodes, beside what receiving alone takes."""
+    if not bench.decoded:
+        return ""
+    heads = [
+        "Rows a second of one core",
+        "viewtail",
+        "library",
+        "bare packets",
+        "viewtail's share of bare packets",
+    ]
+    cells = [heads, ["---"] * len(heads), *(work.cells() for work in bench.decoded)]
+    return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
 def machine(bench: Bench) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     mysql = bench.setting.run("SELECT VERSION()")[0]
@@ -306,14 +355,19 @@ TEXT = """# Performance
 Printed by `python -m bench --out docs/performance.md`; every figure is a ratio against a reference measured in the same
 run, on this machine: {machine}. The servers run on the same cores as what is measured.
 
-{table}
+{table}{decoded}
 
+- **library**: python-mysql-replication, its rows counted, in seconds of processor time as ours, with garbage collection
+  off for both; **bare packets**: the same stream received and stepped over packet by packet. The three take turns in
+  slices of a second or so. Checksums are on. The JSON documents have some 40 members in three
+  levels, 100 a transaction.
 - **floor**: python-mysql-replication (BinLogStreamReader, write events) doing nothing but counting the same rows.
 - **bare**: the same statements or scripts, ready-made, from one connection with nothing else to do; live, a raw dump
   connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same guarded upsert).
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents ready-made.
 - The rows: BIGINT key, INT, VARCHAR(64), BIGINT, TIMESTAMP(6). The index table holds the VARCHAR, the hash the VARCHAR
   and the BIGINT, the document three columns.
+- A round of single-row transactions is three drains, a third of the floor's rows before each; of the other work one.
 - A drain is timed inside the process, from the call of the pipeline's loop to the last row applied; Python's start is
   not in it. Before it the rows are written with relaxed flushing, which is set back before anything is timed. After
   each drain its rows are counted, and in MySQL compared with the table.
@@ -349,7 +403,7 @@ def main() -> int:
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
                 getattr(bench, name)()
-            text = TEXT.format(machine=machine(bench), table=table(bench))
+            text = TEXT.format(machine=machine(bench), table=table(bench), decoded=decoded(bench))
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1

@@ -11,6 +11,8 @@ import struct
 import uuid
 from typing import TypeAlias
 
+from changes import mariadb_gtids
+
 Source: TypeAlias = "tuple[bytes, str]"  # server_uuid, tag or ''
 
 _TAG = re.compile(r"[a-z_]\w{0,31}", re.IGNORECASE | re.ASCII)
@@ -111,6 +113,8 @@ def grown(base: str, gtid: str) -> str:
     """
     if not base or not gtid:
         return base
+    if mariadb_gtids.is_gtid(gtid):
+        return mariadb_gtids.grown(base, gtid)
     found = GtidSet(base)
     source, number = parsed(gtid)
     intervals = found.intervals.get(source)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -22,6 +23,8 @@ from offsets.flight import Flight, Prepared
 from offsets.session import quote
 
 Session = Callable[[], "pymysql.Connection[Any]"]
+
+LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
 _POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base"
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
@@ -58,6 +61,15 @@ class transaction:
             raise unavailable(error, self._doing) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The row that says who owns a pipeline: a statement that finds it under a lock is the owner's."""
+
+    table: str  # quoted
+    id: int
+    fence: int
+
+
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
@@ -67,6 +79,9 @@ class MySQLOffsets:
         self._pipeline = pipeline
         self._update: Prepared | None = None
         self._moved = _NOT_MOVED
+        self._ahead: Position | None = None  # the rows up to it are durable, whatever the offset says
+        self._late: Position | None = None  # to be saved, but not yet
+        self._saved_at = 0.0
         self._id = self.fence = 0
 
     def take(self) -> Taken:
@@ -98,7 +113,36 @@ class MySQLOffsets:
         return row
 
     def save(self, position: Position) -> None:
-        self._commit(position)
+        """At once, but for rows that were committed without it: then not more often than every LATE_S."""
+        if position is self._ahead and time.monotonic() - self._saved_at < LATE_S:
+            self._late = position
+        else:
+            self._commit(position)
+
+    def settle(self) -> None:
+        if self._late is not None:
+            self._commit(self._late)
+
+    def saved(self) -> Position | None:
+        """The offset as the server has it."""
+        connection = self._session()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT {_POSITION} FROM {self._table} WHERE id = %s", (self._id,))
+                row = cursor.fetchone()
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, f"reading the offset of pipeline {self._pipeline}") from None
+        return _position(row) if row is not None else None
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self._table, self._id, self.fence)
+
+    def went_ahead(self, position: Position) -> None:
+        """The rows up to `position` were committed by themselves, under our fence: `save` need not hurry."""
+        self._ahead = position
 
     def make_ready(self) -> None:
         """Prepare the UPDATE on the present connection, which must have nothing under way.
@@ -142,6 +186,8 @@ class MySQLOffsets:
         except FencedError:
             connection.rollback()
             raise
+        if position is not None:
+            self._late, self._saved_at = None, time.monotonic()
 
     def _move(self, connection: pymysql.Connection[Any], position: Position) -> int:
         """Rows found: 1, or 0 when the fence was raised."""
@@ -225,6 +271,9 @@ class BackgroundOffsets:
 
     def save_rows(self) -> None:
         """Nothing to do: the rows are in another store, and durable there."""
+
+    def settle(self) -> None:
+        """Nothing to do: what is not saved yet will be, at its time."""
 
     def close(self) -> None:
         """Save what is outstanding; raises what saving it raised."""

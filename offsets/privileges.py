@@ -8,6 +8,7 @@ from typing import Any
 
 import pymysql
 
+from offsets.servers import facts_of
 from offsets.session import MySQLAddress, quote
 
 _GRANT = re.compile(r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?P<on>.+?) TO ", re.IGNORECASE)
@@ -34,7 +35,7 @@ class Privileges:
             cursor.execute("SELECT CURRENT_ROLE()")
             row = cursor.fetchone()
             roles = row[0] if row and row[0] not in (None, "NONE", "") else None
-            cursor.execute("SHOW GRANTS" + (f" FOR CURRENT_USER() USING {roles}" if roles else ""))
+            cursor.execute(facts_of(connection).grants.format(roles=roles) if roles else "SHOW GRANTS")
             return cls(line for (line,) in cursor.fetchall())
 
     def missing(

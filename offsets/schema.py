@@ -10,9 +10,10 @@ from typing import Any
 
 import pymysql
 
+from offsets.servers import facts_of
 from offsets.session import MySQLAddress, quote, session_error
 
-_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin"
+_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 
 SOURCE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`source` (
@@ -134,10 +135,11 @@ def create(
                 "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (database,)
             )
             present = {name for (name,) in cursor.fetchall()}
+            collation = facts_of(connection).binary_collation
             for ddl in tables:
                 name = ddl.split("`")[1]
                 if name not in present:
-                    cursor.execute(ddl.format(database=quote(database)))
+                    cursor.execute(ddl.format(database=quote(database), collation=collation))
                 else:
                     _add_columns(cursor, database, name, ddl)
         connection.commit()

@@ -76,7 +76,9 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
             client_flag=CLIENT.FOUND_ROWS,
             init_command=(
                 f"SET time_zone='+00:00', sql_mode='{SQL_MODE}', "
-                "transaction_isolation='READ-COMMITTED', autocommit=0, "
+                # MariaDB has it under its old name. Each server takes the other's part for a comment.
+                "/*!80000 transaction_isolation='READ-COMMITTED', */ /*M! tx_isolation='READ-COMMITTED', */ "
+                "autocommit=0, "
                 "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
             ),
         )

@@ -18,6 +18,7 @@ import orjson
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
+from ingest.charsets import ONE_TO_ONE
 from projectors.function_source import function_source
 from projectors.search_fields import check_search_index
 from projectors.suggestions import nearest
@@ -118,8 +119,17 @@ def _key_problems(table: Table, column: Column) -> Iterator[str]:
             f"{what} is {column.declared.upper()}, whose values have no exact equality to go by; "
             "name another key: Entity(..., key=...)"
         )
+    elif _is_ambiguous(column):
+        yield (
+            f"{what} is in the character set {column.charset}, where some characters have two codes, so that two keys "
+            "could look the same; convert it to utf8mb4, or name another key: Entity(..., key=...)"
+        )
     elif column.is_nullable:
         yield f"{what} may be NULL, and NULL identifies nothing; make it NOT NULL, or name another key"
+
+
+def _is_ambiguous(column: Column) -> bool:
+    return column.kind is Kind.TEXT and column.charset not in ONE_TO_ONE
 
 
 def paging_key(table: Table) -> tuple[str, ...]:
@@ -135,7 +145,12 @@ def _paging_problems(table: Table) -> Iterator[str]:
             "some; add one, e.g. a BIGINT AUTO_INCREMENT"
         )
     for column in table.columns:
-        if column.name in names and column.kind in _NO_PAGES:
+        if column.name in names and _is_ambiguous(column):
+            yield (
+                f"column {column.name} of {table.full_name} is part of the key by which the table is read in pages, "
+                f"and in its character set, {column.charset}, some characters have two codes; convert it to utf8mb4"
+            )
+        elif column.name in names and column.kind in _NO_PAGES:
             yield (
                 f"column {column.name} of {table.full_name} is {column.declared.upper()} and part of the key by which "
                 "the table is read in pages: the server orders its values by one rule and compares them by another. "

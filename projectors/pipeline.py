@@ -120,6 +120,7 @@ class Pipeline:
                 else:
                     self.vitals.oldest_waiting_us = 0
                     self.sink.settle()
+                    self.offsets.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
                     return
@@ -162,11 +163,12 @@ class Pipeline:
             self.save_now()
 
     def save_now(self) -> None:
-        """Save the offset of what was read past but not saved yet; at the end of the loop, and on a timer."""
+        """Save the offset of what was read past, or is late; at the end of the loop, and on a timer."""
         if self._unsaved is not None:
             self.sink.write([], self._unsaved)  # the witness moves too, or it would look like a loss
             self.offsets.save(self._unsaved)
             self.vitals.position, self._unsaved = self._unsaved, None
+        self.offsets.settle()
 
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stack.elasticsearch
+import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
@@ -27,6 +28,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A MySQL that all tests share; each makes a schema of its own."""
     server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A MariaDB that all tests share; each makes a schema of its own."""
+    server = stack.mariadb.start(tmp_path_factory.mktemp("mariadb"))
     yield server
     server.stop()
 

@@ -19,7 +19,8 @@ from pymysqlreplication import BinLogStreamReader
 
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
 from changes.gtid_sets import GtidSet
-from ingest.binlog import continuity
+from changes.mariadb_gtids import is_position
+from ingest.binlog import continuity, mariadb_history
 from offsets.session import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
@@ -124,13 +125,16 @@ class _Session(pymysql.Connection):
 
     def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
         super().__init__(**settings)
-        self._dump = None if seen is None else _dump_by_set(server_id, GtidSet(seen))
         try:
             if identity is not None:
                 continuity.check_identity(self, identity)
             if seen is not None:
                 continuity.check_sets(self, seen)
                 self.large_files = continuity.large_files(self)
+                if is_position(seen):
+                    self._dump = mariadb_history.dump_from(self, server_id, seen)
+                else:
+                    self._dump = _dump_by_set(server_id, GtidSet(seen))
         except BaseException:
             self.close()
             raise

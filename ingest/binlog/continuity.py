@@ -11,7 +11,9 @@ from typing import Any
 import pymysql
 
 from changes.errors import AnotherServerError, HistoryGoneError
-from offsets.servers import facts_of
+from changes.mariadb_gtids import is_position
+from ingest.binlog.mariadb_history import lacked_and_purged
+from offsets.servers import MARIADB, facts_of
 
 _SHOWN = 200  # characters of a set, in a message
 
@@ -28,12 +30,20 @@ def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
 
 def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
     """Raises HistoryGoneError unless the server has all of `seen`, and still has all that is not in it."""
-    lacked, purged = _ask(
-        connection,
-        "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)",
-        seen,
-        seen,
-    )
+    if is_position(seen) != (facts_of(connection).name == MARIADB):
+        raise HistoryGoneError(
+            "divergent history: the source is MySQL where MariaDB was read, or the other way round; their GTIDs cannot "
+            "be compared. Fill the views again with: viewtail replay --new-history"
+        )
+    if is_position(seen):
+        lacked, purged = lacked_and_purged(connection, seen)
+    else:
+        lacked, purged = _ask(
+            connection,
+            "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)",
+            seen,
+            seen,
+        )
     if lacked:
         raise HistoryGoneError(
             f"divergent history: the source that is there now lacks transactions that were read ({_short(lacked)}), so "

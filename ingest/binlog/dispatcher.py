@@ -1,14 +1,16 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
 `consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are in careful_rows.py, all other events in rare_events.py. Nothing leaves before its commit has
-been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
+Rows that need care are in careful_rows.py, MariaDB's own events in mariadb.py, all others in rare_events.py. Nothing
+leaves before its commit has been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables
+nobody follows are never decoded.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -31,10 +33,11 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES, committed_us
+from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
+from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
@@ -55,7 +58,7 @@ _NO_BODY: Any = None
 _NO_PLAN: Any = None
 
 
-class Dispatcher(RareEvents):
+class Dispatcher(MariaDBEvents):
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -192,8 +195,6 @@ class Dispatcher(RareEvents):
                         tables[low | high << 32] = plan
                         if plan is not OWN:
                             is_quiet = False
-                        if self._spool is not None:
-                            self._spool.append(view[p:q], above >> 32)
                         last_pos, p = log_pos, q
                         continue
                     if WRITE_ROWS <= kind <= DELETE_ROWS:
@@ -207,8 +208,8 @@ class Dispatcher(RareEvents):
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
                             if held > spool_bytes:
-                                self._to_spool(view[p:q], above >> 32, held - size)
-                            elif buffer[b + 8 : r] != image:  # not the full image, or with extra data
+                                held = self._spill(committed, held, size)
+                            if buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
                             else:
                                 version = base | log_pos >> 4
@@ -330,12 +331,16 @@ class Dispatcher(RareEvents):
             yield batch
         first_gtid = big_end[3]
         self.is_quiet = False  # only rows that are followed are spooled
-        self._held_bytes = self._bytes_before_spool
-        self._committed = len(self._changes)
-        yield self._large_piece(first_gtid)
-        for _ in self._replay():
-            self._committed = len(self._changes)
-            yield self._large_piece(first_gtid)
+        assert self._spool is not None
+        spool, self._spool = self._spool, None
+        self._spool_is_committed = False
+        in_memory = (self._changes, self._open_refused, self._held_bytes)
+        try:
+            for self._changes, self._open_refused, self._held_bytes in chain(spool.pieces(), (in_memory,)):
+                self._committed = len(self._changes)
+                yield self._large_piece(first_gtid)
+        finally:
+            spool.close()
         self._end = big_end
         self._gtids += first_gtid
         last = self._take()
@@ -355,6 +360,7 @@ class Dispatcher(RareEvents):
         if (batch := self._take()) is not None:
             yield batch
         rest = b""
+        self._is_in_pieces = True
         try:
             for piece in compressed.payload.pieces(self._spool_bytes):
                 events = rest + piece
@@ -370,6 +376,7 @@ class Dispatcher(RareEvents):
             self._bad_payload(compressed.log_pos, error)
         except _MALFORMED as error:
             malformed(self.place, error)
+        self._is_in_pieces = False
         last_batch = self._take()
         if rest or last_batch is None:
             self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")
@@ -419,25 +426,6 @@ class Dispatcher(RareEvents):
         self._committed = self._committed_bytes = 0
         self._refused, self._halts = [], []
         return batch
-
-    def _replay(self) -> Iterator[None]:
-        """Decode the spooled events; after each chunk its rows are in `_changes`."""
-        assert self._spool is not None
-        spool, self._spool = self._spool, None
-        self._spool_is_committed = False
-        after = (self._last_pos, self._wraps, self._spool_bytes)
-        # Not all events of the transaction are here, so wraps cannot be counted: the spool knows them.
-        self._last_pos, self._wraps, self._spool_bytes = BEFORE_ALL, -1, 1 << 62
-        try:
-            for buffer, filled, wraps in spool.chunks():
-                if wraps != self._wraps:
-                    self._last_pos, self._wraps = BEFORE_ALL, wraps
-                rest = self.consume(buffer, 0, filled)
-                spool.keep(buffer, rest, filled)
-                yield
-        finally:
-            spool.close()
-        self._last_pos, self._wraps, self._spool_bytes = after
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

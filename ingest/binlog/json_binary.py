@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+
+from ingest.binlog.json_shapes import MOST_MEMBERS, Reader, Unusual, made_for
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
@@ -28,6 +32,28 @@ _UINT32_AT = struct.Struct("<I").unpack_from
 _INT64_AT = struct.Struct("<q").unpack_from
 _UINT64_AT = struct.Struct("<Q").unpack_from
 _DOUBLE_AT = struct.Struct("<d").unpack_from
+_TWO_UINT16_AT = struct.Struct("<HH").unpack_from
+_TWO_UINT32_AT = struct.Struct("<II").unpack_from
+
+# Entries of objects and arrays: a key's place and length; a value's type and its place, or the value.
+_SMALL_KEY, _LARGE_KEY = struct.Struct("<HH"), struct.Struct("<IH")
+_SMALL_VALUE, _LARGE_VALUE = struct.Struct("<BH"), struct.Struct("<BI")
+_SMALL_KEY_AT, _LARGE_KEY_AT = _SMALL_KEY.unpack_from, _LARGE_KEY.unpack_from
+
+_SMALL_VALUES, _LARGE_VALUES = _SMALL_VALUE.iter_unpack, _LARGE_VALUE.iter_unpack
+
+_Shapes = dict[tuple[bytes, bytes], Sequence[str]]  # what `_heads` gave
+_SMALL_SHAPES: _Shapes = {}
+_LARGE_SHAPES: _Shapes = {}
+_MOST_SHAPES = 1000
+_SHAPE_BYTES = 4096  # of an object whose keys are remembered
+
+_KINDS: dict[
+    tuple[bytes, ...], Reader
+] = {}  # keys and types of an object's values, types of an array's: code for them
+_SEEN: dict[tuple[bytes, ...], int] = {}
+_SEEN_OFTEN = 16
+_MOST_KINDS = 1000
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
     ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"
@@ -61,30 +87,92 @@ def to_text(raw: bytes) -> str:
     """
     if not raw:
         return "null"
+    if raw[0] in (_SMALL_OBJECT, _SMALL_ARRAY):
+        try:
+            return _child(raw, raw[0], 1, len(raw), _MAX_DEPTH)
+        except (Unusual, IndexError, struct.error, KeyError, ValueError):
+            pass  # what is wrong with it, if anything, is said below
     pieces: list[str] = []
     try:
-        _append_value(pieces, raw, raw[0], 1, len(raw), _MAX_DEPTH)
+        _append_value(pieces, raw, raw[0], 1, len(raw), _MAX_DEPTH, [len(raw)])
     except (IndexError, struct.error, KeyError):
         raise MalformedJsonError("a JSON value ends too early or holds an unknown type") from None
     return "".join(pieces)
 
 
-def _append_value(pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int) -> None:
-    # `at` is where the value's own bytes begin; offsets inside an object or array count from there.
+def _child(raw: bytes, type_: int, at: int, end: int, depth: int) -> str:
+    """A container or opaque value between `at` and `end`, which nothing else claims, by the code for its kind."""
+    if type_ == _OPAQUE:
+        start, stop = _claimed(raw, at + 1, end, [end - at])
+        return _opaque(raw[at], raw[start:stop])
+    if type_ not in (_SMALL_OBJECT, _SMALL_ARRAY) or not depth:
+        raise Unusual
+    count, size = _TWO_UINT16_AT(raw, at)
+    stop, values_at = at + size, at + 4
+    kind: tuple[bytes, ...]
+    if type_ == _SMALL_ARRAY:
+        rest_at = names_end = values_at + 3 * count
+        kind = (raw[values_at:rest_at:3],)
+    elif count:
+        values_at += 4 * count
+        rest_at = values_at + 3 * count
+        place, length = _SMALL_KEY_AT(raw, values_at - 4)
+        names_end = at + place + length
+        kind = (raw[at + 4 : values_at], raw[rest_at:names_end], raw[values_at:rest_at:3])
+    else:
+        return "{}"
+    if stop > end or names_end > stop or rest_at > names_end:
+        raise Unusual
+    read = _KINDS.get(kind)
+    if read is not None:
+        return read(raw, at, stop, depth - 1)
+    if 0 < count <= MOST_MEMBERS:
+        _learn(raw, kind, at, values_at, rest_at, names_end, stop)
+    pieces: list[str] = []
+    _append_container(pieces, raw, type_, at, end, depth, [stop - at])
+    return "".join(pieces)
+
+
+def _learn(
+    raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at: int, names_end: int, stop: int
+) -> None:
+    """Have code made for a kind that is seen often enough."""
+    seen = _SEEN[kind] = _SEEN.get(kind, 0) + 1
+    if len(_SEEN) > 10 * _MOST_KINDS:
+        _SEEN.clear()
+    if seen < _SEEN_OFTEN or len(_KINDS) >= _MOST_KINDS or sum(map(len, kind)) > _SHAPE_BYTES:
+        return
+    types = kind[-1]
+    if len(kind) == 1:
+        heads: Sequence[str] = ["["] + [", "] * (len(types) - 1)
+    else:
+        heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
+        if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
+            return  # some key lies elsewhere: these bytes do not tell its name
+    names = {
+        "LITERALS": _LITERALS,
+        "child": _child,
+        "quoted": _quoted,
+        "double": double_text,
+        "length": _variable_length,
+    }
+    tail = "]" if len(kind) == 1 else "}"
+    _KINDS[kind] = made_for(heads, tail, types, values_at - at, names_end - at, names)
+
+
+def _append_value(
+    pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]
+) -> None:
+    # `at` is where the value's own bytes begin; offsets inside an object or array count from there. `left` is how many
+    # bytes no value has claimed yet: values that overlap could add up to any length.
     if type_ == _STRING:
-        start, length = _variable_length(raw, at)
-        if start + length > end:
-            raise MalformedJsonError("a JSON string reaches past the value's end")
-        pieces.append(_quoted(str(raw[start : start + length], "utf-8")))
+        start, stop = _claimed(raw, at, end, left)
+        pieces.append(_quoted(str(raw[start:stop], "utf-8")))
     elif type_ <= _LARGE_ARRAY:
-        if not depth:
-            raise MalformedJsonError("a JSON value is nested too deeply")
-        _append_container(pieces, raw, type_, at, end, depth - 1)
+        _append_container(pieces, raw, type_, at, end, depth, left)
     elif type_ == _OPAQUE:
-        start, length = _variable_length(raw, at + 1)
-        if start + length > end:
-            raise MalformedJsonError("an opaque JSON value reaches past the value's end")
-        pieces.append(_opaque(raw[at], raw[start : start + length]))
+        start, stop = _claimed(raw, at + 1, end, left)
+        pieces.append(_opaque(raw[at], raw[start:stop]))
     elif type_ == _LITERAL:
         pieces.append(_LITERALS[raw[at]])
     elif type_ == _DOUBLE:
@@ -99,52 +187,160 @@ _INTEGERS = {
 }  # fmt: skip
 
 
-def _append_container(pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int) -> None:
-    is_object = type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
-    pieces.append("{" if is_object else "[")
-    separator = ""
-    for key, value_type, value_at, value_end in _members(raw, type_, at, end):
-        pieces.append(separator)
-        separator = ", "
-        if is_object:
-            pieces.append(_quoted(key) + ": ")
-        _append_value(pieces, raw, value_type, value_at, value_end, depth)
-    pieces.append("}" if is_object else "]")
+def _claimed(raw: bytes, at: int, end: int, left: list[int]) -> tuple[int, int]:
+    """Where the bytes of a string or opaque value begin and end; their number stands at `at`."""
+    start, length = _variable_length(raw, at)
+    if start + length > end:
+        raise MalformedJsonError("a JSON string reaches past the value's end")
+    _claim(left, length)
+    return start, start + length
 
 
-def _members(raw: bytes, type_: int, at: int, end: int) -> Iterator[tuple[str, int, int, int]]:
+def _claim(left: list[int], count: int) -> None:
+    left[0] -= count
+    if left[0] < 0:
+        raise MalformedJsonError("JSON values overlap")
+
+
+def _frame(raw: bytes, type_: int, at: int, end: int, left: list[int]) -> tuple[int, int, int, int]:
+    """Of an object or array: where its key entries, its value entries and what is behind them begin, and its end."""
+    if type_ == _SMALL_OBJECT:
+        count, size = _TWO_UINT16_AT(raw, at)
+        keys_at = at + 4
+        values_at = keys_at + 4 * count
+        rest_at = values_at + 3 * count
+    elif type_ == _SMALL_ARRAY:
+        count, size = _TWO_UINT16_AT(raw, at)
+        keys_at = values_at = at + 4
+        rest_at = values_at + 3 * count
+    else:
+        count, size = _TWO_UINT32_AT(raw, at)
+        keys_at = at + 8
+        values_at = keys_at + (6 * count if type_ == _LARGE_OBJECT else 0)
+        rest_at = values_at + 5 * count
+    stop = at + size
+    if rest_at > stop or stop > end:
+        raise MalformedJsonError(
+            "a JSON container reaches past the value's end or holds more members than bytes"
+        )
+    left[0] -= rest_at - at
+    if left[0] < 0:
+        raise MalformedJsonError("JSON values overlap")
+    return keys_at, values_at, rest_at, stop
+
+
+def _append_container(
+    pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]
+) -> None:
+    if not depth:
+        raise MalformedJsonError("a JSON value is nested too deeply")
+    keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
+    is_large, is_object = type_ in (_LARGE_OBJECT, _LARGE_ARRAY), type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
+    append = pieces.append
+    if rest_at == values_at:
+        append("{}" if is_object else "[]")
+        return
+    heads = (
+        _heads(raw, is_large, at, keys_at, values_at, rest_at, stop)
+        if is_object
+        else chain("[", repeat(", "))
+    )
+    values = (_LARGE_VALUES if is_large else _SMALL_VALUES)(raw[values_at:rest_at])
+    for head, (value_type, place) in zip(heads, values, strict=False):
+        # Small values stand in the entry itself.
+        if value_type == _STRING:
+            place += at
+            length = raw[place]
+            if length < 0x80:
+                begin = place + 1
+                last = begin + length
+                if last > stop:
+                    raise MalformedJsonError("a JSON string reaches past the value's end")
+            else:
+                begin, last = _claimed(raw, place, stop, left)
+            text = str(raw[begin:last], "utf-8")
+            if text.isprintable() and '"' not in text and "\\" not in text:
+                append(f'{head}"{text}"')
+            else:
+                append(head + _quoted(text))
+        elif value_type == _INT16:
+            place &= 0xFFFF
+            append(f"{head}{place - 0x10000 if place & 0x8000 else place}")
+        elif value_type == _UINT16:
+            append(f"{head}{place & 0xFFFF}")
+        elif value_type == _LITERAL:
+            append(head + _LITERALS[place & 0xFF])
+        elif is_large and value_type == _INT32:
+            append(f"{head}{place - (1 << 32) if place & 1 << 31 else place}")
+        elif is_large and value_type == _UINT32:
+            append(f"{head}{place}")
+        elif at + place >= stop:
+            raise MalformedJsonError("a JSON value begins past its container's end")
+        else:
+            append(head)
+            if value_type <= _LARGE_ARRAY:
+                _append_container(pieces, raw, value_type, at + place, stop, depth - 1, left)
+            elif value_type == _DOUBLE:
+                append(double_text(_DOUBLE_AT(raw, at + place)[0]))
+            else:
+                _append_value(pieces, raw, value_type, at + place, stop, depth, left)
+    append("}" if is_object else "]")
+
+
+def _heads(
+    raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, rest_at: int, stop: int
+) -> Sequence[str]:
+    """What stands before each value of an object: '{"key": ', then ', "key": ' and so on.
+
+    Documents of one kind have the same keys in the same places: remembered by the bytes of their entries and names.
+    """
+    place, length = (_LARGE_KEY_AT if is_large else _SMALL_KEY_AT)(raw, values_at - (6 if is_large else 4))
+    names_end = at + place + length  # the last name is the last in the bytes too, or nothing is remembered
+    if names_end > stop:
+        raise MalformedJsonError("a JSON key reaches past its object's end")
+    shape = (raw[keys_at:values_at], raw[rest_at:names_end])
+    shapes = _LARGE_SHAPES if is_large else _SMALL_SHAPES
+    found = shapes.get(shape)
+    if found is not None:
+        return found
+    made: list[str] = []
+    is_memorable = len(shape[0]) + len(shape[1]) <= _SHAPE_BYTES
+    for place, length in (_LARGE_KEY if is_large else _SMALL_KEY).iter_unpack(shape[0]):
+        start = at + place
+        if start + length > stop:
+            raise MalformedJsonError("a JSON key reaches past its object's end")
+        is_memorable = is_memorable and rest_at <= start and start + length <= names_end
+        name = _quoted(str(raw[start : start + length], "utf-8"))
+        made.append(f"{', ' if made else '{'}{name}: ")
+    if is_memorable:
+        if len(shapes) >= _MOST_SHAPES:
+            shapes.clear()
+        shapes[shape] = made
+    return made
+
+
+def _members(
+    raw: bytes, type_: int, at: int, end: int, left: list[int]
+) -> Iterator[tuple[str, int, int, int]]:
     """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
+    keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
     is_large = type_ in (_LARGE_OBJECT, _LARGE_ARRAY)
-    is_object = type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
-    width = 4 if is_large else 2
-    number_at = _UINT32_AT if is_large else _UINT16_AT
-    count, size = number_at(raw, at)[0], number_at(raw, at + width)[0]
-    if at + size > end:
-        raise MalformedJsonError("a JSON container reaches past the value's end")
-    end = at + size
-    key_entry = at + 2 * width
-    value_entry = key_entry + (count * (width + 2) if is_object else 0)
-    if value_entry + count * (width + 1) > end:
-        raise MalformedJsonError("a JSON container holds more members than bytes")
-    for _ in range(count):
-        key = ""
-        if is_object:
-            start = at + number_at(raw, key_entry)[0]
-            length = _UINT16_AT(raw, key_entry + width)[0]
-            if start + length > end:
-                raise MalformedJsonError("a JSON key reaches past its object's end")
-            key = str(raw[start : start + length], "utf-8")
-            key_entry += width + 2
-        value_type = raw[value_entry]
+    key, value = (_LARGE_KEY, _LARGE_VALUE) if is_large else (_SMALL_KEY, _SMALL_VALUE)
+    keys = key.iter_unpack(raw[keys_at:values_at]) if values_at > keys_at else repeat((0, 0))
+    for number, ((key_place, length), (value_type, place)) in enumerate(
+        zip(keys, value.iter_unpack(raw[values_at:rest_at]), strict=False)
+    ):
+        if at + key_place + length > stop:
+            raise MalformedJsonError("a JSON key reaches past its object's end")
+        name = str(raw[at + key_place : at + key_place + length], "utf-8")
         # Small values stand in the entry itself.
         is_inlined = value_type in (_LITERAL, _INT16, _UINT16) or (
             is_large and value_type in (_INT32, _UINT32)
         )
-        value_at = value_entry + 1 if is_inlined else at + number_at(raw, value_entry + 1)[0]
-        if value_at >= end:
+        value_at = values_at + number * value.size + 1 if is_inlined else at + place
+        if value_at >= stop:
             raise MalformedJsonError("a JSON value begins past its container's end")
-        yield key, value_type, value_at, end
-        value_entry += width + 1
+        yield name, value_type, value_at, stop
 
 
 # An object, its keys as they are; an array; or the text of anything else, which no difference looks into.
@@ -154,7 +350,7 @@ Tree = dict[str, "Tree"] | list["Tree"] | str
 def to_tree(raw: bytes) -> Tree:
     """One JSON value in binary form as objects that can be changed; raises as `to_text` does."""
     try:
-        return _tree(raw, raw[0], 1, len(raw), _MAX_DEPTH) if raw else "null"
+        return _tree(raw, raw[0], 1, len(raw), _MAX_DEPTH, [len(raw)]) if raw else "null"
     except (IndexError, struct.error, KeyError):
         raise MalformedJsonError("a JSON value ends too early or holds an unknown type") from None
 
@@ -169,16 +365,16 @@ def tree_text(tree: Tree) -> str:
     return tree
 
 
-def _tree(raw: bytes, type_: int, at: int, end: int, depth: int) -> Tree:
+def _tree(raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]) -> Tree:
     if type_ > _LARGE_ARRAY:
         pieces: list[str] = []
-        _append_value(pieces, raw, type_, at, end, depth)
+        _append_value(pieces, raw, type_, at, end, depth, left)
         return "".join(pieces)
     if not depth:
         raise MalformedJsonError("a JSON value is nested too deeply")
     members = [
-        (key, _tree(raw, value_type, value_at, value_end, depth - 1))
-        for key, value_type, value_at, value_end in _members(raw, type_, at, end)
+        (key, _tree(raw, value_type, value_at, value_end, depth - 1, left))
+        for key, value_type, value_at, value_end in _members(raw, type_, at, end, left)
     ]
     if type_ in (_SMALL_OBJECT, _LARGE_OBJECT):
         return dict(members)
@@ -209,6 +405,8 @@ def double_text(value: float) -> str:
     """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says
     "double"."""
     shown = repr(value)
+    if 1e-4 <= abs(value) < 1e15:  # Python writes these alike
+        return shown
     sign, shown = ("-", shown[1:]) if shown[0] == "-" else ("", shown)
     mantissa, _, shown_exponent = shown.partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -271,28 +469,30 @@ def decimal_text(raw: bytes, precision: int, scale: int) -> str:
 
     Raises MalformedJsonError when `raw` has another size than the type asks for.
     """
-    if (
-        not 0 < precision <= _MAX_DIGITS
-        or not 0 <= scale <= precision
-        or len(raw) != decimal_size(precision, scale)
-    ):
+    size, words = _decimal_form(precision, scale)
+    if len(raw) != size:
         raise MalformedJsonError(f"a DECIMAL({precision},{scale}) of {len(raw)} bytes")
     is_negative = raw[0] < 0x80  # the sign bit is inverted, and so are all bits of a negative number
-    words = bytearray(byte ^ 0xFF for byte in raw) if is_negative else bytearray(raw)
-    words[0] ^= 0x80
-    at = 0
-
-    def take(digits: int) -> str:
-        nonlocal at
-        size = _WORD_BYTES[digits]
-        found = int.from_bytes(words[at : at + size], "big")
-        at += size
-        return f"{found:0{digits}d}" if digits else ""
-
-    whole_digits, fraction_digits = precision - scale, scale
-    whole = take(whole_digits % _DIGITS_PER_WORD)
-    whole += "".join(take(_DIGITS_PER_WORD) for _ in range(whole_digits // _DIGITS_PER_WORD))
-    fraction = "".join(take(_DIGITS_PER_WORD) for _ in range(fraction_digits // _DIGITS_PER_WORD))
-    fraction += take(fraction_digits % _DIGITS_PER_WORD)
-    text = (whole.lstrip("0") or "0") + ("." + fraction if fraction else "")
+    sign_bit = 1 << 8 * size - 1
+    number = int.from_bytes(raw, "big") ^ (sign_bit - 1 if is_negative else sign_bit)
+    total = 0
+    for shift, mask, limit in words:
+        total = total * limit + (number >> shift & mask)
+    text = f"{total:0{scale + 1}d}"
+    if scale:
+        text = f"{text[:-scale]}.{text[-scale:]}"
     return "-" + text if is_negative else text
+
+
+@lru_cache(maxsize=1000)
+def _decimal_form(precision: int, scale: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """A DECIMAL's bytes, and of each word of up to nine digits: where its lowest bit is, its mask, its limit."""
+    if not 0 < precision <= _MAX_DIGITS or not 0 <= scale <= precision:
+        raise MalformedJsonError(f"a DECIMAL({precision},{scale})")
+    size = decimal_size(precision, scale)
+    words, before = [], 0
+    whole, fraction = divmod(precision - scale, _DIGITS_PER_WORD), divmod(scale, _DIGITS_PER_WORD)
+    for digits in (whole[1], *[_DIGITS_PER_WORD] * (whole[0] + fraction[0]), fraction[1]):
+        before += _WORD_BYTES[digits]
+        words.append((8 * (size - before), (1 << 8 * _WORD_BYTES[digits]) - 1, 10**digits))
+    return size, words

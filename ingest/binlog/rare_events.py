@@ -25,11 +25,13 @@ from ingest.binlog.events import (
     HEARTBEAT,
     HEARTBEAT_V2,
     IGNORABLE_FLAG,
+    MARIADB_GTID,
     NAMES,
     PARTIAL_UPDATE_ROWS,
     PREVIOUS_GTIDS,
     QUERY,
     ROTATE,
+    ROW_EVENTS,
     SILENT,
     TABLE_MAP,
     TRANSACTION_PAYLOAD,
@@ -44,14 +46,14 @@ from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_withou
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
 from ingest.binlog.transactions import Transactions
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
 _ARTIFICIAL = frozenset(
     {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
 )  # their positions mean nothing here
-_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED})
+_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
 _NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variables.h)
 _STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
@@ -69,7 +71,7 @@ class RareEvents(Transactions):
         if kind in SILENT or (flags & IGNORABLE_FLAG and kind not in NAMES):
             self._last_pos = log_pos
             return
-        if not (WRITE_ROWS <= kind <= DELETE_ROWS or kind == PARTIAL_UPDATE_ROWS):
+        if kind not in ROW_EVENTS:
             raise SourceError(
                 f"a {name_of(kind)} event of {size} bytes at {self._file}:{log_pos} is above run.max_event_bytes "
                 f"({self.max_event_bytes}); raise that setting"
@@ -189,11 +191,8 @@ class RareEvents(Transactions):
         if plan := self._tables[table]:
             self._held_bytes += size
             if self._held_bytes > self._spool_bytes:
-                with memoryview(buffer) as view:
-                    packet = view[b - PACKET_HEAD_BYTES : rows_end + self._checksum_bytes]
-                    self._to_spool(packet, self._wraps, self._held_bytes - size)
-            else:
-                self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
+                self._held_bytes = self._spill(self._committed, self._held_bytes, size)
+            self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
 
     # -- compressed transactions --------------------------------------------------------------------------------
 
@@ -321,19 +320,22 @@ class RareEvents(Transactions):
         match statements.meaning(statement):
             case (
                 statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
-            ):
+            ) as meaning:
                 self._mark_loud()
                 self._begun_at = self._txn_start
+                if meaning is statements.Meaning.SAVEPOINT and statement[:7].upper() != "RELEASE":
+                    self._savepoint(statements.savepoint(statement))
             case statements.Meaning.XA_BRANCH:
                 pass
             case statements.Meaning.XA_COMMIT | statements.Meaning.XA_ROLLBACK as meaning:
                 self._decide(statement, log_pos, is_kept=meaning is statements.Meaning.XA_COMMIT)
             case statements.Meaning.COMMIT:
                 self._commit(log_pos)
-            case statements.Meaning.ROLLBACK | statements.Meaning.ROLLBACK_TO as meaning:
-                self._halt_touched("a rollback stands in the binlog, so what the server kept cannot be told")
-                if meaning is statements.Meaning.ROLLBACK:
-                    self._commit(log_pos)
+            case statements.Meaning.ROLLBACK:
+                self._roll_back()
+                self._commit(log_pos)
+            case statements.Meaning.ROLLBACK_TO:
+                self._roll_back_to(statements.savepoint(statement))
             case statements.Meaning.STATEMENT:
                 if database not in self._own_schemas:
                     self._mark_loud()

@@ -14,6 +14,7 @@ Source of the forms: sql/field.cc (pack, unpack), sql-common/my_time.cc, strings
 
 from __future__ import annotations
 
+import re
 import struct
 from codecs import charmap_decode
 from collections.abc import Callable
@@ -24,28 +25,26 @@ from typing import Any, Protocol
 from changes.batches import Followed, Row, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
+from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.json_binary import MalformedJsonError, decimal_size, decimal_text, to_text
 from ingest.binlog.table_map import MapColumn, TableMap
+from ingest.charsets import READABLE, decoder_of, single_byte_table
 
 Buffer = bytes | bytearray
 
-# MySQL's latin1 is Windows' cp1252, with control characters where that has holes.
-LATIN1 = "".join(
-    bytes([code]).decode("latin-1" if code in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else "cp1252")
-    for code in range(256)
-)
-
+_ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times
-_BULK_BYTES = 2048  # from here on one copy into bytes costs less than slicing a bytearray
+_BULK_BYTES = 2048  # from here on one copy into bytes costs less than slicing a bytearray ...
+_LARGE_BYTES = 1 << 20  # ... up to here: a larger event holds one row, whose copy is only memory
 _INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
-_CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "latin1": "latin-1"}
 _BLOBS = frozenset((types.TINY_BLOB, types.BLOB, types.MEDIUM_BLOB, types.LONG_BLOB))
-_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | _BLOBS
+_COMPRESSED = frozenset((types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED))
+_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | _BLOBS | _COMPRESSED
 _OLD_SIZES = {
     types.DATE: 3,
     types.NEWDATE: 3,
@@ -86,7 +85,11 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
     wanted = {name: number for number, name in enumerate(followed.columns)}
     for name in followed.columns:
         _compare(table_map, name, followed)
-    layouts = [_layout(column, wanted.get(column.name), is_json_raw) for column in table_map.columns]
+    layouts = []
+    for column in table_map.columns:
+        number = wanted.get(column.name)
+        described = None if number is None else followed.table.column(column.name)
+        layouts.append(_layout(column, described, number, is_json_raw))
     return _Decoder(table_map.full_name, layouts)
 
 
@@ -99,8 +102,8 @@ def kind_of(column: MapColumn) -> Kind:
     if type_ in _STRINGS:
         if column.collation == types.BINARY_COLLATION:
             return Kind.BYTES
-        return Kind.TEXT if charset_of(column.collation) in _CODECS else Kind.UNSUPPORTED
-    if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in _CODECS:
+        return Kind.TEXT if charset_of(column.collation) in READABLE else Kind.UNSUPPORTED
+    if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in READABLE:
         return Kind.UNSUPPORTED
     return _KINDS.get(type_, Kind.UNSUPPORTED)
 
@@ -125,7 +128,7 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
             f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
             "again: viewtail replay VIEW"
         )
-    kind = kind_of(seen)
+    kind = described.kind if _is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:
         charset = f" in the character set {charset_of(seen.collation)}" if seen.collation is not None else ""
         raise TableUnreadableError(
@@ -138,6 +141,15 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Start viewtail again "
             "so that it looks at the table anew, and fill the views of this table again: viewtail replay VIEW"
         )
+
+
+def _is_text_in_binary(seen: MapColumn, described: Column) -> bool:
+    """Whether it is one of MariaDB's types that the binlog shows as BINARY."""
+    return (
+        seen.type == types.STRING
+        and seen.collation == types.BINARY_COLLATION
+        and mariadb_types.SIZES.get(described.declared) == seen.metadata
+    )
 
 
 def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
@@ -153,19 +165,21 @@ def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
         return f"has now {seen.metadata} digits of the second's fraction"
     if seen.type == types.STRING and kind is Kind.BYTES and seen.metadata != described.length:
         return f"is now BINARY({seen.metadata}), padded to another length"
-    if kind in (Kind.ENUM, Kind.SET) and _labels(seen)[: len(described.labels)] != described.labels:
+    if kind in (Kind.ENUM, Kind.SET) and _described(seen)[: len(described.labels)] != described.labels:
         return "has other labels now"
     return None
 
 
 def _labels(column: MapColumn) -> tuple[str, ...]:
-    charset = charset_of(column.collation)
     try:
-        if charset == "latin1":
-            return tuple(charmap_decode(label, "strict", LATIN1)[0] for label in column.labels)
-        return tuple(label.decode(_CODECS[charset]) for label in column.labels)
+        return tuple(map(decoder_of(charset_of(column.collation)), column.labels))
     except UnicodeDecodeError:
         return ()
+
+
+def _described(column: MapColumn) -> tuple[str, ...]:
+    # information_schema shows a label's characters above U+FFFF as question marks [M, MySQL 9.7].
+    return tuple(_ABOVE_BMP.sub("?", label) for label in _labels(column))
 
 
 # --- The code for one column ---
@@ -191,7 +205,7 @@ class _Layout:
     names: dict[str, Any]  # what the expressions refer to
 
 
-def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout:
+def _layout(column: MapColumn, described: Column | None, number: int | None, is_json_raw: bool) -> _Layout:
     layout = _Layout(number=number, is_nullable=column.is_nullable, names={})
     type_, metadata = column.type, column.metadata
     if type_ in _BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
@@ -202,9 +216,15 @@ def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout
         layout.prefix = 1 if metadata < 256 else 2
     else:
         layout.size = _fixed_size(type_, metadata)
-    if number is not None:
+    if described is not None:
         kind = kind_of(column)
+        if _is_text_in_binary(column, described):
+            _text_in_binary(layout, column, mariadb_types.TEXTS[described.declared])
+            return layout
         _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
+        if type_ in _COMPRESSED:
+            layout.value = layout.value.replace("{raw}", "uncompressed({raw})")
+            layout.careful = layout.careful.replace("{raw}", "uncompressed({raw})")
     return layout
 
 
@@ -335,15 +355,28 @@ def _set(layout: _Layout, column: MapColumn) -> None:
 
 def _text(layout: _Layout, column: MapColumn) -> None:
     charset, value = charset_of(column.collation), f"v{layout.number}"
-    codec = _CODECS[charset]
-    layout.value = "{raw}.decode()" if codec == "utf-8" else f"{{raw}}.decode('{codec}')"
-    if charset == "latin1":
-        layout.value = (
-            f"charmap({{raw}}, 'strict', LATIN1)[0] if not ({value} := {layout.value}).isascii() else {value}"
-        )
+    read = decoder_of(charset)
+    if charset in ("utf8mb4", "utf8mb3"):
+        layout.value = "{raw}.decode()"
+    elif charset == "latin1":
+        # It has a character for every code, so there is no careful way.
+        layout.names["LATIN1"] = single_byte_table(charset)
+        plain = f"({value} := {{raw}}.decode('latin-1'))"
+        layout.value = f"charmap({{raw}}, 'strict', LATIN1)[0] if not {plain}.isascii() else {value}"
         return
-    layout.names[f"careful{layout.number}"] = _careful(column.name, lambda raw: raw.decode(codec))
+    elif table := single_byte_table(charset):
+        layout.names[f"table{layout.number}"] = table
+        layout.value = f"charmap({{raw}}, 'strict', table{layout.number})[0]"
+    else:
+        layout.names[f"read{layout.number}"] = read
+        layout.value = f"read{layout.number}({{raw}})"
+    layout.names[f"careful{layout.number}"] = _careful(column.name, read)
     layout.careful = f"careful{layout.number}({{raw}})"
+
+
+def _text_in_binary(layout: _Layout, column: MapColumn, text: Callable[[bytes], str]) -> None:
+    layout.names[f"text{layout.number}"] = text
+    layout.value = f"text{layout.number}(bytes({{raw}}).ljust({column.metadata}, b'\\0'))"
 
 
 def _json(layout: _Layout, column: MapColumn) -> None:
@@ -445,9 +478,9 @@ def _time_text(raw: bytes, digits: int) -> str:
 
 _GLOBALS: dict[str, Any] = {
     "charmap": charmap_decode,
-    "LATIN1": LATIN1,
     "json_text": to_text,
     "from_bytes": int.from_bytes,
+    "uncompressed": mariadb_types.uncompressed,
     "D1": tuple(f"{number // 10}" for number in range(100)),
     "D2": tuple(f"{number:02d}" for number in range(100)),
     "D3": tuple(f"{number:03d}" for number in range(1000)),
@@ -478,7 +511,7 @@ class _Decoder:
 
     def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         rows: list[Row] = []
-        if end - start > _BULK_BYTES and type(buffer) is bytearray:
+        if _BULK_BYTES < end - start <= _LARGE_BYTES and type(buffer) is bytearray:
             buffer = bytes(buffer[start:end])
             start, end = 0, end - start
         try:

@@ -76,7 +76,7 @@ class BinlogSource:
         heartbeat_s: float = 2.0,
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
-        max_event_bytes: int = 64 << 20,
+        max_event_bytes: int = 256 << 20,
     ) -> None:
         self._address = address
         self._followed = dict(followed)
@@ -98,15 +98,15 @@ class BinlogSource:
             with connection.cursor() as cursor:
                 cursor.execute(facts_of(connection).status)
                 row = cursor.fetchone()
-                cursor.execute("SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_mode")
-                executed, mode = cursor.fetchone() or ("", "")
+                cursor.execute(facts_of(connection).executed)
+                (executed,) = cursor.fetchone() or ("",)
         except pymysql.err.MySQLError as error:
             raise session_error(error, self._address, "source") from None
         finally:
             connection.close()
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
-        if executed and mode == "ON":
+        if executed:
             # By set, not by place: asked one after the other they would not belong together, and what is seen must be
             # known exactly from the beginning.
             base = executed.replace("\n", "")

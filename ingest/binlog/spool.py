@@ -1,80 +1,102 @@
-"""Where a transaction above the memory bound waits for its commit: raw events in an unnamed temporary file."""
+"""Where a transaction above the memory bound waits for its commit: its decoded rows, in an unnamed temporary file.
+
+Decoded rows rather than events: columns that nobody follows are not written, and nothing is read or checked twice.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from changes.batches import Followed, Refused, RowChanges
 from changes.errors import SourceUnavailableError
 
-_CHUNK_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 20
+
+Piece = tuple[list[RowChanges], list[Refused], int]  # changes, rows refused among them, bytes of their events
 
 
 class Spool:
-    """Raw events with their headers, each behind five bytes that stand for a packet's, in order.
+    """Pieces of one transaction, in order.
 
-    With them it keeps how often the file's 32-bit positions had wrapped, which the events themselves do not say.
     Raises SourceUnavailableError when the file cannot be written or read: nothing of the transaction has been
     delivered as final then, and it is read from the source again.
     """
 
     def __init__(self) -> None:
         try:
-            self._file = tempfile.TemporaryFile(prefix="viewtail-")  # noqa: SIM115 - closed by `close`
+            self._file = tempfile.TemporaryFile(prefix="viewtail-", buffering=_BUFFER_BYTES)  # noqa: SIM115 - see close
         except OSError as error:
             raise _unavailable(error) from None
-        self._largest = 0  # bytes of one packet
-        self._size = 0
-        self._runs: list[tuple[int, int]] = []  # (offset, wraps) where another count of wraps begins
+        self._followed: list[Followed] = []  # in the file they are numbers
+        self._count = 0
+        self._starts: list[int] = []  # of each piece in the file
 
-    def append(self, packet: memoryview, wraps: int) -> None:
-        """Keep one event; `wraps` of the position where it ends."""
-        if not self._runs or self._runs[-1][1] != wraps:
-            self._runs.append((self._size, wraps))
+    def append(self, changes: Sequence[RowChanges], refused: Sequence[Refused], event_bytes: int) -> None:
+        """Write a piece behind the others."""
+        plain = [(self._number(change.followed), *change[1:]) for change in changes]
+        others = [(self._number(row.followed), *row[1:]) for row in refused]
         try:
-            self._file.write(packet)
+            self._starts.append(self._file.tell())
+            pickle.dump((plain, others, event_bytes), self._file, protocol=5)
         except OSError as error:
             self.close()
             raise _unavailable(error) from None
-        self._size += len(packet)
-        self._largest = max(self._largest, len(packet))
+        self._count += 1
 
-    def chunks(self) -> Iterator[tuple[bytearray, int, int]]:
-        """(buffer, bytes filled, wraps of all in it); the reader returns by `keep` what it could not use yet."""
-        buffer = bytearray(max(_CHUNK_BYTES, self._largest + 64))
-        ends = [offset for offset, _ in self._runs[1:]] + [self._size]
-        offset = self._rest = 0
-        for (_, wraps), end in zip(self._runs, ends, strict=True):
-            while offset < end:
-                with memoryview(buffer) as view:
-                    got = self._read(view[self._rest :][: end - offset], offset)
-                offset += got
-                yield buffer, self._rest + got, wraps
+    @property
+    def count(self) -> int:
+        """Pieces written so far."""
+        return self._count
 
-    def _read(self, target: memoryview, offset: int) -> int:
+    def cut(self, count: int) -> Piece:
+        """Forget all pieces behind that many; the first of them is given back, since a part of it may have to stay."""
         try:
-            self._file.seek(offset)
-            got = self._file.readinto(target)
-        except OSError as error:
+            self._file.seek(self._starts[count])
+            piece = self._piece()
+            self._file.seek(self._starts[count])
+            self._file.truncate()
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()
             raise _unavailable(error) from None
-        if not got:
-            raise _unavailable(OSError(f"it ends at byte {offset} of {self._size}"))
-        return int(got)
+        del self._starts[count:]
+        self._count = count
+        return piece
 
-    def keep(self, buffer: bytearray, start: int, end: int) -> None:
-        """Move what is left of a chunk to its beginning; the next one is read behind it."""
-        buffer[: end - start] = buffer[start:end]
-        self._rest = end - start
+    def _number(self, followed: Followed) -> int:
+        for number, known in enumerate(self._followed):
+            if known is followed:
+                return number
+        self._followed.append(followed)
+        return len(self._followed) - 1
+
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces again; once."""
+        try:
+            self._file.seek(0)
+            for _ in range(self._count):
+                yield self._piece()
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            raise _unavailable(error) from None
+
+    def _piece(self) -> Piece:
+        known = self._followed
+        # Nobody else can write to this file: it has no name.
+        plain, others, event_bytes = pickle.load(self._file)
+        changes = [RowChanges(known[number], *rest) for number, *rest in plain]
+        return changes, [Refused(known[number], *rest) for number, *rest in others], event_bytes
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what was not written yet is not wanted any more
             self._file.close()
 
 
-def _unavailable(error: OSError) -> SourceUnavailableError:
+def _unavailable(error: Exception) -> SourceUnavailableError:
     directory = tempfile.tempdir or os.environ.get("TMPDIR", "/tmp")
+    said = getattr(error, "strerror", None) or error
     return SourceUnavailableError(
-        f"temporary file for a large transaction: {error.strerror or error}; free space in {directory}, or set TMPDIR"
+        f"temporary file for a large transaction: {said}; free space in {directory}, or set TMPDIR"
     )

@@ -17,7 +17,7 @@ from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.spool import Spool
-from ingest.binlog.walk_state import End, Prepared, XaName
+from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -64,6 +64,44 @@ class Transactions(CarefulRows):
         """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
         return self._begun_at == self._txn_start
 
+    def _savepoint(self, name: str) -> None:
+        """Remember what the open transaction holds, to come back to."""
+        if self._savepoints and next(iter(self._savepoints))[0] != self._txn_start:
+            self._savepoints.clear()
+        self._savepoints[self._txn_start, name.lower()] = Mark(
+            change_count=len(self._changes) - self._committed,
+            refused_count=len(self._open_refused),
+            held_bytes=self._held_bytes,
+            piece_count=0 if self._spool is None else self._spool.count,
+        )
+
+    def _roll_back(self) -> None:
+        """Forget what the open transaction holds: in row format a rollback stands behind transactional rows only."""
+        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, piece_count=0)
+        self._take_back(nothing)
+
+    def _roll_back_to(self, name: str) -> None:
+        """Forget what the open transaction holds since a savepoint, which stays."""
+        mark = self._savepoints.get((self._txn_start, name.lower()))
+        if mark is None:
+            self._halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+        else:
+            self._take_back(mark)
+
+    def _take_back(self, mark: Mark) -> None:
+        if self._is_in_pieces:
+            self._halt_touched("a rollback stands behind rows that were delivered already")
+            return
+        if self._spool is not None and self._spool.count > mark.piece_count:
+            # What was in memory then went into the file since.
+            self._changes[self._committed :], self._open_refused, _ = self._spool.cut(mark.piece_count)
+            if not mark.piece_count:
+                self._spool.close()
+                self._spool = None
+        del self._changes[self._committed + mark.change_count :]
+        del self._open_refused[mark.refused_count :]
+        self._held_bytes = mark.held_bytes
+
     def _halt_touched(self, why: str) -> None:
         """Halt every followed table that the open transaction has a table map of; forget what it held."""
         touched = {plan.followed.table.full_name: plan.followed for plan in self._tables.values() if plan}
@@ -98,10 +136,19 @@ class Transactions(CarefulRows):
             gtid_base=base,
         )
 
-    def _to_spool(self, packet: memoryview, wraps: int, bytes_before: int) -> None:
+    def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
+        """Make room for an event: what the open transaction holds goes into a file.
+
+        `held_bytes` count the event already; returns the bytes held afterwards. An event that is alone stays.
+        """
+        if held_bytes == event_bytes:
+            return held_bytes
         if self._spool is None:
-            self._spool, self._bytes_before_spool = Spool(), bytes_before
-        self._spool.append(packet, wraps)
+            self._spool = Spool()
+        self._spool.append(self._changes[committed:], self._open_refused, held_bytes - event_bytes)
+        del self._changes[committed:]
+        self._open_refused = []
+        return event_bytes
 
     # -- XA -----------------------------------------------------------------------------------------------------
 

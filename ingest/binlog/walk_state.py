@@ -14,9 +14,11 @@ import structlog
 import zstandard
 
 from changes.batches import Followed, Halt, Refused, Row, RowChanges
+from changes.mariadb_gtids import is_position
 from changes.positions import Position, file_number
 from changes.versions import base_version
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
 from ingest.binlog.row_decoder import Decoder
@@ -69,6 +71,16 @@ class Compressed:
     done: int = 0  # bytes of the events that were walked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How much the open transaction held at a savepoint, or at its beginning."""
+
+    change_count: int
+    refused_count: int
+    held_bytes: int
+    piece_count: int  # of those in the spool; the other counts are of what was in memory
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
     """An XA transaction between its PREPARE and what becomes of it."""
@@ -79,6 +91,10 @@ class Prepared:
     before: End | Position  # where reading must begin again to see it
     gtid_base: str  # what had been seen there
     at_us: int  # when it was prepared, microseconds since 1970
+
+
+def _seen(text: str) -> Seen | MariaDBSeen:
+    return MariaDBSeen(text) if is_position(text) else Seen(text)
 
 
 class WalkState:
@@ -129,8 +145,8 @@ class WalkState:
         self._gtid = bytearray(GTID_BYTES)
         self._gtids = (
             bytearray()
-        )  # of committed transactions that are not in `_seen` yet, one behind the other
-        self._seen = Seen(after.seen) if after.gtid_base else None
+        )  # of committed transactions that are not in `_seen` yet, one after the other
+        self._seen = _seen(after.seen) if after.gtid_base else None
         self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
         self._end: End | None = None
@@ -144,12 +160,13 @@ class WalkState:
         self._spool: Spool | None = None
         self._spool_is_committed = False
         self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
+        self._savepoints: dict[tuple[int, str], Mark] = {}  # by _txn_start of their transaction, and name
+        self._is_in_pieces = False  # a part of the open transaction was delivered before its end was seen
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._large_files = large_files
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
-        self._bytes_before_spool = 0  # of the spooled transaction, those that are held in memory
         self.is_quiet = True
 
     @property

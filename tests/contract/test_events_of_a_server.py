@@ -33,16 +33,20 @@ class Reader:
             "CREATE TABLE events.unfollowed (id INT PRIMARY KEY, g GEOMETRY)",
         )
         self._address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
+        self.describe()
+        self._options = options
+        self.begin = self.source().now()
+        self.held: dict[tuple[str, Any], tuple[int, Row | None]] = {}
+        self.batches: list[Batch] = []
+
+    def describe(self) -> None:
+        """Follow all columns that the tables have now."""
         with open_session(self._address, role="source") as session:
             tables = [describe(session, "events", name) for name in TABLES]
         self._followed = {
             ("events", table.name): Followed(table, tuple(column.name for column in table.columns))
             for table in tables
         }
-        self._options = options
-        self.begin = self.source().now()
-        self.held: dict[tuple[str, Any], tuple[int, Row | None]] = {}
-        self.batches: list[Batch] = []
 
     def source(self) -> BinlogSource:
         return BinlogSource(

@@ -71,6 +71,7 @@ def test_a_description_holds_keys_labels_and_every_kind(session: pymysql.Connect
             b INT NOT NULL, a VARCHAR(20) CHARACTER SET latin1 NOT NULL, u BIGINT UNSIGNED NOT NULL, n INT,
             e ENUM('it''s', 'b\\s', 'n\nl', 'c,d', '(x) unsigned'), d DECIMAL(10,3), ts TIMESTAMP(4) NULL,
             w VARCHAR(9) CHARACTER SET utf16, h INT INVISIBLE, g INT AS (b + 1) VIRTUAL, x BIT(9), y YEAR, v VECTOR(3),
+                z ENUM('a') CHARACTER SET binary,
             PRIMARY KEY (a, b), UNIQUE only_this (u), UNIQUE has_null (n), UNIQUE has_prefix (a(3)),
             UNIQUE functional ((b + u)), UNIQUE two (u, b), KEY plain (b))""",
     )
@@ -79,13 +80,14 @@ def test_a_description_holds_keys_labels_and_every_kind(session: pymysql.Connect
     assert table.primary_key == ("a", "b")
     assert sorted(table.unique_keys) == [("u",), ("u", "b")]
     found = {column.name: column for column in table.columns}
-    assert list(found) == ["b", "a", "u", "n", "e", "d", "ts", "w", "h", "g", "x", "y", "v"]
+    assert list(found) == ["b", "a", "u", "n", "e", "d", "ts", "w", "h", "g", "x", "y", "v", "z"]
     assert found["e"].labels == ("it's", "b\\s", "n\nl", "c,d", "(x) unsigned") and not found["e"].is_unsigned
     assert (found["a"].charset, found["a"].length, found["a"].is_nullable) == ("latin1", 20, False)
     assert found["u"].is_unsigned and found["u"].declared == "bigint unsigned"
     assert (found["d"].precision, found["d"].scale, found["ts"].scale) == (10, 3, 4)
     assert (found["x"].kind, found["x"].length, found["y"].kind) == (Kind.INTEGER, 9, Kind.INTEGER)
-    assert (found["w"].kind, found["w"].charset) == (Kind.UNSUPPORTED, "utf16")
+    assert (found["w"].kind, found["w"].charset) == (Kind.TEXT, "utf16")
+    assert found["z"].kind is Kind.UNSUPPORTED
     assert found["v"].kind is Kind.VECTOR
 
 
@@ -222,3 +224,21 @@ def test_small_pieces_from_the_network_make_the_same_rows(
     monkeypatch.setattr(canonical, "_READ_BYTES", 1)
     assert fetch_rows(session, sql, [NUMBER, TEXT, RAW]) == whole
     assert is_usable(session)
+
+
+def test_reading_ends_behind_the_row_that_reaches_the_bound(session: pymysql.Connection[Any]) -> None:
+    numbers = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 500)"
+    sql = f"{numbers} SELECT n, REPEAT('x', 100000) FROM t"
+    some = fetch_rows(session, sql, [NUMBER, TEXT], 1 << 20)
+    assert [n for n, _ in some] == list(range(1, len(some) + 1)) and 11 <= len(some) < 50
+    assert not session.open
+
+
+def test_a_row_above_the_bound_is_read_all_the_same_and_a_result_below_it_leaves_the_connection_open(
+    session: pymysql.Connection[Any],
+) -> None:
+    sql = "SELECT 1, REPEAT('x', 17000000) UNION ALL SELECT 2, 'y'"
+    assert len(fetch_rows(session, sql, [NUMBER, TEXT], 1 << 30)) == 2
+    assert is_usable(session)
+    ((number, text),) = fetch_rows(session, sql, [NUMBER, TEXT], 1)
+    assert (number, len(text)) == (1, 17_000_000)

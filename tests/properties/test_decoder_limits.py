@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from changes.batches import Followed, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind, Table
+from ingest.binlog import json_binary
 from ingest.binlog import table_map as types
-from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text
+from ingest.binlog.json_binary import MalformedJsonError, double_text, to_text, to_tree
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.table_map import MapColumn, TableMap
 
@@ -68,10 +69,16 @@ LABELS = {"collation": UTF8, "labels": (b"a", b"b")}
         (seen("c", types.LONG), described("c", Kind.INTEGER, is_unsigned=True), "signed"),
         (seen("c", types.VARCHAR, 4000, collation=UTF8), described("c", Kind.TEXT, length=9), None),
         (seen("c", types.VARCHAR, 9, collation=LATIN1), described("c", Kind.TEXT, charset="utf8mb4"), None),
+        (seen("c", types.VARCHAR, 9, collation=UTF16), described("c", Kind.TEXT), None),
         (
-            seen("c", types.VARCHAR, 9, collation=UTF16),
-            described("c", Kind.TEXT),
-            "VARCHAR in the character set utf16",
+            seen("c", types.ENUM, 1, labels=(b"a",), collation=BINARY),
+            described("c", Kind.ENUM),
+            "ENUM in the character set binary",
+        ),
+        (
+            seen("c", types.ENUM, 1, collation=UTF8, labels=("é😀".encode(),)),
+            described("c", Kind.ENUM, labels=("é?",)),
+            None,
         ),
         (seen("c", types.VARCHAR, 9, collation=9999), described("c", Kind.TEXT), "collation 9999"),
         (seen("c", types.VARCHAR, 9, collation=BINARY), described("c", Kind.TEXT), "bytes instead of text"),
@@ -216,6 +223,73 @@ def test_a_document_that_contains_itself_ends() -> None:
     # A small array whose one element points back to the array itself.
     with pytest.raises(MalformedJsonError):
         to_text(b"\x02\x01\x00\x07\x00\x02\x00\x00")
+
+
+_INNER = "6b6c6f6e67032271228201" + "79" * 130
+# As MySQL 9.7 stored it.
+_DOCUMENT = bytes.fromhex(
+    "00080041013c0001003d0001003e0003004100030044000400480004004c000500510005000507000c56000a5b0005fbff0263000f9200009c00"
+    "0f3b016e736269676e65676c6973747768656e696e6e657270726963650474657874ffffffffffffffff07002f000501000b19000400000c2100"
+    "072300092700040100000000000000044001787011010000f2052a010000000a08000000000044b21902009f0012000100130004000c17000c1b"
+    "00" + _INNER + "f60403028132"
+)  # fmt: skip
+_DOCUMENT_TEXT = (
+    '{"n": 7, "s": "text", "big": 18446744073709551615, "neg": -5, "list": [1, 2.5, null, "x", 70000, 5000000000, '
+    'true], "when": "2024-01-02", "inner": {"k": "\\"q\\"", "long": "' + "y" * 130 + '"}, "price": 1.50}'
+)
+
+
+def _read(raw: bytes) -> str | type[Exception]:
+    try:
+        return to_text(raw)
+    except (MalformedJsonError, UnicodeDecodeError) as error:
+        return type(error)
+
+
+def test_the_code_for_a_kind_of_document_reads_as_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_binary, "_KINDS", {})
+    damaged = [_DOCUMENT]
+    for at in range(len(_DOCUMENT) - 136):
+        for value in (0, 1, 5, 12, 15, 0x22, 0x7F, 0x80, 0xFF, _DOCUMENT[at] ^ 1, (_DOCUMENT[at] + 4) % 256):
+            damaged.append(_DOCUMENT[:at] + bytes([value]) + _DOCUMENT[at + 1 :])
+        damaged.append(_DOCUMENT[:at])
+    monkeypatch.setattr(json_binary, "_MOST_KINDS", 0)
+    wanted = [_read(raw) for raw in damaged]
+    assert wanted[0] == _DOCUMENT_TEXT and not json_binary._KINDS
+    monkeypatch.setattr(json_binary, "_MOST_KINDS", 1000)
+    for _ in range(60):  # an inner kind is seen once the outer one has code
+        assert to_text(_DOCUMENT) == _DOCUMENT_TEXT
+    assert len(json_binary._KINDS) == 3
+    assert [_read(raw) for raw in damaged] == wanted
+    for raw in damaged[::7]:
+        assert {_read(raw) for _ in range(20)} == {_read(raw)}  # kinds of damaged ones too
+    assert [_read(raw) for raw in damaged] == wanted
+
+
+def test_values_that_share_their_bytes_end_before_they_add_up() -> None:
+    # Each array holds the next one twice: 2^40 leaves in 400 bytes; and one string of 1 MB 10,000 times.
+    arrays = b"".join(struct.pack("<HHBHBH", 2, 1000 - 10 * at, 2, 10, 2, 10) for at in range(40))
+    shared = struct.pack("<II", 10_000, 1_050_100) + struct.pack("<BI", 12, 50_008) * 10_000
+    for raw in (
+        b"\x02" + arrays + b"\0\0\x04" + bytes(700),
+        b"\x03" + shared + b"\xc0\x84\x3d" + bytes(1_000_100),
+    ):
+        for read in (to_text, to_tree):
+            with pytest.raises(MalformedJsonError, match="overlap"):
+                read(raw)
+
+
+def test_objects_of_the_same_keys_read_alike_whatever_form_and_order_they_came_in() -> None:
+    # The keys' bytes of three members in the small form can be those of two in the large one.
+    small = (
+        struct.pack("<HH", 3, 31)
+        + struct.pack("<HHHHHH", 25, 1, 26, 1, 27, 1)
+        + struct.pack("<BHBHBH", *(4, 0) * 3)
+    )
+    large = struct.pack("<II", 2, 33) + struct.pack("<IHIH", 30, 1, 31, 1) + struct.pack("<BIBI", *(4, 1) * 2)
+    for _ in range(2):
+        assert to_text(b"\x00" + small + b"abc\0\0\0") == '{"a": null, "b": null, "c": null}'
+        assert to_text(b"\x01" + large + b"xy\0") == '{"x": true, "y": true}'
 
 
 @pytest.mark.parametrize(

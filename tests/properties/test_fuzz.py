@@ -6,6 +6,7 @@ import pytest
 
 from ingest.binlog import rare_events
 from stack import Server
+from tests.support import fuzz as fuzzer
 from tests.support.fuzz import Corpus, corpus_of, fuzz
 
 
@@ -30,3 +31,20 @@ def test_the_fuzzer_finds_a_parser_that_fails_in_another_way(
     monkeypatch.setattr(rare_events, "untagged", untagged)
     (fault, *_) = fuzz(corpus, 2, range(1_000), lambda _: None)
     assert "KeyError" in fault
+
+
+def test_the_fuzzer_ends_a_parser_that_hangs_and_sees_one_that_takes_memory(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+
+    def untagged(body: bytes) -> bytearray:
+        kept.append(bytearray(b"x" * (100 << 20)) if len(kept) == 30 else body)
+        while True:
+            pass
+
+    monkeypatch.setattr(rare_events, "untagged", untagged)
+    monkeypatch.setattr(fuzzer, "SLOWEST_S", 0.05)
+    faults = fuzz(corpus, 2, range(300), lambda _: None)
+    assert "took more than" in " ".join(faults)
+    assert "memory grew" in " ".join(faults)

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import json
 import random
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pymysql.converters import escape_string
+
+from ingest.charset_tables import DIFFERENCES
+from ingest.charsets import READABLE, decoder_of
+from tests.support.charset_tables import codes
 
 Literal = Callable[[random.Random], str]
 
@@ -41,10 +46,11 @@ class SampleTable:
     name: str
     samples: tuple[Sample, ...]
 
-    def create_statement(self) -> str:
+    def create_statement(self, row_format: str) -> str:
         columns = ", ".join(f"`{sample.name}` {sample.declared}" for sample in self.samples)
         return (
-            f"CREATE TABLE `{self.name}` (`id` INT NOT NULL PRIMARY KEY, {columns}) DEFAULT CHARSET=utf8mb4"
+            f"CREATE TABLE `{self.name}` (`id` INT NOT NULL PRIMARY KEY, {columns}) DEFAULT CHARSET=utf8mb4 "
+            f"ROW_FORMAT={row_format}"
         )
 
     def row(self, number: int, rng: random.Random) -> str:
@@ -230,9 +236,25 @@ def _json_leaf(rng: random.Random) -> str:
     return rng.choice(opaque)(rng)
 
 
+def _form(rng: random.Random) -> str:
+    """One of a few kinds of documents, so that each occurs often."""
+    shown = rng.choice(("'plain'", "'q\"'", "'é中'", f"REPEAT('long ', {rng.choice((20, 60, 4000))})", "''"))
+    price = rng.choice(
+        ("1.5e0", "-0.0e0", "1e20", "CAST(1.10 AS DECIMAL(5, 2))", "7", "NULL", "70000", "5000000000")
+    )
+    when = rng.choice(("CAST('2024-01-02' AS DATE)", "TRUE", "JSON_ARRAY()", "JSON_OBJECT()"))
+    tags = rng.choice(
+        ("JSON_ARRAY('a', 'b')", f"JSON_ARRAY({price}, {shown}, {when})", f"JSON_OBJECT('in', {shown})")
+    )
+    number = rng.randint(-40000, 40000)
+    return f"JSON_OBJECT('name', {shown}, 'price', {price}, 'when', {when}, 'tags', {tags}, 'n', {number})"
+
+
 def document(rng: random.Random, depth: int = 3) -> str:
     """A SQL expression that gives a JSON value of any inner type, nested."""
     style = rng.random()
+    if depth == 3 and style > 0.7:
+        return _form(rng)
     if not depth or style < 0.3:
         leaf = _json_leaf(rng)
         return f"CAST({leaf} AS JSON)" if depth == 3 and leaf != "NULL" else leaf
@@ -396,26 +418,21 @@ def _choices() -> list[Sample]:
 
 
 def _mixture() -> list[Sample]:
-    # Columns that cannot be followed stand between ones that can.
-    unreadable = {
-        "utf16": "utf16",
-        "ucs2": "ucs2",
-        "gbk": "gbk",
-        "sjis": "sjis",
-        "latin2": "latin2",
-        "utf32": "utf32",
+    # Columns that cannot be followed, or are in other character sets, stand between ones that can.
+    others = {
+        "utf16": "varchar(20)",
+        "ucs2": "text",
+        "gbk": "char(20)",
+        "sjis": "varchar(400)",
+        "latin2": "tinytext",
     }
-    skipped = [
-        Sample(f"not_{name}", f"{declared} character set {charset}", text("ascii", 20), is_readable=False)
-        for (name, charset), declared in zip(
-            unreadable.items(),
-            ("varchar(20)", "text", "char(20)", "varchar(400)", "tinytext", "longtext"),
-            strict=True,
-        )
+    stepped_over = [
+        Sample(name, f"{declared} character set {name}", foreign_text(name, 20))
+        for name, declared in others.items()
     ]
-    skipped.append(
-        Sample("not_enum", "enum('a','b') character set utf16", one_of("'a'", "2"), is_readable=False)
-    )
+    for name in ("enum", "set"):
+        declared = f"{name}('a','b') character set binary"
+        stepped_over.append(Sample(f"not_{name}", declared, one_of("'a'", "2"), is_readable=False))
     followed = [
         Sample("j1", "json", document),
         Sample("v1", "varchar(64)", text("utf8mb4", 64)),
@@ -425,7 +442,7 @@ def _mixture() -> list[Sample]:
         Sample("n2", "bigint not null", integer(64)),
         Sample("d1", "decimal(10,2)", decimal(10, 2)),
     ]
-    mixed = [sample for pair in zip(skipped, followed, strict=True) for sample in pair]
+    mixed = [sample for pair in zip(stepped_over, followed, strict=True) for sample in pair]
     return [
         *mixed,
         Sample("vec", "vector(4)", vector),
@@ -434,10 +451,76 @@ def _mixture() -> list[Sample]:
     ]
 
 
+def _characters(charset: str) -> list[str]:
+    """Characters of a character set as hexadecimal codes; ASCII ones are in all but these."""
+    if charset in ("utf16", "ucs2", "utf16le", "utf32", "utf8mb4", "utf8mb3"):
+        codec = {"utf16le": "utf-16-le", "utf32": "utf-32-be"}.get(charset, "utf-16-be")
+        some = "aZ 0~\t\0'\\é€߿ࠀ中￯\ue000" + ("" if charset in ("ucs2", "utf8mb3") else "😀\U0010ffff𠀀")
+        return [each.encode("utf-8" if charset.startswith("utf8") else codec).hex() for each in some]
+    decode, found = decoder_of(charset), []
+    for code in codes(charset, 997) if charset in DIFFERENCES else (bytes([number]) for number in range(128)):
+        try:
+            if len(decode(code)) == 1:
+                found.append(code.hex())
+        except UnicodeDecodeError:
+            pass
+    return found
+
+
+def foreign_text(charset: str, characters: int) -> Literal:
+    """Texts as codes of their own character set, so that those which no Unicode text leads to occur too."""
+    found = _characters(charset)
+    plain = [code for code in found if len(code) == 2 and code < "80"] or found
+
+    def literal(rng: random.Random) -> str:
+        length = characters if rng.random() > 0.95 else rng.randint(0, min(characters, 20))
+        chosen = rng.choices(plain if rng.random() < 0.2 else found, k=length)
+        return f"_{charset} x'{''.join(chosen)}'"
+
+    return literal
+
+
+def foreign_labels(charset: str) -> list[str]:
+    """Eight labels in a character set, as Unicode."""
+    decode = decoder_of(charset)
+    letters = [letter for code in _characters(charset) if (letter := decode(bytes.fromhex(code))).isalpha()]
+    rng = random.Random(charset)
+    unlike = sorted({letter.upper() for letter in letters if len(letter.upper()) == 1})
+    # A letter of ASCII in front, so that no two are equal by any collation.
+    return [first + rng.choice(unlike or letters) for first in string.ascii_lowercase[:8]]
+
+
+def _foreign(charsets: Sequence[str]) -> Callable[[], list[Sample]]:
+    def samples() -> list[Sample]:
+        made = []
+        for charset in charsets:
+            labels, more = foreign_labels(charset), f"character set {charset}"
+            shown = ",".join(quoted(label) for label in labels)
+            texts = {"char(10)": 10, "varchar(64)": 64, "tinytext": 30, "text": 100}
+            made += [
+                Sample(f"{charset}_{at}", f"{declared} {more}", foreign_text(charset, characters))
+                for at, (declared, characters) in enumerate(texts.items())
+            ]
+            made.append(
+                Sample(f"{charset}_enum", f"enum({shown}) {more}", lambda rng: str(rng.randint(0, 8)))
+            )
+            made.append(Sample(f"{charset}_set", f"set({shown}) {more}", lambda rng: str(rng.randrange(256))))
+        return made
+
+    return samples
+
+
+_A_TABLE = 9  # character sets
+
+
 def sample_tables() -> tuple[SampleTable, ...]:
-    """A table a family of types, and one that holds what cannot be followed among what can."""
+    """A table a family of types or of character sets, and one that holds what cannot be followed among what can."""
     families = {
         "integers": _integers, "numbers": _numbers, "moments": _moments, "texts": _texts, "raws": _raws,
         "choices": _choices, "mixture": _mixture,
     }  # fmt: skip
+    charsets = sorted(READABLE)
+    for first in range(0, len(charsets), _A_TABLE):
+        some = charsets[first : first + _A_TABLE]
+        families[f"{some[0]}_to_{some[-1]}"] = _foreign(some)
     return tuple(SampleTable(name, tuple(make())) for name, make in families.items())

@@ -40,7 +40,8 @@ USER = Table(
         column("photo", "blob", Kind.BYTES, length=65535, is_nullable=True),
         column("token", "binary(16)", Kind.BYTES, length=16),
         column("created_at", "datetime(6)", Kind.DATETIME, scale=6),
-        column("old", "varchar(10)", Kind.UNSUPPORTED, charset="gbk", length=10),
+        column("old", "varchar(10)", Kind.UNSUPPORTED, charset="newcode", length=10),
+        column("kana", "varchar(10)", Kind.TEXT, charset="cp932", length=10),
         column("version", "int unsigned", Kind.INTEGER, is_unsigned=True),
         column("_version", "int", Kind.INTEGER),
         column("revision", "bigint", Kind.INTEGER, is_nullable=True),
@@ -76,7 +77,18 @@ COLOUR = Table(
     ),
     primary_key=("label", "n"),
 )
-TABLES = {table.full_name: table for table in (USER, KEYLESS, EVENT, MEMBER, COLOUR)}
+WORD = Table(
+    schema="shop",
+    name="word",
+    columns=(
+        column("kana", "varchar(10)", Kind.TEXT, charset="sjis", length=10),
+        column("n", "int", Kind.INTEGER),
+        column("m", "int", Kind.INTEGER),
+    ),
+    primary_key=("kana",),
+    unique_keys=(("n",),),
+)
+TABLES = {table.full_name: table for table in (USER, KEYLESS, EVENT, MEMBER, COLOUR, WORD)}
 
 
 def describe(schema: str, name: str) -> Table:
@@ -128,7 +140,16 @@ REFUSED: list[tuple[Callable[[], list[View]], str]] = [
     ),
     (
         lambda: [IndexTable("i", Entity("shop.user", key="old"), value="email")],
-        "VARCHAR(10) in character set gbk",
+        "VARCHAR(10) in character set newcode",
+    ),
+    (
+        lambda: [IndexTable("i", Entity("shop.user", key="kana"), value="email")],
+        "kana of shop.user is in the character set cp932, where some characters have two codes",
+    ),
+    (lambda: [IndexTable("i", Entity("shop.word"), value="n")], "two codes"),
+    (
+        lambda: [IndexTable("i", Entity("shop.word", key="n"), value="m")],
+        "column kana of shop.word is part of the key by which the table is read in pages",
     ),
     (lambda: [IndexTable("i", Entity("shop.user", version="email"), value="age")], "it must be an integer"),
     (
@@ -143,7 +164,7 @@ REFUSED: list[tuple[Callable[[], list[View]], str]] = [
     (lambda: [IndexTable("i", Entity("shop.user", version="agee"), value="age")], "did you mean age?"),
     (
         lambda: [RedisHash("h", user, fields=["old"])],
-        "VARCHAR(10) in character set gbk, which viewtail cannot read",
+        "VARCHAR(10) in character set newcode, which viewtail cannot read",
     ),
     (lambda: [IndexTable("i", user, value="about")], "TEXT, which an index cannot hold whole"),
     (lambda: [IndexTable("i", user, value="photo")], "BLOB, which an index cannot hold whole"),

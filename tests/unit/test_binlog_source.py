@@ -87,7 +87,12 @@ def _told(batches: list[Batch]) -> tuple[list[int], int]:
 
 def _stream_with_a_halt() -> Stream:
     stream = Stream()
-    stream.transaction(1, [(number, b"x" * 40) for number in range(90)])  # a batch of its own: 4096 bytes
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map()
+    for first in (0, 45):  # above the memory bound: batches of its own
+        stream.rows(30, [(number, b"x" * 40) for number in range(first, first + 45)])
+    stream.commit()
     stream.transaction(2, [(100, b"two")])
     stream.gtid(3)
     stream.query("TRUNCATE TABLE user")

@@ -27,7 +27,7 @@ TRANSACTIONS = st.lists(
 
 def kept(source: uuid.UUID, tag: str, number: int) -> bytearray:
     """What is kept of a GTID event."""
-    flags = bytes([0x80 if tag else 1])
+    flags = bytes([0x40 if tag else 1])
     return bytearray(
         flags + source.bytes + struct.pack("<q", number) + bytes([len(tag)]) + bytes(23) + tag.encode()
     )

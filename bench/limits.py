@@ -1,0 +1,334 @@
+"""`python -m bench.limits`: what is large, its peak memory, and its cost a row beside the same in small.
+
+A bulk update of a gibibyte in one transaction, a row of 60 MB, 1,000 columns, 10,000 tables of which one is followed.
+Each is read by a process of its own that decodes and delivers as `viewtail run` does, but writes nothing; the large
+transaction and the large row go through the whole pipeline to Redis as well. Exit 1 when a limit is not held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+import stack.mysql
+import stack.redis
+from bench.measured import peak_memory_mib
+from bench.setting import CHECKOUT, Place, Setting
+from changes.batches import Followed
+from changes.positions import Position
+from ingest.binlog.source import BinlogSource
+from ingest.canonical import describe
+from offsets.session import MySQLAddress, open_session
+
+MOST_MIB = 512
+MOST_COST = 1.3  # of a row beside the same row in small
+ROUNDS = 3
+VIEWS = """
+from viewtail import Entity, RedisHash
+
+views = [RedisHash("{table}", Entity("limits.{table}"), fields=["{field}"])]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How large the large is."""
+
+    transaction_bytes: int = 1 << 30
+    row_bytes: int = 60_000_000
+    columns: int = 1_000
+    tables: int = 10_000
+    rows: int = 20_000  # of the small ones
+
+
+SMALL = Sizes(transaction_bytes=48 << 20, row_bytes=17_500_000, columns=1_000, tables=300, rows=3_000)
+_PAD = 900  # bytes of a row of the large transaction, which stand in it twice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Rows in the binlog, and how a reader takes them."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    place: Place
+    rows: int
+
+    def run(self, port: int) -> tuple[float, float]:
+        """Seconds of processor time a row, and the peak memory in MiB."""
+        told = [
+            str(port),
+            self.table,
+            ",".join(self.columns),
+            self.place[0],
+            str(self.place[1]),
+            str(self.rows),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.limits", "--read", *told],
+            cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, timeout=600, check=True,
+        )  # fmt: skip
+        found = json.loads(done.stdout)
+        return found["seconds"] / self.rows, found["memory_mib"]
+
+
+def read(port: int, table: str, columns: str, file: str, start: int, rows: int) -> None:
+    """In a process of its own: decode so many rows; prints one line of JSON."""
+    address = MySQLAddress(host="127.0.0.1", port=port, user="root")
+    with open_session(address, role="source") as session:
+        followed = Followed(describe(session, "limits", table), tuple(columns.split(",")))
+    source = BinlogSource(
+        address,
+        {("limits", table): followed},
+        watermark_schema="viewtail",
+        own_schemas=frozenset({"viewtail"}),
+        epoch=1,
+    )
+    counted, began = 0, time.process_time()
+    for batch in source.read(Position(epoch=1, file=file, end=start, start=start)):
+        if batch.halts:
+            raise RuntimeError(batch.halts[0].reason)
+        counted += batch.row_count
+        if counted >= rows:
+            break
+    print(json.dumps({"seconds": time.process_time() - began, "memory_mib": peak_memory_mib()}))
+
+
+class Cases:
+    """Writes what is read."""
+
+    def __init__(self, setting: Setting, sizes: Sizes) -> None:
+        self.setting = setting
+        self.sizes = sizes
+        setting.run("DROP DATABASE IF EXISTS limits", "CREATE DATABASE limits", "DO 1")
+
+    def transaction(self) -> tuple[Case, Case]:
+        """One bulk update of so many bytes; the same in transactions of 500 rows. An update is two rows."""
+        rows = self.sizes.transaction_bytes // (2 * _PAD)
+        self.setting.run(
+            "CREATE TABLE limits.big (id INT PRIMARY KEY, n INT, pad VARCHAR(1000))",
+            "SET SESSION cte_max_recursion_depth = 100000000",
+            f"INSERT INTO limits.big WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < {rows}) "
+            f"SELECT i, i, REPEAT('x', {_PAD - 20}) FROM s",
+            "DO 1",
+        )
+        place = self.setting.place()
+        self.setting.run("UPDATE limits.big SET n = n + 1", "DO 1")
+        large = Case(
+            name=f"a transaction of {self.sizes.transaction_bytes >> 20:,} MiB", table="big", columns=("id", "n"),
+            place=place, rows=2 * rows,
+        )  # fmt: skip
+        place, few = self.setting.place(), min(rows, 100_000)
+        self.setting.run(
+            *(
+                f"UPDATE limits.big SET n = n + 1 WHERE id > {first} AND id <= {first + 500}"
+                for first in range(0, few, 500)
+            ),
+            "DO 1",
+        )
+        small = Case(
+            name="the same in 500s", table="big", columns=("id", "n"), place=place, rows=2 * (few - few % 500)
+        )
+        return large, small
+
+    def row(self) -> Case:
+        """A row so large that its event comes in several packets."""
+        self.setting.run("CREATE TABLE limits.wide_row (id INT PRIMARY KEY, body LONGTEXT)", "DO 1")
+        place, size = self.setting.place(), self.sizes.row_bytes
+        self.setting.run(
+            *(f"INSERT INTO limits.wide_row VALUES ({number}, REPEAT('x', {size}))" for number in range(3)),
+            "DO 1",
+        )
+        self.setting.place()
+        return Case(
+            name=f"a row of {size / 1e6:.0f} MB",
+            table="wide_row",
+            columns=("id", "body"),
+            place=place,
+            rows=3,
+        )
+
+    def columns(self) -> tuple[Case, Case]:
+        """A table of so many columns of which two are followed; one that has only those and the rest as one text."""
+        many = ", ".join(f"c{number} INT" for number in range(self.sizes.columns - 2))
+        zeros = ", ".join("7" for _ in range(self.sizes.columns - 2))
+        made = []
+        for name, declared, values, what in (
+            ("many", many, zeros, f"{self.sizes.columns:,} columns"),
+            ("few", "c TEXT", f"REPEAT('x', {4 * (self.sizes.columns - 2)})", "as many bytes in 3 columns"),
+        ):
+            self.setting.run(f"CREATE TABLE limits.{name} (id INT PRIMARY KEY, n INT, {declared})", "DO 1")
+            place = self.setting.place()
+            self._insert(name, self.sizes.rows, f"7, {values}")
+            made.append(Case(name=what, table=name, columns=("id", "n"), place=place, rows=self.sizes.rows))
+        return made[0], made[1]
+
+    def tables(self) -> tuple[Case, Case]:
+        """Rows of so many tables in turn, one of them followed; the same rows, all but those of one other table."""
+        tables = self.sizes.tables
+        for first in range(0, tables, 500):
+            self.setting.run(
+                *(
+                    f"CREATE TABLE limits.t{number} (id INT PRIMARY KEY, n INT)"
+                    for number in range(first, first + 500)
+                ),
+                "DO 1",
+            )
+        self.setting.run("CREATE TABLE limits.one (id INT PRIMARY KEY, n INT)", "DO 1")
+        made = []
+        for name, others in ((f"{tables:,} tables, one followed", tables), ("two tables, one followed", 1)):
+            self.setting.run("DELETE FROM limits.one", "DO 1")
+            place, rows = self.setting.place(), 0
+            for first in range(0, tables, 500):
+                statements = []
+                for number in range(first, first + 500):
+                    rows += number % 10 == 0
+                    if number % 10 == 0:
+                        statements.append(f"INSERT INTO limits.one VALUES ({number}, 1)")
+                    statements.append(
+                        f"REPLACE INTO limits.t{number % others} VALUES ({number + (others == 1)}, {others})"
+                    )
+                self.setting.run(*statements, "DO 1")
+            made.append(Case(name=name, table="one", columns=("id", "n"), place=place, rows=rows))
+        return made[0], made[1]
+
+    def _insert(self, table: str, rows: int, values: str) -> None:
+        for first in range(0, rows, 50):
+            some = ", ".join(f"({number}, {values})" for number in range(first, min(first + 50, rows)))
+            self.setting.run(f"INSERT INTO limits.{table} VALUES {some}", "DO 1")
+
+
+def compare(setting: Setting, large: Case, small: Case | None, rounds: int) -> list[str]:
+    """A line of the table; the two take turns."""
+    costs, ratios, most = [], [], 0.0
+    for _ in range(rounds):
+        cost, memory = large.run(setting.mysql.port)
+        costs.append(cost)
+        most = max(most, memory)
+        if small is not None:
+            ratios.append(cost / small.run(setting.mysql.port)[0])
+    ratio = statistics.median(ratios) if ratios else 0.0
+    is_held = most < MOST_MIB and ratio <= MOST_COST
+    return [
+        large.name,
+        f"{most:.0f} MiB",
+        f"{statistics.median(costs) * 1e6:,.1f} µs",
+        f"{small.name}: {ratio:.2f}" if small else "",
+        "yes" if is_held else "NO",
+    ]
+
+
+def through(setting: Setting, case: Case, field: str) -> list[str]:
+    """The same through the whole pipeline to Redis."""
+    (setting.folder / "views.py").write_text(VIEWS.format(table=case.table, field=field))
+    client = redis.Redis(port=setting.redis.port)
+    client.flushall()
+    witness = {"epoch": 1, "file": case.place[0], "end": case.place[1], "start": case.place[1], "gtid": ""}
+    client.set("viewtail:viewtail:redis:witness", json.dumps(witness))
+    setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "bench.measured",
+            "drain",
+            "redis",
+            str(case.rows),
+            case.place[0],
+            str(case.place[1]),
+        ],
+        cwd=setting.folder,
+        env={name: value for name, value in setting.environment.items() if "ELASTICSEARCH" not in name},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    most = told["memory_mib"]
+    cost = f"{told['seconds'] / case.rows * 1e6:,.1f} µs"
+    return [f"{case.name}, to Redis", f"{most:.0f} MiB", cost, "", "yes" if most < MOST_MIB else "NO"]
+
+
+def measure(setting: Setting, sizes: Sizes, rounds: int) -> list[list[str]]:
+    """All lines."""
+    cases = Cases(setting, sizes)
+    lines = []
+    large, small = cases.transaction()
+    lines.append(compare(setting, large, small, rounds))
+    lines.append(through(setting, large, "n"))
+    row = cases.row()
+    lines.append(compare(setting, row, None, 1))
+    lines.append(through(setting, row, "body"))
+    lines.append(compare(setting, *cases.columns(), rounds))
+    lines.append(compare(setting, *cases.tables(), rounds))
+    return lines
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    heads = [
+        "What",
+        "Peak memory",
+        "Cost of a row",
+        "Beside",
+        f"Under {MOST_MIB} MiB, at most {MOST_COST} times the cost",
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [heads, ["---"] * len(heads), *lines])
+
+
+TEXT = """# Limits of size
+
+Printed by `make limits` (`python -m bench.limits --out docs/limits.md`) from what was measured on a MySQL 9.7.
+
+{table}
+
+The peak is the resident memory of the process that reads, Python and all packages included. The cost of a row is its
+processor time in reading and decoding, the median of three turns, beside the same rows in small; an update is two
+rows. *To Redis* is the whole pipeline, and its cost is time on the clock. Of the transaction and the 1,000 columns two
+columns are followed. The 10,000 tables are written in turn, every tenth row in the table that is followed.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.limits", description=__doc__)
+    parser.add_argument("--small", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--out", type=Path, help="write the page here too")
+    parser.add_argument("--read", nargs=6, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.read:
+        port, name, columns, file, start, rows = arguments.read
+        read(int(port), name, columns, file, int(start), int(rows))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="viewtail-limits-") as folder:
+        mysql = stack.mysql.start(Path(folder) / "mysql", options=["--max-allowed-packet=128M"])
+        redis_server = stack.redis.start(Path(folder) / "redis")
+        try:
+            # No Elasticsearch here: nothing asks for it.
+            setting = Setting(
+                mysql=mysql, redis=redis_server, elasticsearch=redis_server, folder=Path(folder) / "app"
+            )
+            setting.folder.mkdir()
+            lines = measure(setting, SMALL if arguments.small else Sizes(), 1 if arguments.small else ROUNDS)
+        finally:
+            redis_server.stop()
+            mysql.stop()
+    text = TEXT.format(table=table(lines))
+    print(text)
+    if arguments.out is not None:
+        arguments.out.write_text(text)
+    return int(any(line[-1] != "yes" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Texts of every character set of the server, read as the server itself converts them.
+
+Where Python's codecs differ from MySQL's mappings, `charset_tables` says how, code by code; a text that the two read
+alike takes Python's codec. A code to which the server gives no character is invalid here: SELECT would show '?'.
+"""
+
+from __future__ import annotations
+
+from codecs import charmap_decode
+from collections.abc import Callable
+from functools import cache
+
+from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
+
+Decode = Callable[[bytes | bytearray], str]
+
+_PLAIN = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "utf16": "utf-16-be", "utf16le": "utf-16-le",
+          "utf32": "utf-32-be"}  # fmt: skip
+_MULTI_BYTE = frozenset(("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis"))
+_LONGEST_CODE = 4
+_NO_CHARACTER = "\ufffe"  # what charmap_decode takes for a hole
+
+READABLE = frozenset((*_PLAIN, *DIFFERENCES, "ucs2"))  # character sets whose texts are read exactly
+ONE_TO_ONE = READABLE - AMBIGUOUS  # those in which two texts are never one in Unicode
+UNICODE = frozenset(("utf8mb4", "utf8mb3", "utf16", "utf16le", "utf32", "ucs2"))
+
+
+@cache
+def decoder_of(charset: str) -> Decode:
+    """The function from a text's bytes to the text; it raises UnicodeDecodeError for invalid ones.
+
+    Raises KeyError for a character set that is not READABLE.
+    """
+    if charset in _PLAIN:
+        codec = _PLAIN[charset]
+        return lambda raw: raw.decode(codec)
+    if charset == "ucs2":
+        return _ucs2
+    if charset in _MULTI_BYTE:
+        return _multi_byte(charset)
+    table = single_byte_table(charset)
+    return lambda raw: charmap_decode(raw, "strict", table)[0]
+
+
+@cache
+def single_byte_table(charset: str) -> str | None:
+    """For charmap_decode: the characters of the codes 0 to 255; None where codes have several bytes."""
+    if charset not in DIFFERENCES or charset in _MULTI_BYTE:
+        return None
+    codec, told = DIFFERENCES[charset]
+    patches = _patches(told)
+    codes = (bytes([number]) for number in range(256))
+    return "".join(
+        patches[code] or _NO_CHARACTER
+        if code in patches
+        else code.decode(codec, "replace").replace("�", _NO_CHARACTER)
+        for code in codes
+    )
+
+
+def _ucs2(raw: bytes | bytearray) -> str:
+    text = raw.decode("utf-16-be")
+    if 2 * len(text) != len(raw):  # two codes that UTF-16 would take together are no characters here
+        raise UnicodeDecodeError("ucs2", bytes(raw), 0, len(raw), "it has surrogates")
+    return text
+
+
+def _multi_byte(charset: str) -> Decode:
+    codec, told = DIFFERENCES[charset]
+    patches = _patches(told)
+    # Characters that the codec may have read from a code which the server reads otherwise.
+    suspects = {character for code in patches if (character := _of_codec(code, codec)) is not None}
+
+    def decode(raw: bytes | bytearray) -> str:
+        try:
+            text = raw.decode(codec)
+        except UnicodeDecodeError:
+            if not patches:
+                raise
+        else:
+            if suspects.isdisjoint(text):
+                return text
+        return _code_by_code(bytes(raw), charset, codec, patches)
+
+    return decode
+
+
+def _code_by_code(raw: bytes, charset: str, codec: str, patches: dict[bytes, str | None]) -> str:
+    found, at = [], 0
+    while at < len(raw):
+        for length in range(1, _LONGEST_CODE + 1):
+            code = raw[at : at + length]
+            character = patches[code] if code in patches else _of_codec(code, codec)
+            if character is not None:
+                break
+        else:
+            raise UnicodeDecodeError(charset, raw, at, at + 1, "the server has no character for it")
+        found.append(character)
+        at += len(code)
+    return "".join(found)
+
+
+def _of_codec(code: bytes, codec: str) -> str | None:
+    try:
+        character = code.decode(codec)
+    except UnicodeDecodeError:
+        return None
+    return character if len(character) == 1 else None
+
+
+def _patches(told: str) -> dict[bytes, str | None]:
+    patches: dict[bytes, str | None] = {}
+    for token in told.split():
+        codes, _, character = token.partition("=")
+        first, _, count = codes.partition("+")
+        for step in range(int(count or 1)):
+            code = (int(first, 16) + step).to_bytes(len(first) // 2, "big")
+            patches[code] = None if character == "-" else chr(int(character, 16) + step)
+    return patches
