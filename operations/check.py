@@ -81,6 +81,7 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
         yield ok("source", "reachable", servers.source)
         yield from source_checks.server_checks(connection)
         yield from source_checks.privilege_checks(connection, servers.source, tables)
+        yield from source_checks.prepared_checks(connection)
         yield from source_checks.cascade_checks(connection, tables)
 
     yield from _asked("source", servers.source, "source", of_source)

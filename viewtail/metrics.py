@@ -29,6 +29,7 @@ _GAUGES = {
         "lag_s",
         "age of the oldest change that is not durable yet; 0 at the source's end",
     ),
+    "viewtail_prepared_transactions": ("prepared", "XA transactions that hold the offset back"),
     "viewtail_parked_keys": ("parked", "keys among the dead letters"),
     "viewtail_memory_bytes": ("memory_bytes", "largest resident memory of the pipeline's process"),
 }

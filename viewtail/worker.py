@@ -36,9 +36,10 @@ from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
 
-REPORT_EVERY_S = 1.0
+REPORT_EVERY_S = 0.5
 SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
 SAVE_IDLE_REPORT_EVERY_S = 60.0
+TELL_PREPARED_AFTER_S = 10.0
 LOOK_FOR_NEW_FILLS_EVERY_S = 2.0
 STANDBY_ROUND_S = 1
 COLLECT_GARBAGE_EVERY_S = 60.0
@@ -223,6 +224,7 @@ class Worker:
             state, error = vitals.state, vitals.error
             if own.source.progress.trouble:
                 state, error = "retrying", own.source.progress.trouble
+            error = error or _held_back(*own.source.progress.prepared)
         return {
             "pipeline": self.store,
             "state": state,
@@ -236,6 +238,7 @@ class Worker:
             "parked": vitals.parked_count,
             "store_retries": vitals.store_retry_count,
             "reconnects": own.source.progress.reconnect_count if own else 0,
+            "prepared": own.source.progress.prepared[0] if own else 0,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "fills": [
                 {
@@ -269,6 +272,17 @@ class Worker:
             _log.debug("status not saved", error=str(error))
         finally:
             session.close()
+
+
+def _held_back(prepared_count: int, oldest_us: int) -> str | None:
+    """What is said of XA transactions that stay prepared for longer than they do where all is well."""
+    if not prepared_count or time.time() - oldest_us / 1e6 < TELL_PREPARED_AFTER_S:
+        return None
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(oldest_us / 1e6))
+    return (
+        f"prepared: {prepared_count} XA transactions are not decided, the oldest since {since} UTC; the offset stays "
+        "before it, and so must the source's binlogs. XA RECOVER lists them: XA COMMIT or XA ROLLBACK each"
+    )
 
 
 def _place(error: BaseException) -> str:

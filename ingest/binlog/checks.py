@@ -224,6 +224,41 @@ def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) ->
     return True
 
 
+def prepared_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
+    """XA transactions that are prepared now: their rows stand before the place where a first run begins to read."""
+    what = "XA RECOVER"
+    try:
+        with connection.cursor() as cursor:
+            if facts_of(connection).name == MARIADB:
+                cursor.execute("XA RECOVER FORMAT = 'SQL'")
+                names = [str(row[3]) for row in cursor.fetchall()]
+            else:
+                cursor.execute("XA RECOVER CONVERT XID")
+                names = [_xid(row[0], row[1], row[3]) for row in cursor.fetchall()]
+    except pymysql.err.MySQLError as error:
+        if error.args and error.args[0] in (1227, 1401):
+            yield ok(_WHERE, what, "not looked at: it needs XA_RECOVER_ADMIN")
+            return
+        raise
+    if not names:
+        yield ok(_WHERE, what, "no prepared transactions")
+        return
+    yield warn(
+        _WHERE,
+        what,
+        f"{len(names)} prepared transactions",
+        "one that was prepared before the first run halts every view at its commit; one that stays prepared keeps "
+        "offsets, and the binlogs they need, from moving on",
+        f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}",
+    )
+
+
+def _xid(number: int, global_bytes: int, data: str) -> str:
+    """As XA COMMIT takes it; `data` is '0x', then both parts in hexadecimal."""
+    parts = data[2:]
+    return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
+
+
 def cascade_checks(
     connection: pymysql.Connection[Any], tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:

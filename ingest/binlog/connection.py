@@ -52,7 +52,8 @@ class DumpConnection:
         another server each time.
         """
         self._address = address
-        self._timeout_s = heartbeat_s * 2.5
+        # A stall shows in `status` within two heartbeats: this, and half a second until the next report.
+        self._timeout_s = heartbeat_s * 1.5 + 0.25
         # A number of its own for each connection: two readers with one server_id throw each other out.
         self.server_id = server_id or random.randrange(1 << 31, (1 << 32) - 1)
         timeout_s = max(self._timeout_s, 10.0)
@@ -76,6 +77,7 @@ class DumpConnection:
         except OSError as error:
             raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
         self.has_checksums = bool(reader._BinLogStreamReader__use_checksum)
+        self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
 
@@ -85,7 +87,7 @@ class DumpConnection:
             received = self.socket.recv_into(target)
         except TimeoutError:
             raise SourceUnavailableError(
-                f"source {self._address.host}:{self._address.port} sent nothing for {self._timeout_s:.0f} s, not even "
+                f"source {self._address.host}:{self._address.port} sent nothing for {self._timeout_s:.1f} s, not even "
                 "a heartbeat; reconnecting"
             ) from None
         except OSError as error:
@@ -119,6 +121,7 @@ class _Session(pymysql.Connection):
     """The library's connection: looks at the server first, and asks for a dump by set where that is wanted."""
 
     _dump: bytes | None = None
+    large_files: frozenset[str] = frozenset()
 
     def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -127,6 +130,7 @@ class _Session(pymysql.Connection):
                 continuity.check_identity(self, identity)
             if seen is not None:
                 continuity.check_sets(self, seen)
+                self.large_files = continuity.large_files(self)
                 if is_position(seen):
                     self._dump = mariadb_history.dump_from(self, server_id, seen)
                 else:

@@ -59,6 +59,13 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
         )
 
 
+def large_files(connection: pymysql.Connection[Any]) -> frozenset[str]:
+    """Binlogs in which events stand beyond what their headers can tell (4 GiB)."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOGS")
+        return frozenset(row[0] for row in cursor.fetchall() if row[1] >= 1 << 32)
+
+
 def _short(text: str) -> str:
     text = text.replace("\n", "")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -32,7 +32,7 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     XID,
 )
-from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
@@ -49,7 +49,6 @@ _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type
 _RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
-_COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 
 _MALFORMED = (
     IndexError,
@@ -186,7 +185,7 @@ class Dispatcher(MariaDBEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        gtids.append(gtid)
+                        gtids += gtid
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -244,7 +243,7 @@ class Dispatcher(MariaDBEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        gtids.append(gtid)
+                        gtids += gtid
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -343,7 +342,7 @@ class Dispatcher(MariaDBEvents):
         finally:
             spool.close()
         self._end = big_end
-        self._gtids.append(first_gtid)
+        self._gtids += first_gtid
         last = self._take()
         assert last is not None
         yield last
@@ -418,7 +417,7 @@ class Dispatcher(MariaDBEvents):
             end=None,
             row_count=sum([len(change[3]) for change in changes]),
             byte_count=self._committed_bytes,
-            oldest_commit_us=int.from_bytes(first_gtid[42:49], "little") & _COMMIT_TIME_MASK,
+            oldest_commit_us=committed_us(first_gtid),
             refused=self._refused,
             halts=self._halts,
             watermarks=watermarks,

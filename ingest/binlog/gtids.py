@@ -13,7 +13,11 @@ from ingest.binlog.row_decoder import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
+HAS_TAG = 0x40  # in the first byte of what is kept: behind it stands a tag of as many bytes as that one says
+TAG_LENGTH_AT = 25
+
 _COMMIT_TIME_AT = 42
+_COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
 _IS_MARIADB = 0xA2  # in place of the flags, of which there is one
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
@@ -35,6 +39,11 @@ def gtid_text(gtid: Buffer) -> str:
     tag = gtid[GTID_BYTES:].decode("ascii", "replace")
     uuid = f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}"
     return f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
+
+
+def committed_us(gtid: Buffer) -> int:
+    """When the transaction was committed where it is read, in microseconds since 1970."""
+    return int.from_bytes(gtid[_COMMIT_TIME_AT:GTID_BYTES], "little") & _COMMIT_TIME_MASK
 
 
 def mariadb(domain: int, server: int, number: int, committed_at_s: int) -> bytearray:
@@ -87,6 +96,9 @@ def _untagged(body: Buffer) -> bytearray:
                 gtid[17:25] = (number >> 1).to_bytes(8, "little")  # the lowest bit is the sign
             elif field == _COMMIT_TIME:
                 gtid[_COMMIT_TIME_AT:GTID_BYTES] = (number & (1 << 55) - 1).to_bytes(7, "little")
+    if tag:
+        gtid[0] |= HAS_TAG
+        gtid[TAG_LENGTH_AT] = len(tag)
     return gtid + tag
 
 

@@ -7,13 +7,12 @@ What is asked before that says in words what is wrong.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import pymysql
 
 from changes.mariadb_gtids import GtidPosition, parsed
-from ingest.binlog.gtids import gtid_text
+from ingest.binlog.gtids import GTID_BYTES, gtid_text
 
 _COM_BINLOG_DUMP = 0x12
 _DUMP = struct.Struct("<BIHI")  # command, position, flags, server id; no file's name behind them
@@ -27,19 +26,18 @@ class MariaDBSeen:
         self._growing: bytes | None = None  # the only domain of which something was added since `base`
         self.base = base
 
-    def add(self, gtids: Sequence[bytearray]) -> None:
-        """Take in what is kept of transactions' GTID events, in the order of the binlog."""
-        if not gtids:
-            return
-        domain = bytes(gtids[0][1:5])
-        if all(gtid[1:5] == domain for gtid in gtids):
-            self._position.add(gtid_text(gtids[-1]))
+    def add(self, gtids: bytearray) -> None:
+        """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
+        count = len(gtids) // GTID_BYTES
+        domain = bytes(gtids[1:5])
+        if all(gtids[at::GTID_BYTES].count(gtids[at]) == count for at in range(1, 5)):
+            self._position.add(gtid_text(gtids[-GTID_BYTES:]))
             if self._growing in (None, domain):
                 self._growing = domain
                 return
         else:
-            for gtid in gtids:
-                self._position.add(gtid_text(gtid))
+            for at in range(0, len(gtids), GTID_BYTES):
+                self._position.add(gtid_text(gtids[at : at + GTID_BYTES]))
         self.base, self._growing = self.exact(), None
 
     def exact(self) -> str:

@@ -286,6 +286,12 @@ class RareEvents(Transactions):
         """The next events are of another file, or, at the start of a dump, of the one that is named."""
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
         is_first, self._is_by_set = self._is_by_set, False
+        if is_first and file in self._large_files:
+            raise HistoryGoneError(
+                f"{file} is above 4 GiB, and what was read is known by its GTIDs only: the positions of what follows "
+                "cannot be told. For a first start run FLUSH BINARY LOGS on the source; after a failover fill the "
+                "views again with: viewtail replay --new-history"
+            )
         if file == self._file:
             return
         if len(self._changes) > self._committed or self._open_refused or self._spool is not None:

@@ -7,10 +7,9 @@ too few be applied out of its order. It costs next to nothing where numbers foll
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from changes.gtid_sets import GtidSet, Source
-from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, TAG_LENGTH_AT
 
 _NUMBER_AT = 17
 
@@ -23,22 +22,25 @@ class Seen:
         self._growing: Source | None = None  # the only source of which something was added since `base`
         self.base = base
 
-    def add(self, gtids: Sequence[bytearray]) -> None:
-        """Take in what is kept of transactions' GTID events, in the order of the binlog."""
-        if not gtids:
-            return
-        first = gtids[0]
-        source = _source(first)
-        begin = _number(first)
-        if not _is_run(gtids, begin):
-            for gtid in gtids:
-                number = _number(gtid)
-                self._set.add(_source(gtid), number, number)
+    def add(self, gtids: bytearray) -> None:
+        """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
+        count = len(gtids) // GTID_BYTES
+        begin = _number(gtids, 0)
+        if not _is_run(gtids, count, begin):
+            at = 0
+            while at < len(gtids):
+                number = _number(gtids, at)
+                tag_bytes = gtids[at + TAG_LENGTH_AT] if gtids[at] & HAS_TAG else 0
+                tag = gtids[at + GTID_BYTES : at + GTID_BYTES + tag_bytes]
+                source = (bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii", "replace"))
+                self._set.add(source, number, number)
+                at += GTID_BYTES + tag_bytes
             self._rebase()
             return
+        source = (bytes(gtids[1:_NUMBER_AT]), "")
         intervals = self._set.intervals.get(source)
         is_grown = intervals is not None and intervals[-1][1] + 1 == begin
-        self._set.add(source, begin, begin + len(gtids) - 1)
+        self._set.add(source, begin, begin + count - 1)
         if not is_grown or (self._growing is not None and self._growing != source):
             self._rebase()
         else:
@@ -52,26 +54,20 @@ class Seen:
         return str(self._set)
 
 
-def _source(gtid: bytearray) -> Source:
-    return bytes(gtid[1:_NUMBER_AT]), gtid[GTID_BYTES:].decode("ascii", "replace")
+def _number(gtids: bytearray, at: int) -> int:
+    return int.from_bytes(gtids[at + _NUMBER_AT : at + _NUMBER_AT + 8], "little", signed=True)
 
 
-def _number(gtid: bytearray) -> int:
-    return int.from_bytes(gtid[_NUMBER_AT : _NUMBER_AT + 8], "little", signed=True)
-
-
-def _is_run(gtids: Sequence[bytearray], begin: int) -> bool:
-    """Whether all are of one source, and their numbers follow each other.
+def _is_run(gtids: bytearray, count: int, begin: int) -> bool:
+    """Whether all are of one source without a tag, and their numbers follow each other.
 
     Compared byte by byte over all of them: they lie next to each other at equal distances.
     """
-    count = len(gtids)
+    if len(gtids) != count * GTID_BYTES or max(gtids[::GTID_BYTES]) >= HAS_TAG:
+        return False
     if count == 1:
         return True
-    joined = b"".join(gtids)
-    if len(joined) != count * GTID_BYTES:  # some have tags
-        return False
     numbers = struct.pack(f"<{count}q", *range(begin, begin + count))
-    return all(joined[_NUMBER_AT + at :: GTID_BYTES] == numbers[at::8] for at in range(8)) and all(
-        joined[at::GTID_BYTES].count(joined[at]) == count for at in range(1, _NUMBER_AT)
+    return all(gtids[_NUMBER_AT + at :: GTID_BYTES] == numbers[at::8] for at in range(8)) and all(
+        gtids[at::GTID_BYTES].count(gtids[at]) == count for at in range(1, _NUMBER_AT)
     )

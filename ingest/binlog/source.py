@@ -41,6 +41,10 @@ class Progress:
     is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
     reconnect_count: int = 0
     trouble: str | None = None  # why it is not reading at the moment
+    prepared: tuple[int, int] = (
+        0,
+        0,
+    )  # XA transactions that hold the offset back; when the oldest was prepared, us
     received_at: float = field(default_factory=time.monotonic)  # when bytes last came, heartbeats included
 
 
@@ -210,6 +214,7 @@ class BinlogSource:
             has_checksums=connection.has_checksums,
             spool_bytes=self._spool_bytes,
             max_event_bytes=self._max_event_bytes,
+            large_files=connection.large_files,
         )
         self._connection = connection
         try:
@@ -251,6 +256,7 @@ class BinlogSource:
             for batch in dispatcher.batches():
                 self.progress.is_at_end = False
                 yield batch
+        self.progress.prepared = dispatcher.prepared
         return at
 
     def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ import structlog
 from changes.errors import SourceError
 from changes.positions import Position
 from ingest.binlog.careful_rows import CarefulRows
-from ingest.binlog.gtids import gtid_text
+from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.spool import Spool
 from ingest.binlog.walk_state import End, Mark, Prepared, XaName
@@ -50,12 +50,12 @@ class Transactions(CarefulRows):
         self._committed_bytes += self._held_bytes
         self._held_bytes = 0
         self._end = end
-        self._gtids.append(self._gtid)
+        self._gtids += self._gtid
 
     def _note_seen(self) -> None:
         """What was committed is in the set of what was seen from now on."""
         if self._gtids:
-            self._first_gtid = self._first_gtid or self._gtids[0]
+            self._first_gtid = self._first_gtid or self._gtids[:GTID_BYTES]
             if self._seen is not None:
                 self._seen.add(self._gtids)
             self._gtids.clear()
@@ -177,6 +177,7 @@ class Transactions(CarefulRows):
             held_bytes=self._held_bytes,
             before=self._end or self._last_end,
             gtid_base="" if self._seen is None else self._seen.exact(),
+            at_us=committed_us(self._gtid),
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
             _log.warning(

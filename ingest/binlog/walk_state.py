@@ -90,6 +90,7 @@ class Prepared:
     held_bytes: int
     before: End | Position  # where reading must begin again to see it
     gtid_base: str  # what had been seen there
+    at_us: int  # when it was prepared, microseconds since 1970
 
 
 def _seen(text: str) -> Seen | MariaDBSeen:
@@ -107,6 +108,7 @@ class WalkState:
         has_checksums: whether events end with four bytes of CRC-32.
         spool_bytes: bytes of followed row events of one open transaction kept in memory.
         max_event_bytes: a larger row event is not received, and halts its table's views.
+        large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class WalkState:
         has_checksums: bool,
         spool_bytes: int,
         max_event_bytes: int,
+        large_files: frozenset[str] = frozenset(),
     ) -> None:
         self._followed = dict(followed)
         self._watermark = watermark
@@ -140,7 +143,9 @@ class WalkState:
         self._held_bytes = 0  # of followed row events of the open transaction
         self._txn_start = after.start
         self._gtid = bytearray(GTID_BYTES)
-        self._gtids: list[bytearray] = []  # of committed transactions that are not in `_seen` yet
+        self._gtids = (
+            bytearray()
+        )  # of committed transactions that are not in `_seen` yet, one after the other
         self._seen = _seen(after.seen) if after.gtid_base else None
         self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
@@ -159,6 +164,7 @@ class WalkState:
         self._is_in_pieces = False  # a part of the open transaction was delivered before its end was seen
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
+        self._large_files = large_files
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
         self.is_quiet = True
@@ -167,6 +173,13 @@ class WalkState:
     def place(self) -> str:
         """Where reading is, for messages."""
         return f"{self._file}:{self._last_pos}"
+
+    @property
+    def prepared(self) -> tuple[int, int]:
+        """How many XA transactions wait for what becomes of them, and when the oldest was prepared (microseconds)."""
+        for oldest in self._prepared.values():
+            return len(self._prepared), oldest.at_us
+        return 0, 0
 
     @property
     def has_checksums(self) -> bool:

@@ -179,7 +179,7 @@ def test_what_was_seen_is_told_by_a_base_and_the_last_transaction() -> None:
         ([(4, 1, 1)], "0-2-9,3-1-1,4-1-1,7-1-10", False),
     ):
         before = seen.base
-        seen.add([gtids.mariadb(*one, 0) for one in batch])
+        seen.add(bytearray(b"".join(gtids.mariadb(*one, 0) for one in batch)))
         domain, server, number = batch[-1]
         assert grown(seen.base, f"{domain}-{server}-{number}") == seen.exact() == exact
         assert (seen.base != before) == is_rewritten

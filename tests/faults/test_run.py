@@ -269,6 +269,33 @@ def test_a_source_that_is_away_at_the_start_is_waited_for(shop: Shop, tmp_path: 
             shop.server.start()
 
 
+def test_a_source_that_hangs_shows_in_status_within_two_heartbeats(
+    shop: Shop, mysql_server: Server, tmp_path: Path
+) -> None:
+    """Asked of the tables, as `status` asks: they are on another server, which answers."""
+    store = {"VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/viewtail_stall"}
+    elsewhere = Shop(mysql_server)
+    elsewhere.execute("DROP DATABASE IF EXISTS viewtail_stall")
+    with running(tmp_path, VIEWS, addresses(shop.server) | store) as run:
+        wait_for("all is well", lambda: run.command("status").returncode == 0)
+
+        def state() -> tuple[Any, ...]:
+            return elsewhere.rows("SELECT state, error FROM viewtail_stall.pipeline_status")[0]
+
+        wait_for("it is said to run", lambda: state()[0] == "running")
+        time.sleep(0.5)  # the last heartbeat may have come at any time
+        shop.server.pause()
+        try:
+            began = time.monotonic()
+            wait_for("the stall shows", lambda: state()[0] == "retrying", 10)
+            assert time.monotonic() - began < 2 * 2.0 + 1, "two heartbeats, and what this machine takes"
+            assert "not even a heartbeat" in state()[1]
+        finally:
+            shop.server.resume()
+        wait_for("it goes on", lambda: state()[0] == "running")
+        assert run.stop() == 0
+
+
 def test_an_offset_moves_past_other_tables_changes_but_viewtails_own_do_not_feed_themselves(
     shop: Shop, tmp_path: Path
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pymysql
@@ -11,6 +13,7 @@ import pytest
 
 import stack.mysql
 from changes.batches import Followed
+from changes.errors import HistoryGoneError, ViewtailError
 from changes.positions import Position
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
@@ -27,15 +30,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     started.stop()
 
 
+@contextmanager
+def _sql(server: Server) -> Iterator[Any]:
+    connection: Any = pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
+    with connection.cursor() as cursor:
+        yield cursor
+    connection.close()
+
+
 class Reading:
     """A source that is read in a thread; `ids` are the rows that came."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, server_id: int | None = None, makes_table: bool = True) -> None:
         self.server = server
         address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
-        self.execute(
-            "DROP DATABASE IF EXISTS away", "CREATE DATABASE away", "CREATE TABLE away.t (id INT PRIMARY KEY)"
-        )
+        if makes_table:
+            self.execute(
+                "DROP DATABASE IF EXISTS away",
+                "CREATE DATABASE away",
+                "CREATE TABLE away.t (id INT PRIMARY KEY)",
+            )
         with open_session(address, role="source") as session:
             table = describe(session, "away", "t")
         self.source = BinlogSource(
@@ -45,26 +59,38 @@ class Reading:
             own_schemas=frozenset({"viewtail"}),
             epoch=1,
             heartbeat_s=0.5,
+            server_id=server_id,
         )
         self.ids: list[int] = []
-        self._thread = threading.Thread(target=self._read, args=(self.source.now(),))
+        self.versions: list[int] = []
+        self.failure: ViewtailError | None = None
+        self.position = self.source.now()
+        self._thread = threading.Thread(target=self._read, args=(self.position,))
         self._thread.start()
 
     def _read(self, after: Position) -> None:
-        for batch in self.source.read(after):
-            self.ids += [row[0] for change in batch.changes for row in change.rows]
+        try:
+            for batch in self.source.read(after):
+                self.ids += [row[0] for change in batch.changes for row in change.rows]
+                self.versions += [change.version for change in batch.changes]
+                self.position = batch.end or self.position
+        except ViewtailError as error:
+            self.failure = error
 
     def execute(self, *statements: str) -> None:
-        connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
-        )
-        with connection.cursor() as cursor:
+        with _sql(self.server) as cursor:
             for statement in statements:
                 cursor.execute(statement)
-        connection.close()
 
     def insert(self, *ids: int) -> None:
         self.execute(*(f"INSERT INTO away.t VALUES ({i})" for i in ids))
+
+    def cut(self) -> None:
+        """KILL every dump connection."""
+        with _sql(self.server) as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+            for (number,) in cursor.fetchall():
+                cursor.execute(f"KILL {number}")
 
     def close(self) -> None:
         self.source.interrupt()
@@ -107,14 +133,7 @@ def test_cut_connections_lose_and_double_no_row(reading: Reading) -> None:
     for number in range(1, 41):
         reading.insert(number)
         if number % 8 == 0:
-            connection: Any = pymysql.connect(host="127.0.0.1", port=reading.server.port, user="root")
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-                )
-                for (number_of,) in cursor.fetchall():
-                    cursor.execute(f"KILL {number_of}")
-            connection.close()
+            reading.cut()
     wait_for("all rows", lambda: len(reading.ids) >= 40)
     assert reading.ids == list(range(1, 41))
     assert reading.source.progress.reconnect_count >= 3
@@ -129,3 +148,68 @@ def test_a_killed_server_is_read_on_from_when_it_is_back(reading: Reading) -> No
         reading.server.start()
         reading.insert(number)
         wait_for("the row after it", lambda number=number: reading.ids == list(range(1, number + 1)), 30)
+
+
+def test_binlogs_are_followed_past_number_999999(server: Server) -> None:
+    """Where the names grow by a digit; '.1000000' sorts before '.999999' as text."""
+    with _sql(server) as cursor:
+        cursor.execute("RESET BINARY LOGS AND GTIDS TO 999998")
+    reading = Reading(server)
+    try:
+        for number in range(1, 5):
+            reading.insert(number)
+            wait_for("the row", lambda number=number: reading.ids == list(range(1, number + 1)))
+            reading.execute("FLUSH BINARY LOGS")
+            if number == 3:
+                reading.cut()
+        wait_for("the last file is followed", lambda: reading.position.file == "binlog.1000001")
+        assert reading.versions == sorted(set(reading.versions))
+    finally:
+        reading.close()
+
+
+def test_two_readers_with_one_server_id_are_told_what_is_wrong_and_derived_ids_do_not_clash(
+    server: Server,
+) -> None:
+    first, second = Reading(server, server_id=77), Reading(server, server_id=77, makes_table=False)
+    try:
+        told = wait_for(
+            "the clash is told",
+            lambda: (
+                "server_id" in f"{first.source.progress.trouble} {second.source.progress.trouble}"
+                and (first.source.progress.trouble or second.source.progress.trouble)
+            ),
+        )
+        assert "source.server_id" in told
+    finally:
+        first.close()
+        second.close()
+    one, other = Reading(server), Reading(server, makes_table=False)
+    try:
+        one.insert(1, 2, 3)
+        wait_for("both read", lambda: one.ids == other.ids == [1, 2, 3])
+        assert (one.source.progress.reconnect_count, other.source.progress.reconnect_count) == (0, 0)
+    finally:
+        one.close()
+        other.close()
+
+
+def test_a_server_that_comes_back_is_read_within_10_s(reading: Reading) -> None:
+    """However long it was away: pauses between attempts grow, but not above five seconds."""
+    reading.server.kill()
+    wait_for("several attempts fail", lambda: reading.source.progress.reconnect_count >= 8, 60)
+    reading.server.start()
+    began = time.monotonic()
+    reading.insert(1)
+    wait_for("the row", lambda: reading.ids == [1], 10)
+    assert time.monotonic() - began < 10
+
+
+def test_a_history_that_was_reset_while_connected_stops(reading: Reading) -> None:
+    reading.insert(1)
+    wait_for("the row", lambda: reading.ids == [1])
+    reading.execute("RESET BINARY LOGS AND GTIDS")
+    reading.insert(2)
+    wait_for("reading stops", lambda: reading.failure)
+    assert isinstance(reading.failure, HistoryGoneError)
+    assert "viewtail replay --new-history" in str(reading.failure) and reading.ids == [1]

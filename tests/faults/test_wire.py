@@ -185,6 +185,7 @@ def test_connections_cut_at_any_moment_lose_and_double_no_row(tail: Tail) -> Non
         if number % 4 == 0:
             tail.proxy.harm_next(truncate(chance.randrange(700)))
         if number % 15 == 0:
+            tail.catches_up()
             tail.proxy.cut()
         tail.execute(f"INSERT INTO wire.t VALUES ({number}, 'n', NULL)")
     tail.catches_up()

@@ -252,3 +252,25 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
         said = failing()
         assert name in said and f"ON {where} TO 'viewtail'@'%'" in said, (name, where, said)
         execute(server, f"GRANT {name} ON {where} TO 'viewtail'@'%'")
+
+
+def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:
+    root = replace(address(server), user="root", password="")
+    servers = Servers(
+        source=root, primary=root, store=root, watermark_database="vt_marks", store_database="viewtail",
+        redis=None, elasticsearch=None,
+    )  # fmt: skip
+
+    def seen() -> str:
+        (found,) = (one for one in check(servers, []) if one.what == "XA RECOVER")
+        return f"{found.level.value} {found.seen} {found.mend}"
+
+    assert seen().startswith("ok no prepared")
+    execute(
+        server, "XA START 'early','b',7", "INSERT INTO shop.user VALUES (77, 'xa')", "XA END 'early','b',7",
+        "XA PREPARE 'early','b',7",
+    )  # fmt: skip
+    said = seen()
+    assert said.startswith("warn 1 prepared")
+    execute(server, "XA ROLLBACK" + said.rpartition("XA ROLLBACK")[2])
+    assert seen().startswith("ok no prepared")

@@ -6,6 +6,7 @@ import errno
 import io
 import struct
 from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 import structlog
@@ -20,6 +21,7 @@ from ingest.binlog.source import _watermark_table
 from tests.support.events import SOURCE_ID, Stream, user_table
 
 FILE = "binlog.000012"
+LARGE = "binlog.000077"  # above 4 GiB
 
 
 def dispatcher(after: Position | None = None, **options: int) -> Dispatcher:
@@ -32,6 +34,7 @@ def dispatcher(after: Position | None = None, **options: int) -> Dispatcher:
         has_checksums=True,
         spool_bytes=options.get("spool_bytes", 1 << 20),
         max_event_bytes=options.get("max_event_bytes", 1 << 20),
+        large_files=frozenset({LARGE}),
     )
 
 
@@ -215,10 +218,24 @@ def test_positions_that_go_back_stop_the_stream() -> None:
         walk(dispatcher(Position(epoch=1, file=FILE, end=10_000, start=10_000)), bytes(stream.data))
 
 
-def resumed(number: int, start: int, end: int) -> Position:
-    import uuid
+@pytest.mark.parametrize("file", [LARGE, "binlog.000078"])
+def test_a_start_by_set_in_a_file_above_4_gib_is_refused(file: str) -> None:
+    """The server leaves out what was seen: a wrap of positions in there would not be counted."""
+    stream = Stream()
+    stream.event(4, struct.pack("<Q", 4) + file.encode(), position=0)
+    stream.transaction(8, [(1, b"one")])
+    by_set = Position(epoch=1, file="none.000000", end=0, start=0, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-7")
+    if file == LARGE:
+        with pytest.raises(HistoryGoneError, match="above 4 GiB"):
+            walk(dispatcher(by_set), bytes(stream.data))
+    else:
+        (batch,) = walk(dispatcher(by_set), bytes(stream.data))
+        assert batch.end is not None and batch.end.file == file
+        assert batch.end.seen == f"{UUID(bytes=SOURCE_ID)}:1-8"
 
-    return Position(epoch=1, file=FILE, end=end, start=start, gtid=f"{uuid.UUID(bytes=SOURCE_ID)}:{number}")
+
+def resumed(number: int, start: int, end: int) -> Position:
+    return Position(epoch=1, file=FILE, end=end, start=start, gtid=f"{UUID(bytes=SOURCE_ID)}:{number}")
 
 
 def test_resuming_reads_the_last_transaction_again_and_delivers_only_what_follows() -> None:
