@@ -20,6 +20,7 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from bench.setting import Place, Setting
 from changes.writes import Key
 from ingest.read_ahead import Limits
+from offsets.flight import Flight
 from projectors.sinks.mysql import MySQLSink
 from projectors.sinks.redis import RedisSink
 from viewtail import declarations, settings
@@ -60,9 +61,9 @@ def deployment(setting: Setting) -> Deployment:
         os.chdir(here)
 
 
-def _writes(rows: int, values: Any) -> Iterator[list[tuple[Key, Any]]]:
-    for at in range(0, rows, 500):
-        yield [((i,), ((1 << 53) + i, values(i))) for i in range(at, at + 500)]
+def _writes(rows: int, count: int, values: Any) -> Iterator[list[tuple[Key, Any]]]:
+    for at in range(0, rows, count):
+        yield [((i,), ((1 << 53) + i, values(i))) for i in range(at, min(at + count, rows))]
 
 
 def mysql(setting: Setting, rows: int) -> float:
@@ -71,15 +72,18 @@ def mysql(setting: Setting, rows: int) -> float:
     setting.run("DROP TABLE IF EXISTS viewtail.index_name", "DO 1")
     sink = MySQLSink(deployed.open_store, deployed.database, deployed.views_of("mysql"))
     sink.prepare()
-    upsert = sink._upserts["mysql:index_name"]
-    statements = [upsert.statement(some) for some in _writes(rows, lambda i: (f"name of {i}",))]
-    connection = sink.connection
+    upsert, connection = sink._upserts["mysql:index_name"], sink.connection
+    batches = []
+    for some in _writes(rows, ROWS_A_COMMIT, lambda i: (f"name of {i}",)):
+        upsert.make_ready(connection, len(some))
+        batches.append([execution for _, execution in upsert.executions(some) if execution is not None])
     began = time.perf_counter()
-    for number, statement in enumerate(statements, 1):
-        connection.query(statement)
-        if number * 500 % ROWS_A_COMMIT == 0:
-            connection.commit()
-    connection.commit()
+    for executions in batches:
+        flight = Flight(connection)
+        for execution in executions:
+            flight.execute(execution)
+        assert all(isinstance(answer, int) for answer in flight.land())
+        connection.commit()
     seconds = time.perf_counter() - began
     sink.close()
     return rows / seconds
@@ -97,7 +101,7 @@ def redis_(setting: Setting, rows: int) -> float:
     packer = sink._packers["redis:narrow"]
     commands = [
         packer.command(some[at : at + 100])
-        for some in _writes(rows, lambda i: (f"name of {i}", i * 1000003))
+        for some in _writes(rows, 500, lambda i: (f"name of {i}", i * 1000003))
         for at in range(0, 500, 100)
     ]
     connection: Any = sink._connection

@@ -59,6 +59,10 @@ class HistoryGoneError(SourceError):
     """The stream cannot be continued from the saved position without losing changes."""
 
 
+class AnotherServerError(SourceError):
+    """The address leads to another server than the one that was read: what that means is decided anew."""
+
+
 class CorruptEventError(TemporaryError):
     """Bytes from the source fail their checksum: the connection is given up and read again."""
 

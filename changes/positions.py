@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from changes.errors import HistoryGoneError
+from changes.gtid_sets import grown
 from changes.versions import base_version
 
 _FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
@@ -32,11 +33,22 @@ class Position:
     end: int  # bytes from the file's start, 64 bit: reading goes on here
     start: int  # where the last transaction begins (its GTID event); == end when none was read yet
     gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
+    gtid_base: str = ""  # set of GTIDs that, grown to reach `gtid`, is all that was seen; '' when not known
 
     @property
     def version(self) -> int:
         """Orders positions of one source as the stream does."""
         return base_version(self.epoch, file_number(self.file)) | self.end >> 4
+
+    @property
+    def seen(self) -> str:
+        """The set of all transactions up to here, the same on every server; '' when it is not known."""
+        return grown(self.gtid_base, self.gtid)
+
+    @property
+    def is_by_set(self) -> bool:
+        """Whether only the set tells where reading goes on: nothing has been read from this server yet."""
+        return self.end == 0 and bool(self.gtid_base)
 
     def in_epoch(self, epoch: int) -> Position:
         return replace(self, epoch=epoch)
@@ -44,7 +56,14 @@ class Position:
     def to_text(self) -> str:
         """One line of JSON, for witnesses and for people."""
         return orjson.dumps(
-            {"epoch": self.epoch, "file": self.file, "end": self.end, "start": self.start, "gtid": self.gtid}
+            {
+                "epoch": self.epoch,
+                "file": self.file,
+                "end": self.end,
+                "start": self.start,
+                "gtid": self.gtid,
+                "gtid_base": self.gtid_base,
+            }
         ).decode()
 
     @classmethod
@@ -57,6 +76,7 @@ class Position:
             end=int(found["end"]),
             start=int(found["start"]),
             gtid=str(found["gtid"]),
+            gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none
         )
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from changes.errors import MisuseError
-from changes.tables import Column, Kind
+from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from changes.writes import Key
 
 Convert = Callable[[Any], Any]
@@ -111,7 +111,7 @@ def _parse_float(part: str, _column: Column) -> float:
 
 
 def _parse_decimal(part: str, column: Column) -> Decimal:
-    found = re.fullmatch(r"(-?[0-9]{1,65})(?:\.([0-9]{1,30}))?", part)
+    found = re.fullmatch(r"(-?[0-9]{1,65})(?:\.([0-9]{1,38}))?", part)
     if not found or len(found[2] or "") > column.scale:
         raise ValueError
     return Decimal(found[1] + ("." + (found[2] or "").ljust(column.scale, "0") if column.scale else ""))
@@ -272,6 +272,8 @@ def search_mapping(column: Column) -> dict[str, Any]:
     if column.kind is Kind.TEXT:
         if "text" in name:
             return {"type": "text"}
+        if name in TEXTS_IN_BINARY:
+            return {"type": "keyword"}
         return {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
     if column.kind in _RAW:
         return {"type": "binary"}

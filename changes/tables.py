@@ -27,6 +27,11 @@ class Kind(Enum):
     UNSUPPORTED = "unsupported"  # refused by name when a view uses it
 
 
+# MariaDB's types that are kept as bytes and shown as text, by their declared name: characters of the longest text.
+# They are Kind.TEXT in the character set ascii. An INET6 may end as an IPv4 address.
+TEXTS_IN_BINARY = {"uuid": 36, "inet4": 15, "inet6": 45}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column of a canonical table."""
@@ -53,6 +58,9 @@ class Table:
     columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
+    row_end: str | None = (
+        None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
+    )
 
     @property
     def full_name(self) -> str:

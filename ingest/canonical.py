@@ -24,7 +24,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 
 from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
-from changes.tables import Column, Kind, Table
+from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import READABLE, decoder_of
 from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
 
@@ -70,6 +70,7 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
             f"table {schema}.{name} does not exist, or the user {_user(connection)} may not see it: check the name, "
             f"or GRANT SELECT ON {quote(schema, name)} to that user"
         )
+    is_versioned = found[0][0] == "SYSTEM VERSIONED"
     if found[0][0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
         raise DeclarationError(
             f"{schema}.{name} is no base table but a {str(found[0][0]).lower()}: its changes are not in the binlog. "
@@ -77,27 +78,48 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
         )
     nullable = {row[2]: row[5] == "YES" for row in columns}
     keys = _keys(connection, columns[0][0], columns[0][1])
+    row_end = _row_end(columns, f"{schema}.{name}") if is_versioned else None
     return Table(
         schema=columns[0][0],
         name=columns[0][1],
         columns=tuple(_column(row[2:]) for row in columns),
-        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", [])),
+        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", []) if column != row_end),
         unique_keys=tuple(
             tuple(str(column) for column, _ in parts)
             for parts in keys.values()
             if all(column and prefix is None and not nullable[column] for column, prefix in parts)
         ),
+        row_end=row_end,
     )
+
+
+def _row_end(columns: Sequence[Any], table: str) -> str:
+    """The column that ends a row's validity: a declared one, or else MariaDB's hidden one."""
+    found = next((row for row in columns if str(row[11]).upper() == "ROW END"), None)
+    if found is not None and found[3] != "timestamp":
+        raise DeclarationError(
+            f"{table} is system-versioned by transaction numbers, and MariaDB writes the changes of such a table into "
+            "the binlog as statements, which do not say what rows they changed. Let its period be one of TIMESTAMP(6) "
+            "columns"
+        )
+    return "row_end" if found is None else str(found[2])
 
 
 def _column(row: Sequence[Any]) -> Column:
     name, data_type, declared, is_nullable, charset, length, precision, scale, fraction, expression = row
     charset = _OLD_NAMES.get(charset, charset)
+    declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in READABLE:
         kind = Kind.UNSUPPORTED
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
+    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
+        kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
+    if declared == "year(2)" or declared.endswith(
+        "/* mariadb-5.3 */"
+    ):  # what a SELECT shows is not what is stored
+        kind = Kind.UNSUPPORTED
     is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
@@ -171,7 +193,7 @@ def _expression(column: Column) -> str:
         return f"{name} * 1e0"
     if declared.startswith("bit"):
         return f"CAST({name} AS UNSIGNED)"
-    if column.kind is Kind.TEXT and column.charset not in _CONVERTED:
+    if column.kind is Kind.TEXT and column.charset not in _CONVERTED and declared not in TEXTS_IN_BINARY:
         # The conversion for the client would turn codes without a character into '?'.
         return f"CAST({name} AS BINARY)"
     return name
@@ -180,11 +202,18 @@ def _expression(column: Column) -> str:
 # --- Reading rows ---
 
 
-def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column]) -> list[Row]:
+def fetch_rows(
+    connection: pymysql.Connection[Any],
+    sql: str,
+    columns: Sequence[Column],
+    max_bytes: int | None = None,
+) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
     A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
-    in the statement. After a statement the server refused the connection can be used on; after anything else
+    in the statement. With `max_bytes` reading ends behind the row that reaches it: the first rows are returned, at
+    least one, and the connection is closed, since the server cannot be asked to send no more. After a statement the
+    server refused the connection can be used on; after anything else
     that goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
@@ -198,7 +227,11 @@ def fetch_rows(connection: pymysql.Connection[Any], sql: str, columns: Sequence[
             )
         for _ in range(count + 1):  # the definitions and the EOF packet after them
             session._read_packet()
-        return _Result(session, tuple(columns)).rows()
+        result = _Result(session, tuple(columns), max_bytes)
+        rows = result.rows()
+        if not result.is_whole:
+            session._force_close()
+        return rows
     except pymysql.err.MySQLError as error:
         if not _is_refusal(error):
             session._force_close()
@@ -255,7 +288,9 @@ _EOF, _ERROR = 0xFE, 0xFF
 class _Result:
     """The row packets of one SELECT, read in large pieces and parsed in place."""
 
-    def __init__(self, connection: Any, columns: tuple[Column, ...]) -> None:
+    def __init__(self, connection: Any, columns: tuple[Column, ...], max_bytes: int | None) -> None:
+        self.is_whole = True
+        self._left = max_bytes
         self._connection = connection
         self._columns = columns
         self._parse = _compiled(columns, is_careful=False)
@@ -267,6 +302,11 @@ class _Result:
         while True:
             at = self._complete_rows(data)
             data = data[at:]
+            if self._left is not None:
+                self._left -= at
+                if self._left <= 0 and self._rows:
+                    self.is_whole = False
+                    return self._rows
             if len(data) >= 4:
                 length = int.from_bytes(data[:3], "little")
                 if length == _LARGEST_PACKET:
@@ -300,6 +340,8 @@ class _Result:
             data = data[4 + length :]
         # The parser looks at lengths only to know whether a row is complete, so that one header serves.
         row = b"".join([b"\0\0\0\0", *pieces])
+        if self._left is not None:
+            self._left -= len(row)
         parse = _compiled(self._columns, is_careful=True, is_single=True)
         if parse(row, 0, len(row), self._rows.append) != len(row):
             raise ValueError("a large row has bytes left")

@@ -23,7 +23,13 @@ class OffsetStore(Protocol):
         """Raise the fence: from now on every other owner's `save` fails."""
 
     def save(self, position: Position) -> None:
-        """Make `position`, and what the sink wrote on the same connection, durable. Raises FencedError."""
+        """Make `position`, and what the sink wrote on the same connection, durable. Raises FencedError.
+
+        A store may be late with a position whose rows are durable already; `settle` ends that.
+        """
+
+    def settle(self) -> None:
+        """Save what is late; called when nothing happens, and before a pipeline is given up."""
 
     def save_rows(self) -> None:
         """Make what the sink wrote on the same connection durable, the offset staying where it is."""

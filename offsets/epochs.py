@@ -1,19 +1,23 @@
 """The history that versions come from: which server, and its epoch.
 
-An epoch rises when coordinates stop being comparable. This module only ever raises it on purpose
-(`begin_new_history`); a server that is not the one that was read before is divergence until an operator says so.
+An epoch rises when coordinates stop being comparable: when another server turns out to continue what was read
+(`current`), or because an operator says so (`begin_new_history`). A server that does not continue it is divergence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pymysql
+import structlog
 
-from changes.errors import HistoryGoneError
+from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from offsets.mysql import unavailable
 from offsets.session import quote
+
+_log = structlog.get_logger("viewtail.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +30,80 @@ class History:
 
 
 def current(
-    connection: pymysql.Connection[Any], database: str, source: str, server_identity: str, binlog_base: str
+    connection: pymysql.Connection[Any],
+    database: str,
+    source: str,
+    server_identity: str,
+    binlog_base: str,
+    check_continues: Callable[[], None],
 ) -> History:
     """The stored history of a source, begun with epoch 1 when there is none.
 
-    Raises HistoryGoneError when the server, or the name of its binlogs, is another than before.
+    When the server, or the name of its binlogs, is another than before, `check_continues` says whether it continues
+    what was read (it raises HistoryGoneError when not); then a new epoch begins: its coordinates are not those of
+    before. Of several pipelines that come here one raises it.
     """
     table = quote(database, "source")
+    stored = _stored(connection, table, source)
+    if stored is None:
+        _execute(
+            connection,
+            f"INSERT IGNORE INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, 1)",
+            (source, server_identity, binlog_base),
+        )
+        stored = _stored(connection, table, source)
+        assert stored is not None
+    if (stored.server_identity, stored.binlog_base) == (server_identity, binlog_base):
+        return stored
+    try:
+        check_continues()
+    except HistoryGoneError as error:
+        raise HistoryGoneError(
+            f"the source is another server than before: it was {stored.server_identity} with binlogs "
+            f"{stored.binlog_base}.*, it is {server_identity} with {binlog_base}.*. {error}"
+        ) from None
+    _execute(
+        connection,
+        f"UPDATE {table} SET server_identity = %s, binlog_base = %s, epoch = epoch + 1 "
+        "WHERE name = %s AND server_identity = %s AND binlog_base = %s AND epoch = %s",
+        (server_identity, binlog_base, source, stored.server_identity, stored.binlog_base, stored.epoch),
+    )
+    raised = _stored(connection, table, source)
+    assert raised is not None
+    if (raised.server_identity, raised.binlog_base) != (server_identity, binlog_base):
+        raise SourceUnavailableError(
+            f"two pipelines see two servers behind the source's address ({raised.server_identity} and "
+            f"{server_identity}); {RETRIES}"
+        )
+    _log.warning(
+        "the source is another server, whose history continues what was read: a new epoch begins",
+        server=server_identity,
+        before=stored.server_identity,
+        epoch=raised.epoch,
+    )
+    return raised
+
+
+def _stored(connection: pymysql.Connection[Any], table: str, source: str) -> History | None:
     try:
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT server_identity, binlog_base, epoch FROM {table} WHERE name = %s", (source,)
             )
             row = cursor.fetchone()
-            if row is None:
-                row = (server_identity, binlog_base, 1)
-                cursor.execute(
-                    f"INSERT IGNORE INTO {table} (name, server_identity, binlog_base, epoch) VALUES (%s, %s, %s, %s)",
-                    (source, *row),
-                )
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise unavailable(error, "reading the source's history") from None
-    stored = History(*row)
-    if (stored.server_identity, stored.binlog_base) != (server_identity, binlog_base):
-        raise HistoryGoneError(
-            f"the source is another server than before: it was {stored.server_identity} with binlogs "
-            f"{stored.binlog_base}.*, it is {server_identity} with {binlog_base}.*; its coordinates say nothing about "
-            "the saved offsets. Point viewtail back at the server it read, or, to fill every view again from this "
-            "one, run: viewtail replay --new-history"
-        )
-    return stored
+    return None if row is None else History(*row)
+
+
+def _execute(connection: pymysql.Connection[Any], sql: str, arguments: tuple[object, ...]) -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, arguments)
+        connection.commit()
+    except pymysql.err.MySQLError as error:
+        raise unavailable(error, "writing the source's history") from None
 
 
 def begin_new_history(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
+from enum import Enum
 from typing import Any, TypeAlias
 
 import pymysql
@@ -23,12 +24,28 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 Value: TypeAlias = "int | float | str | bytes | Decimal | None"
 
 _PREPARED = struct.Struct("<xIHH").unpack_from  # statement id, columns of a result, parameters
+_PACKET_HEAD = struct.Struct("<IB").pack  # length in three bytes, packet number 0, command
 _PACK_HEAD = struct.Struct("<IBI").pack  # statement id, no cursor, one execution
 _PACK_DOUBLE = struct.Struct("<d").pack
+_FLUSH_BYTES = 1 << 15
+_LARGEST_BODY = 0xFFFFFF - 1  # with the command's byte, what fits into one packet
 _64_BITS = (1 << 64) - 1
-# Type and flag of a parameter: NULL, BIGINT, the same without sign, DOUBLE, BLOB, VAR_STRING, NEWDECIMAL.
-_NULL, _SIGNED, _UNSIGNED, _DOUBLE = b"\x06\0", b"\x08\0", b"\x08\x80", b"\x05\0"
-_BLOB, _STRING, _DECIMAL = b"\xfc\0", b"\xfd\0", b"\xf6\0"
+
+
+class Parameter(Enum):
+    """The type of a parameter, as its byte and the flag of its sign stand in an execution."""
+
+    NULL = b"\x06\0"
+    SIGNED = b"\x08\0"  # BIGINT
+    UNSIGNED = b"\x08\x80"
+    DOUBLE = b"\x05\0"
+    BLOB = b"\xfc\0"
+    STRING = b"\xfd\0"
+    DECIMAL = b"\xf6\0"  # as text
+
+    @property
+    def wire(self) -> bytes:
+        return self.value
 
 
 class Flight:
@@ -37,22 +54,43 @@ class Flight:
     def __init__(self, connection: Connection) -> None:
         self._connection: Any = connection
         self._sent: list[int] = []  # of each statement, the packet number that its answer will have
+        self._packets: list[bytes] = []  # not yet given to the socket
+        self._waiting_bytes = 0
 
     def send(self, statement: bytes) -> None:
         """Send a statement without a result set. Raises pymysql's error when the connection is gone."""
-        self._connection._execute_command(COMMAND.COM_QUERY, statement)
-        self._sent.append(self._connection._next_seq_id)
+        self._command(COMMAND.COM_QUERY, statement)
 
     def execute(self, packed: bytes) -> None:
         """The same for a prepared statement of this connection, with the values that `Prepared.packed` made ready."""
-        self._connection._execute_command(COMMAND.COM_STMT_EXECUTE, packed)
-        self._sent.append(self._connection._next_seq_id)
+        self._command(COMMAND.COM_STMT_EXECUTE, packed)
+
+    def _command(self, command: int, body: bytes) -> None:
+        """Small ones are given to the socket some at a time: a call for each costs more than the making of it."""
+        if len(body) >= _LARGEST_BODY:
+            self._flush()
+            self._connection._execute_command(command, body)
+            self._sent.append(self._connection._next_seq_id)
+            return
+        self._packets.append(_PACKET_HEAD(len(body) + 1, command) + body)
+        self._sent.append(1)
+        self._waiting_bytes += len(body)
+        if self._waiting_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._packets:
+            if not self._connection.open:
+                raise pymysql.err.InterfaceError(0, "the connection is closed")
+            self._connection._write_bytes(b"".join(self._packets))
+            self._packets, self._waiting_bytes = [], 0
 
     def land(self) -> list[int | pymysql.err.MySQLError]:
         """Wait for the answers, in order: affected rows, or the error that the server answered.
 
         Raises pymysql's error when the connection breaks: then nothing is known of any of them.
         """
+        self._flush()
         answers: list[int | pymysql.err.MySQLError] = []
         for number in self._sent:
             self._connection._next_seq_id = number
@@ -79,28 +117,38 @@ class Prepared:
                 inside._read_packet()
 
     def packed(self, values: Sequence[Value]) -> bytes:
-        """What COM_STMT_EXECUTE sends: which are NULL, types, values."""
+        """What COM_STMT_EXECUTE sends for these values, each of the type that its Python type says."""
         assert len(values) == self._parameters
         nulls, types, packed = 0, [], []
         for at, value in enumerate(values):
             if value is None:
                 nulls |= 1 << at
-                types.append(_NULL)
+                types.append(Parameter.NULL.wire)
             elif isinstance(value, int):
-                types.append(_SIGNED if value < 1 << 63 else _UNSIGNED)
+                types.append(Parameter.SIGNED.wire if value < 1 << 63 else Parameter.UNSIGNED.wire)
                 packed.append((value & _64_BITS).to_bytes(8, "little"))
             elif isinstance(value, float):
-                types.append(_DOUBLE)
+                types.append(Parameter.DOUBLE.wire)
                 packed.append(_PACK_DOUBLE(value))
             else:
                 if isinstance(value, bytes):
-                    types.append(_BLOB)
+                    types.append(Parameter.BLOB.wire)
                 elif isinstance(value, str):
-                    types.append(_STRING)
+                    types.append(Parameter.STRING.wire)
                     value = value.encode()
                 else:
-                    types.append(_DECIMAL)
+                    types.append(Parameter.DECIMAL.wire)
                     value = f"{value:f}".encode()
                 packed.append(b"\xfe" + len(value).to_bytes(8, "little") + value)
-        is_null = nulls.to_bytes((len(values) + 7) // 8, "little")
-        return b"".join((_PACK_HEAD(self._id, 0, 1), is_null, b"\1", *types, *packed))
+        bitmap = nulls.to_bytes((len(values) + 7) // 8, "little")
+        return self.execution(bitmap, b"".join(types), packed)
+
+    def execution(self, nulls: bytes, types: bytes, packed: Sequence[bytes]) -> bytes:
+        """What COM_STMT_EXECUTE sends: a bit for each NULL, two bytes of type for each value, values but the NULLs."""
+        return b"".join((_PACK_HEAD(self._id, 0, 1), nulls, b"\1", types, *packed))
+
+    def close(self) -> None:
+        """Give it back to the server, unless the connection is gone and took it along. Nothing may be under way."""
+        if self.connection.open:
+            inside: Any = self.connection
+            inside._execute_command(COMMAND.COM_STMT_CLOSE, self._id.to_bytes(4, "little"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -23,6 +24,9 @@ from offsets.session import quote
 
 Session = Callable[[], "pymysql.Connection[Any]"]
 
+LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
+
+_POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base"
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
@@ -57,6 +61,15 @@ class transaction:
             raise unavailable(error, self._doing) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The row that says who owns a pipeline: a statement that finds it under a lock is the owner's."""
+
+    table: str  # quoted
+    id: int
+    fence: int
+
+
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
@@ -66,6 +79,9 @@ class MySQLOffsets:
         self._pipeline = pipeline
         self._update: Prepared | None = None
         self._moved = _NOT_MOVED
+        self._ahead: Position | None = None  # the rows up to it are durable, whatever the offset says
+        self._late: Position | None = None  # to be saved, but not yet
+        self._saved_at = 0.0
         self._id = self.fence = 0
 
     def take(self) -> Taken:
@@ -90,15 +106,43 @@ class MySQLOffsets:
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
-            f"SELECT id, fence, epoch, binlog_file, end_position, start_position, gtid FROM {self._table} "
-            "WHERE name = %s FOR UPDATE",
+            f"SELECT id, fence, {_POSITION} FROM {self._table} WHERE name = %s FOR UPDATE",
             (self._pipeline,),
         )
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 
     def save(self, position: Position) -> None:
-        self._commit(position)
+        """At once, but for rows that were committed without it: then not more often than every LATE_S."""
+        if position is self._ahead and time.monotonic() - self._saved_at < LATE_S:
+            self._late = position
+        else:
+            self._commit(position)
+
+    def settle(self) -> None:
+        if self._late is not None:
+            self._commit(self._late)
+
+    def saved(self) -> Position | None:
+        """The offset as the server has it."""
+        connection = self._session()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT {_POSITION} FROM {self._table} WHERE id = %s", (self._id,))
+                row = cursor.fetchone()
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, f"reading the offset of pipeline {self._pipeline}") from None
+        return _position(row) if row is not None else None
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self._table, self._id, self.fence)
+
+    def went_ahead(self, position: Position) -> None:
+        """The rows up to `position` were committed by themselves, under our fence: `save` need not hurry."""
+        self._ahead = position
 
     def make_ready(self) -> None:
         """Prepare the UPDATE on the present connection, which must have nothing under way.
@@ -112,13 +156,14 @@ class MySQLOffsets:
             self._update = Prepared(
                 connection,
                 f"UPDATE {self._table} SET epoch = ?, binlog_file = ?, end_position = ?, start_position = ?, gtid = ?, "
-                "saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
+                "gtid_base = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
             )
 
     def send(self, flight: Flight, position: Position) -> None:
         """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
         assert self._update is not None, "make_ready comes first"
-        position_values = (position.epoch, position.file, position.end, position.start, position.gtid)
+        at = position
+        position_values = (at.epoch, at.file, at.end, at.start, at.gtid, at.gtid_base)
         flight.execute(self._update.packed((*position_values, self._id, self.fence)))
 
     def moved(self, position: Position, found: int) -> None:
@@ -141,6 +186,8 @@ class MySQLOffsets:
         except FencedError:
             connection.rollback()
             raise
+        if position is not None:
+            self._late, self._saved_at = None, time.monotonic()
 
     def _move(self, connection: pymysql.Connection[Any], position: Position) -> int:
         """Rows found: 1, or 0 when the fence was raised."""
@@ -168,10 +215,24 @@ def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
 
 
 def _position(row: tuple[Any, ...]) -> Position | None:
-    epoch, file, end, start, gtid = row
+    epoch, file, end, start, gtid, base = row
     if file is None:
         return None
-    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "")
+    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "", gtid_base=base or "")
+
+
+def saved_position(connection: pymysql.Connection[Any], database: str, pipeline: str) -> Position | None:
+    """The offset of a pipeline that need not be owned; None when it never saved one."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {_POSITION} FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,)
+            )
+            row = cursor.fetchone()
+        connection.commit()
+    except pymysql.err.MySQLError as error:
+        raise unavailable(error, f"reading the offset of pipeline {pipeline}") from None
+    return None if row is None else _position(row)
 
 
 class BackgroundOffsets:
@@ -210,6 +271,9 @@ class BackgroundOffsets:
 
     def save_rows(self) -> None:
         """Nothing to do: the rows are in another store, and durable there."""
+
+    def settle(self) -> None:
+        """Nothing to do: what is not saved yet will be, at its time."""
 
     def close(self) -> None:
         """Save what is outstanding; raises what saving it raised."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import pymysql
 
+from offsets.servers import facts_of
+from offsets.session import MySQLAddress, quote
+
 _GRANT = re.compile(r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?P<on>.+?) TO ", re.IGNORECASE)
 _ON = re.compile(r"^(?:\*|`(?P<schema>(?:[^`]|``)*)`)\.(?:\*|`(?P<table>(?:[^`]|``)*)`)$")
 
@@ -32,7 +35,7 @@ class Privileges:
             cursor.execute("SELECT CURRENT_ROLE()")
             row = cursor.fetchone()
             roles = row[0] if row and row[0] not in (None, "NONE", "") else None
-            cursor.execute("SHOW GRANTS" + (f" FOR CURRENT_USER() USING {roles}" if roles else ""))
+            cursor.execute(facts_of(connection).grants.format(roles=roles) if roles else "SHOW GRANTS")
             return cls(line for (line,) in cursor.fetchall())
 
     def missing(
@@ -56,3 +59,13 @@ def _covers(pattern: str, schema: str) -> bool:
     wildcards = {"%": ".*", "_": "."}
     text = "".join(wildcards.get(part) or re.escape(part[-1]) for part in parts)
     return re.fullmatch(text, schema, re.IGNORECASE | re.DOTALL) is not None
+
+
+def account(address: MySQLAddress) -> str:
+    """The user of an address, from wherever it comes, as GRANT takes it."""
+    return "'" + address.user.replace("\\", "\\\\").replace("'", "''") + "'@'%'"
+
+
+def on_database(database: str) -> str:
+    """All tables of one database, as GRANT takes it: there _ and % would be wildcards."""
+    return re.sub(r"([_%])", r"\\\1", quote(database)) + ".*"

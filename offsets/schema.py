@@ -10,9 +10,10 @@ from typing import Any
 
 import pymysql
 
+from offsets.servers import facts_of
 from offsets.session import MySQLAddress, quote, session_error
 
-_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin"
+_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 
 SOURCE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`source` (
@@ -39,6 +40,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `start_position` BIGINT UNSIGNED NULL COMMENT 'byte at which the last durable transaction begins',
   `end_position` BIGINT UNSIGNED NULL COMMENT 'byte after the last durable transaction',
   `gtid` VARCHAR(128) NULL COMMENT 'GTID of the last durable transaction',
+  `gtid_base` MEDIUMTEXT NULL COMMENT 'set of GTIDs that, grown to reach gtid, is all that was seen',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
@@ -112,6 +114,9 @@ CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
 STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, VIEW, DEAD_LETTER)
 SOURCE_TABLES = (WATERMARK,)
 
+# Columns that tables of an earlier viewtail lack: table, column.
+_ADDED = (("pipeline", "gtid_base"),)
+
 
 def create(
     connection: pymysql.Connection[Any],
@@ -120,7 +125,7 @@ def create(
     tables: tuple[str, ...],
     role: str,
 ) -> None:
-    """Create the database and its tables where they are missing; nothing that exists is changed."""
+    """Create the database and its tables where they are missing, and columns that came later."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
@@ -130,9 +135,27 @@ def create(
                 "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (database,)
             )
             present = {name for (name,) in cursor.fetchall()}
+            collation = facts_of(connection).binary_collation
             for ddl in tables:
-                if ddl.split("`")[1] not in present:
-                    cursor.execute(ddl.format(database=quote(database)))
+                name = ddl.split("`")[1]
+                if name not in present:
+                    cursor.execute(ddl.format(database=quote(database), collation=collation))
+                else:
+                    _add_columns(cursor, database, name, ddl)
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, role) from None
+
+
+def _add_columns(cursor: Any, database: str, table: str, ddl: str) -> None:
+    for column in (column for name, column in _ADDED if name == table):
+        cursor.execute(
+            "SELECT 1 FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s AND column_name = %s",
+            (database, table, column),
+        )
+        if cursor.fetchone() is None:
+            definition = next(line for line in ddl.splitlines() if line.startswith(f"  `{column}` "))
+            cursor.execute(
+                f"ALTER TABLE {quote(database, table)} ADD COLUMN {definition.strip().rstrip(',')}"
+            )

@@ -9,15 +9,25 @@ import pymysql
 
 from changes.errors import SourceError
 
+MYSQL = "MySQL"
+MARIADB = "MariaDB"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """How one kind of server names its identity, its binlog status, and writes an upsert."""
+    """How one kind of server names its identity and its binlog's end, what it logs, and how it writes an upsert."""
 
     name: str
     version: tuple[int, int, int]
     identity: str  # a SELECT of one value that names this very server
     status: str  # statement for the binlog's present end: file, position, ...
+    executed: str  # a SELECT of one value: all transactions that its binlog holds or held; '' where they have no GTIDs
+    setting: str  # a statement that sets a global variable for good, with {name} and {value}
+    grants: str  # a statement for the user's own grants, roles that are active included: {roles}
+    status_privilege: str  # what asking for the binlog's end takes, as the server lists it
+    is_read_only: str  # a SELECT of one value that is true where nobody may write
+    logs_cascades: bool  # whether what a foreign key's cascade changes is in the binlog
+    binary_collation: str  # of utf8mb4, which does not pad: keys that differ in bytes stay two keys
     upsert_alias: str  # after VALUES (...): how ON DUPLICATE KEY UPDATE may name the new row
     new_value: str  # of a column there, with {column} quoted
 
@@ -29,15 +39,42 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
         version_text, comment = cursor.fetchone() or ("", "")
     numbers = version_text.split("-")[0].split(".")
     version = (int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) > 2 else 0)
-    if "mariadb" not in f"{version_text} {comment}".lower() and version >= (8, 4, 0):
+    is_mariadb = "mariadb" in f"{version_text} {comment}".lower()
+    if is_mariadb and version >= (10, 11, 0):
         return ServerFacts(
-            name="MySQL",
+            name=MARIADB,
+            version=version,
+            # Its server_uid is made of the network card and the port: it changes with a container, and a copy of the
+            # data on one machine shares it. Every server of a topology must have a server_id of its own.
+            identity="SELECT CONCAT('mariadb-server-id-', @@server_id)",
+            status="SHOW MASTER STATUS",
+            executed="SELECT @@GLOBAL.gtid_binlog_pos",
+            setting="SET GLOBAL {name} = {value};  -- and in my.cnf, [mariadbd]: {name} = {value}",
+            grants="SHOW GRANTS",
+            status_privilege="BINLOG MONITOR",
+            is_read_only="SELECT @@GLOBAL.read_only",
+            logs_cascades=False,
+            binary_collation="utf8mb4_nopad_bin",
+            upsert_alias="",
+            new_value="VALUES({column})",
+        )
+    if not is_mariadb and version >= (8, 4, 0):
+        return ServerFacts(
+            name=MYSQL,
             version=version,
             identity="SELECT @@server_uuid",
             status="SHOW BINARY LOG STATUS",
+            executed="SELECT IF(@@GLOBAL.gtid_mode = 'ON', @@GLOBAL.gtid_executed, '')",
+            setting="SET PERSIST {name} = {value};",
+            grants="SHOW GRANTS FOR CURRENT_USER() USING {roles}",
+            status_privilege="REPLICATION CLIENT",
+            is_read_only="SELECT @@GLOBAL.read_only OR @@GLOBAL.super_read_only",
+            logs_cascades=version >= (9, 6, 0),
+            binary_collation="utf8mb4_0900_bin",
             upsert_alias="AS new",
             new_value="new.{column}",
         )
     raise SourceError(
-        f"server {version_text} ({comment}) is not one viewtail can read: it needs MySQL 8.4 or newer"
+        f"server {version_text} ({comment}) is not one viewtail can read: it needs MySQL 8.4 or newer, or MariaDB "
+        "10.11 or newer"
     )

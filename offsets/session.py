@@ -76,7 +76,9 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
             client_flag=CLIENT.FOUND_ROWS,
             init_command=(
                 f"SET time_zone='+00:00', sql_mode='{SQL_MODE}', "
-                "transaction_isolation='READ-COMMITTED', autocommit=0, "
+                # MariaDB has it under its old name. Each server takes the other's part for a comment.
+                "/*!80000 transaction_isolation='READ-COMMITTED', */ /*M! tx_isolation='READ-COMMITTED', */ "
+                "autocommit=0, "
                 "group_concat_max_len=1048576, innodb_lock_wait_timeout=5"
             ),
         )
@@ -91,6 +93,11 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     where = f"MySQL at {address.host}:{address.port} (as {address.user})"
     if number in _REFUSALS:
         return StoreError(f"{where} refused: {number} {said}. {_REFUSALS[number]}")
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return StoreError(
+            f"{where} is not trusted: {said}. Nothing was sent to it. Check tls_ca and the host name in the settings: "
+            "the certificate must be signed by that authority and name this host"
+        )
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
     return kind(
         f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?"

@@ -80,7 +80,7 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
     def of_source(connection: Connection) -> Iterator[Finding]:
         yield ok("source", "reachable", servers.source)
         yield from source_checks.server_checks(connection)
-        yield from source_checks.privilege_checks(connection, servers.source, _existing(connection, tables))
+        yield from source_checks.privilege_checks(connection, servers.source, tables)
         yield from source_checks.cascade_checks(connection, tables)
 
     yield from _asked("source", servers.source, "source", of_source)
@@ -92,18 +92,6 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
             connection, servers.primary, servers.watermark_database
         ),
     )
-
-
-def _existing(connection: Connection, tables: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Tables that can be seen; the others are findings of their views."""
-    found = []
-    for schema, name in tables:
-        try:
-            describe(connection, schema, name)
-        except DeclarationError:
-            continue
-        found.append((schema, name))
-    return found
 
 
 def _asked(

@@ -37,7 +37,9 @@ from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.backfill")
 
-CHUNK_ROWS = 4000
+CHUNK_ROWS = 12_000  # as many as a batch of the stream; a commit is a tenth of the time of 4,000
+FIRST_CHUNK_ROWS = 1_500
+CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written
 PARKED_IN_A_ROW = 100  # so many refusals without one success halt the view
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
 WATERMARK_WAIT_S = 300.0
@@ -239,18 +241,20 @@ class _Chunks:
         self._paging = paging
         self._connection: pymysql.Connection[Any] | None = None
         self._after: tuple[Any, ...] | None = record.fill_key
+        self._limit = min(FIRST_CHUNK_ROWS, fill.chunk_rows)  # rows of the next chunk
+        self._growth = 2.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="chunk")
 
     def __iter__(self) -> Iterator[tuple[list[Row], tuple[Any, ...], float]]:
         ahead = self._pool.submit(self._read, self._after)
         while True:
-            rows, read_at = ahead.result()
+            rows, read_at, rows_follow = ahead.result()
             if not rows:
                 return
             last = tuple(rows[-1][at] for at in self._key_at)
             self._ahead_of = self._after
             self._after = last
-            is_last = len(rows) < self._fill.chunk_rows
+            is_last = not rows_follow
             self._is_rejected = False
             if not is_last:
                 ahead = self._pool.submit(self._read, last)
@@ -265,19 +269,37 @@ class _Chunks:
         """The chunk just given is too old to be written."""
         self._is_rejected = True
 
-    def _read(self, after: tuple[Any, ...] | None) -> tuple[list[Row], float]:
-        """One chunk, and when its reading began."""
-        return self._snapshot(
-            self._version, lambda connection: self._statement(connection, after), self._read_columns
+    def _read(self, after: tuple[Any, ...] | None) -> tuple[list[Row], float, bool]:
+        """One chunk, when its reading began, and whether more may follow.
+
+        A chunk is cut at CHUNK_BYTES, which costs a connection. Chunks grow until one is cut, and slowly from then on.
+        """
+        limit = self._limit
+        rows, read_at = self._snapshot(
+            self._version,
+            lambda connection: self._statement(connection, after, limit),
+            self._read_columns,
+            CHUNK_BYTES,
         )
+        is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
+        if is_cut:
+            self._growth = 1.1
+        self._limit = (
+            len(rows) * 3 // 4 + 1 if is_cut else min(int(limit * self._growth) + 1, self._fill.chunk_rows)
+        )
+        return rows, read_at, is_cut or len(rows) == limit
 
     def _snapshot(
         self,
         version: int,
         statement: Callable[[pymysql.Connection[Any]], str],
         columns: Sequence[Column],
+        max_bytes: int | None = None,
     ) -> tuple[list[Row], float]:
-        """Rows of a snapshot of their own in which the watermark of `version` is visible, and when it was taken."""
+        """Rows of a snapshot of their own in which the watermark of `version` is visible, and when it was taken.
+
+        Those behind `max_bytes` are missing; the connection is closed then.
+        """
         while True:
             read_at = time.monotonic()
             connection = self._session()
@@ -285,8 +307,9 @@ class _Chunks:
                 with connection.cursor() as cursor:
                     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                     if self._fill.watermarks.is_visible(cursor, version):
-                        rows = fetch_rows(connection, statement(connection), columns)
-                        connection.commit()
+                        rows = fetch_rows(connection, statement(connection), columns, max_bytes)
+                        if connection.open:
+                            connection.commit()
                         return rows, read_at
                 connection.commit()
             except (pymysql.err.MySQLError, TemporaryError):
@@ -295,14 +318,13 @@ class _Chunks:
             if self._fill.stop.wait(0.05):
                 raise Stopped
 
-    def _statement(self, connection: pymysql.Connection[Any], after: tuple[Any, ...] | None) -> str:
+    def _statement(
+        self, connection: pymysql.Connection[Any], after: tuple[Any, ...] | None, limit: int
+    ) -> str:
         table = quote(self._fill.view.table.schema, self._fill.view.table.name)
         where = "" if after is None else f" WHERE {_beyond(connection, self._paging, after)}"
         order = ", ".join(quote(column.name) for column in self._paging)
-        return (
-            f"SELECT {select_list(self._read_columns)} FROM {table}{where} "
-            f"ORDER BY {order} LIMIT {self._fill.chunk_rows}"
-        )
+        return f"SELECT {select_list(self._read_columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
 
     def absent_keys(self, keys: Sequence[Key], version: int) -> set[Key]:
         """Which of these entity keys the table does not have, in snapshots that show the watermark of `version`."""
@@ -324,7 +346,7 @@ class _Chunks:
         if self._connection is None or not self._connection.open:
             self._connection = self._fill.open_source()
             with self._connection.cursor() as cursor:
-                cursor.execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
     def _drop(self) -> None:

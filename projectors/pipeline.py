@@ -78,6 +78,7 @@ class Pipeline:
     on_store_behind: Callable[
         [int], None
     ]  # it has kept no more than this version: fills that ended later are lost
+    epoch: int = 0  # of the source's history; 0: the offset's
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
@@ -119,6 +120,7 @@ class Pipeline:
                 else:
                     self.vitals.oldest_waiting_us = 0
                     self.sink.settle()
+                    self.offsets.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
                     return
@@ -161,11 +163,12 @@ class Pipeline:
             self.save_now()
 
     def save_now(self) -> None:
-        """Save the offset of what was read past but not saved yet; at the end of the loop, and on a timer."""
+        """Save the offset of what was read past, or is late; at the end of the loop, and on a timer."""
         if self._unsaved is not None:
             self.sink.write([], self._unsaved)  # the witness moves too, or it would look like a loss
             self.offsets.save(self._unsaved)
             self.vitals.position, self._unsaved = self._unsaved, None
+        self.offsets.settle()
 
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:
@@ -215,7 +218,7 @@ class Pipeline:
         if kept is None:
             self.sink.write([], offset)
             return offset
-        if kept.epoch > offset.epoch:
+        if kept.epoch > max(offset.epoch, self.epoch):
             raise HistoryGoneError(
                 f"{self.name} holds writes of epoch {kept.epoch}, its offset is of {offset.epoch}: viewtail's own "
                 "tables were lost, or are of another deployment, and the store would refuse every change as older. "
@@ -223,6 +226,13 @@ class Pipeline:
             )
         if kept.epoch == offset.epoch:
             self.on_store_behind(kept.version)
+        if (
+            kept.epoch < offset.epoch and offset.gtid
+        ):  # else the offset is a beginning, and every view is filled
+            _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+            return self._if_readable(kept, offset)
+        if kept.version > offset.version and offset.epoch < self.epoch:
+            self.source.check(kept)  # what the store holds beyond the offset must be in the new history too
         if kept.epoch == offset.epoch and kept.version < offset.version:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
             return self._if_readable(kept, offset)

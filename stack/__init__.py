@@ -1,4 +1,5 @@
-"""Real servers for the demo, the tests and the benchmarks, without a container engine: MySQL, Redis, Elasticsearch.
+"""Real servers for the demo, the tests and the benchmarks, without a container engine: MySQL, MariaDB, Redis,
+Elasticsearch.
 
     server = stack.mysql.start(directory)
     server.url, server.pause(), server.kill(), server.start(), server.stop()
@@ -7,8 +8,17 @@ Standard library only, since it runs before the project's own environment exists
 machine: all of it lies below `.stack/` or $VIEWTAIL_STACK_CACHE.
 """
 
-from stack import elasticsearch, mysql, redis
+from stack import elasticsearch, mariadb, mysql, redis
 from stack.errors import ServerFailed, ServerUnavailable, StackError
 from stack.server import Server
 
-__all__ = ["Server", "ServerFailed", "ServerUnavailable", "StackError", "elasticsearch", "mysql", "redis"]
+__all__ = [
+    "Server",
+    "ServerFailed",
+    "ServerUnavailable",
+    "StackError",
+    "elasticsearch",
+    "mariadb",
+    "mysql",
+    "redis",
+]

@@ -6,14 +6,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from stack import archives, containers, elasticsearch, mysql, redis
+from stack import archives, containers, elasticsearch, mariadb, mysql, redis
 from stack.errors import StackError
 from stack.places import progress, run_directory
 from stack.server import Server, remembered_port, running_in
 
-_MODULES = {"mysql": mysql, "redis": redis, "elasticsearch": elasticsearch}
+_MODULES = {"mysql": mysql, "mariadb": mariadb, "redis": redis, "elasticsearch": elasticsearch}
+_ASKED_FOR = frozenset({"mariadb"})  # a second server to read from: up when it is named
 _VARIABLES = {
     "mysql": "VIEWTAIL_SOURCE__URL",
+    "mariadb": "VIEWTAIL_SOURCE__URL",
     "redis": "VIEWTAIL_REDIS__URL",
     "elasticsearch": "VIEWTAIL_ELASTICSEARCH__URL",
 }
@@ -22,7 +24,8 @@ _VARIABLES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parsed = _parser().parse_args(arguments)
-    names = parsed.names or list(_MODULES)
+    is_install = parsed.command == "install"
+    names = parsed.names or [name for name in _MODULES if is_install or name not in _ASKED_FOR]
     engine = parsed.engine if parsed.engine != "auto" else _pick_engine(parsed.command)
     command = {"up": _up, "down": _down, "status": _status, "addresses": _addresses, "install": _install}
     try:

@@ -9,7 +9,7 @@ import subprocess
 from stack.errors import StackError
 from stack.places import CHECKOUT
 
-_INNER_PORTS = {"mysql": 3306, "redis": 6379, "elasticsearch": 9200}
+_INNER_PORTS = {"mysql": 3306, "mariadb": 3306, "redis": 6379, "elasticsearch": 9200}
 
 
 def engine_answers() -> bool:
@@ -43,7 +43,7 @@ def addresses(names: list[str]) -> dict[str, str]:
 
 def _url(name: str) -> str:
     published = _compose("port", name, str(_INNER_PORTS[name])).strip()
-    if name == "mysql":
+    if name in ("mysql", "mariadb"):
         return f"mysql://root:{os.environ.get('VIEWTAIL_MYSQL_PASSWORD', 'viewtail')}@{published}"
     return f"redis://{published}/0" if name == "redis" else f"http://{published}"
 

@@ -57,7 +57,7 @@ class Server:
 
     @property
     def name(self) -> str:
-        """mysql, redis or elasticsearch."""
+        """mysql, mariadb, redis or elasticsearch."""
         return self._launch.name
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import structlog
 
+from changes.batches import Followed
 from changes.errors import DeclarationError, SourceError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.source import BinlogSource
@@ -18,7 +19,7 @@ from ingest.canonical import describe
 from ingest.read_ahead import Limits
 from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, transaction
+from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, saved_position, transaction
 from offsets.servers import facts_of
 from offsets.session import open_session
 from projectors.backfill import Backfill, FillVitals
@@ -84,11 +85,40 @@ class Deployment:
                 role="source",
             )
 
-    def history(self) -> epochs.History:
-        """The history of the source as it is stored; raises HistoryGoneError when the server is another."""
+    def history(self, pipeline: str) -> epochs.History:
+        """The history of the source, for a pipeline; a new epoch of it when another server continues it.
+
+        Raises HistoryGoneError when another server does not.
+        """
         identity, base = self.server_identity()
+
+        def check_continues() -> None:
+            if saved is not None:
+                source = self.source({}, epochs.History(identity, base, 0), pipeline)
+                source.check(saved)
+
         with closing(self.open_store()) as connection:
-            return epochs.current(connection, self.database, SOURCE_NAME, identity, base)
+            saved = saved_position(connection, self.database, pipeline)
+            return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
+
+    def source(
+        self, followed: Mapping[tuple[str, str], Followed], history: epochs.History, store: str
+    ) -> BinlogSource:
+        """A reader of the tailed server for one pipeline, not connected yet."""
+        settings = self.settings
+        server_id = settings.source.server_id
+        return BinlogSource(
+            settings.source_address(),
+            followed,
+            own_schemas=frozenset({settings.source.database, self.database}),
+            watermark_schema=settings.source.database,
+            epoch=history.epoch,
+            identity=history.server_identity,
+            heartbeat_s=settings.source.heartbeat_s,
+            server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
+            spool_bytes=settings.run.spool_bytes,
+            max_event_bytes=settings.run.max_event_bytes,
+        )
 
     def server_identity(self) -> tuple[str, str]:
         """(identity, binlog base name) of the tailed server."""
@@ -229,9 +259,9 @@ class Ownership:
 def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event) -> Ownership:
     """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states."""
     settings = deployment.settings
-    database, server_id = deployment.database, settings.source.server_id
+    database = deployment.database
     views = deployment.views_of(store)
-    history = deployment.history()
+    history = deployment.history(store)
     session = OwnSession(deployment.open_store)
     sink = deployment.sink(store, views)
     if isinstance(sink, MySQLSink):
@@ -249,17 +279,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED]
     followed = followed_tables(running)
-    source = BinlogSource(
-        settings.source_address(),
-        followed,
-        own_schemas=frozenset({settings.source.database, database}),
-        watermark_schema=settings.source.database,
-        epoch=history.epoch,
-        heartbeat_s=settings.source.heartbeat_s,
-        server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
-        spool_bytes=settings.run.spool_bytes,
-        max_event_bytes=settings.run.max_event_bytes,
-    )
+    source = deployment.source(followed, history, store)
     offset = _offset(source, offsets, taken.position, history.epoch, records)
     letters = DeadLetters(session, database, views, registry.ids)
     letters.load()
@@ -284,6 +304,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         dead_letters=letters,
         watermarks=watermarks,
         stop=stop,
+        epoch=history.epoch,
         check_lease=lease.check,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
         on_store_behind=lambda kept: fill_again(
@@ -325,14 +346,13 @@ def _offset(
     epoch: int,
     records: dict[str, ViewRecord],
 ) -> Position:
-    """Where to begin: the saved offset; with none, or after a new history, the stream's present end."""
-    if saved is not None and saved.epoch == epoch:
+    """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
+
+    With none, and where every view is filled again (a new history), the stream's present end.
+    """
+    is_needed = any(record.state not in (NEW, HALTED) for record in records.values())
+    if saved is not None and (saved.epoch == epoch or is_needed):
         return saved
-    if saved is not None and any(record.state not in (NEW, HALTED) for record in records.values()):
-        raise SourceError(
-            f"the offset is of epoch {saved.epoch}, the source is in epoch {epoch}, and not every view is marked to be "
-            "filled again; run: viewtail replay --new-history"
-        )
     now = source.now()
     offsets.save(now)
     return now

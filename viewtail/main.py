@@ -99,15 +99,26 @@ def init(
 
 
 @app.command()
-def check(context: typer.Context, json: Json = False) -> int:
+def check(
+    context: typer.Context,
+    json: Json = False,
+    print_grants: Annotated[
+        bool,
+        typer.Option(
+            "--print-grants", help="Print the GRANT statements that are needed, and ask no server anything."
+        ),
+    ] = False,
+) -> int:
     """Look at every requirement of the source and the stores.
 
     Each line that is not ok says what was seen, why it matters, and the SQL or setting that mends it. Nothing is
     changed anywhere. Exits 1 when something fails; a warning alone does not.
     """
-    from viewtail.commands.check import check as command
+    from viewtail.commands import check as commands
 
-    return command(_config(context), as_json=json)
+    if print_grants:
+        return commands.print_grants(_config(context))
+    return commands.check(_config(context), as_json=json)
 
 
 @app.command()

@@ -212,7 +212,10 @@ class Run(Group):
         default=256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
     )
     chunk_rows: int = Field(
-        default=5000, ge=1, le=100_000, description="rows of one chunk while a view is filled"
+        default=12_000,
+        ge=1,
+        le=100_000,
+        description="rows of one chunk while a view is filled, in 8 MiB at most",
     )
     offset_interval_s: float = Field(
         default=1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"

@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 import structlog
 
-from changes.errors import FencedError, MisuseError, TemporaryError, ViewtailError
+from changes.errors import FencedError, HistoryGoneError, MisuseError, TemporaryError, ViewtailError
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
@@ -60,6 +60,7 @@ class Worker:
         self.error: str | None = None
         self.rate = 0  # writes a second, over the last report
         self.own: Ownership | None = None
+        self.views: tuple[str, ...] = ()  # the ids of those that are kept
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
 
     def run(self) -> None:
@@ -81,8 +82,10 @@ class Worker:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
                 self.state = "retrying" if isinstance(error, TemporaryError) else "halted"
                 self.error = str(error)
+                if isinstance(error, HistoryGoneError) and self.views:
+                    self.error += f". Views that need it: {', '.join(self.views)}"
                 (_log.warning if attempt > 1 else _log.error)(
-                    "pipeline stopped", error=str(error), state=self.state
+                    "pipeline stopped", error=self.error, state=self.state
                 )
                 self._save_report()
                 self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
@@ -94,6 +97,7 @@ class Worker:
         views = declarations.load(self.settings.views)
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         deployment = deploy_what_works(self.settings, [view for view in views if view.store == self.store])
+        self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:

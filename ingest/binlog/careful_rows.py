@@ -27,13 +27,13 @@ class CarefulRows(WalkState):
         if schema == self._watermark.table.schema and name == self._watermark.table.name:
             self._watermark_was_seen = True
             try:
-                plan = _compile(body, self._watermark)
+                plan = self._compiled(body, self._watermark)
             except TableUnreadableError as error:
                 self._skip_watermark(str(error))
                 return None  # not remembered: each one that is skipped is told of
         elif (followed := self._followed.get((schema, name))) is not None:
             try:
-                plan = _compile(body, followed)
+                plan = self._compiled(body, followed)
             except TableUnreadableError as error:
                 self._halt(followed, version, str(error))
         elif schema in self._own_schemas:
@@ -54,6 +54,18 @@ class CarefulRows(WalkState):
     ) -> None:
         """Rows whose prefix is not the usual one: extra data (partitions) is stepped over, a partial image halts."""
         r = b + 8 + int.from_bytes(buffer[b + 8 : b + 10], "little")
+        self._rows_at(plan, kind, version, buffer, r, rows_end)
+
+    def _rows_at(
+        self,
+        plan: Plan,
+        kind: int,
+        version: int,
+        buffer: Buffer,
+        r: int,
+        rows_end: int,
+    ) -> None:
+        """Rows behind what is before their image, from `r` on; a partial image halts."""
         image = (plan.update_image if kind == UPDATE_ROWS else plan.write_image)[2:]
         if buffer[r : r + len(image)] != image:
             self._halt(
@@ -63,7 +75,18 @@ class CarefulRows(WalkState):
                 "no session changes it), then fill the views again: viewtail replay VIEW",
             )
             return
-        r += len(image)
+        self._image_rows(plan, kind, version, buffer, r + len(image), rows_end)
+
+    def _image_rows(
+        self,
+        plan: Plan,
+        kind: int,
+        version: int,
+        buffer: Buffer,
+        r: int,
+        rows_end: int,
+    ) -> None:
+        """Rows of full images."""
         try:
             rows = plan.decode(buffer, r, rows_end)
             self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
@@ -121,15 +144,15 @@ class CarefulRows(WalkState):
             else:
                 self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, some))
 
-
-def _compile(body: bytes, followed: Followed) -> Plan:
-    table_map = parse(body)
-    decoder = compile_decoder(table_map, followed)
-    return Plan(
-        followed,
-        decoder,
-        decoder.decode,
-        _NO_EXTRA_DATA + decoder.write_image,
-        _NO_EXTRA_DATA + decoder.update_image,
-        table_map,
-    )
+    def _compiled(self, body: bytes, followed: Followed) -> Plan:
+        """How the rows of a table map are read; raises TableUnreadableError."""
+        table_map = parse(body)
+        decoder = compile_decoder(table_map, followed)
+        return Plan(
+            followed,
+            decoder,
+            decoder.decode,
+            _NO_EXTRA_DATA + decoder.write_image,
+            _NO_EXTRA_DATA + decoder.update_image,
+            table_map,
+        )

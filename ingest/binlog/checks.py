@@ -13,13 +13,19 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges
-from offsets.servers import facts_of
+from offsets.privileges import Privileges, account, on_database
+from offsets.servers import MARIADB, MYSQL, ServerFacts, facts_of
 from offsets.session import MySQLAddress, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20
 _WHERE = "source"
+
+REPLICATION = (
+    ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
+    ("REPLICATION CLIENT", "it is what asking for the binlog's end asks for"),
+)
+WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,8 @@ class Required:
     name: str
     value: str
     why: str
-    mend: str
+    mend: str = ""  # what else than setting it
+    only: str | None = None  # the one kind of server that has it
 
 
 _RESTART = "start the server with it (my.cnf, [mysqld]): it cannot be set while it runs"
@@ -45,19 +52,16 @@ REQUIRED = (
         name="binlog_format",
         value="ROW",
         why="statements do not say which rows they changed",
-        mend="SET PERSIST binlog_format = 'ROW';",
     ),
     Required(
         name="binlog_row_image",
         value="FULL",
         why="a partial image lacks the columns that views show",
-        mend="SET PERSIST binlog_row_image = 'FULL';",
     ),
     Required(
         name="binlog_row_metadata",
         value="FULL",
         why="without names, signs and character sets in the binlog, values cannot be read exactly",
-        mend="SET PERSIST binlog_row_metadata = 'FULL';",
     ),
     Required(
         name="gtid_mode",
@@ -65,18 +69,19 @@ REQUIRED = (
         why="GTIDs tell the same transaction on resuming",
         mend="SET PERSIST enforce_gtid_consistency = 'ON'; SET PERSIST gtid_mode = 'OFF_PERMISSIVE'; "
         "SET PERSIST gtid_mode = 'ON_PERMISSIVE'; SET PERSIST gtid_mode = 'ON';",
+        only=MYSQL,
     ),
     Required(
         name="enforce_gtid_consistency",
         value="ON",
         why="gtid_mode needs it",
-        mend="SET PERSIST enforce_gtid_consistency = 'ON';",
+        only=MYSQL,
     ),
     Required(
         name="binlog_order_commits",
         value="ON",
         why="otherwise transactions become visible in another order than they are in the binlog",
-        mend="SET PERSIST binlog_order_commits = 'ON';",
+        only=MYSQL,
     ),
 )
 
@@ -91,19 +96,48 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
             "version",
             str(error),
             "older servers and others write another binlog",
-            "use MySQL 8.4 or newer",
+            "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
         )
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     variables = _variables(connection)
     for required in REQUIRED:
+        if required.only not in (None, facts.name):
+            continue
         seen = variables.get(required.name, "")
         is_met = seen.upper() == required.value
         if is_met:
             yield ok(_WHERE, required.name, seen or "(empty)")
         else:
-            yield fail(_WHERE, required.name, seen or "(empty)", required.why, required.mend)
-    yield from _limits(variables)
+            yield fail(
+                _WHERE,
+                required.name,
+                seen or "(empty)",
+                required.why,
+                required.mend or _setting(facts, required),
+            )
+    yield from _limits(facts, variables)
+    if facts.name == MARIADB:
+        yield from _identity(variables)
+
+
+def _setting(facts: ServerFacts, required: Required) -> str:
+    return facts.setting.format(name=required.name, value=f"'{required.value}'")
+
+
+def _identity(variables: dict[str, str]) -> Iterator[Finding]:
+    """MariaDB's servers have no number of their own but the one that is configured."""
+    number = variables.get("server_id", "")
+    if number not in ("0", "1"):
+        yield ok(_WHERE, "server_id", number)
+        return
+    yield warn(
+        _WHERE,
+        "server_id",
+        f"{number} (the default)",
+        "viewtail knows the server again by it: another one with the same number passes for this one",
+        "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]",
+    )
 
 
 def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
@@ -112,7 +146,7 @@ def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
         return {str(name).lower(): str(value) for name, value in cursor.fetchall()}
 
 
-def _limits(variables: dict[str, str]) -> Iterator[Finding]:
+def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
     checksum = variables.get("binlog_checksum", "")
     if checksum.upper() == "CRC32":
         yield ok(_WHERE, "binlog_checksum", checksum)
@@ -122,7 +156,7 @@ def _limits(variables: dict[str, str]) -> Iterator[Finding]:
             "binlog_checksum",
             checksum or "(empty)",
             "corrupt bytes on the wire would not be noticed",
-            "SET PERSIST binlog_checksum = 'CRC32';",
+            facts.setting.format(name="binlog_checksum", value="'CRC32'"),
         )
     expire_s = int(variables.get("binlog_expire_logs_seconds", "0") or 0)
     if expire_s == 0 or expire_s >= DAY_S:
@@ -133,7 +167,7 @@ def _limits(variables: dict[str, str]) -> Iterator[Finding]:
             "binlog_expire_logs_seconds",
             expire_s,
             "a viewtail or store that is away for longer must have every view filled again",
-            "SET PERSIST binlog_expire_logs_seconds = 604800;",
+            facts.setting.format(name="binlog_expire_logs_seconds", value=7 * DAY_S),
         )
     packet = int(variables.get("max_allowed_packet", "0") or 0)
     if packet >= MIN_PACKET:
@@ -144,7 +178,7 @@ def _limits(variables: dict[str, str]) -> Iterator[Finding]:
             "max_allowed_packet",
             packet,
             "row events and statements larger than this are refused by the server",
-            f"SET PERSIST max_allowed_packet = {64 << 20};",
+            facts.setting.format(name="max_allowed_packet", value=64 << 20),
         )
 
 
@@ -153,17 +187,18 @@ def privilege_checks(
 ) -> Iterator[Finding]:
     """What the user may do on the tailed server, and with the tables that views are of."""
     held = Privileges.of(connection)
-    for name, why in (
-        ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
-        ("REPLICATION CLIENT", "it is what asking for the binlog's end asks for"),
-    ):
-        if held.missing([name]):
-            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {_user(address)};")
+    facts = facts_of(connection)
+    for name, why in REPLICATION:
+        if held.missing([facts.status_privilege if name == "REPLICATION CLIENT" else name]):
+            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {account(address)};")
         else:
             yield ok(_WHERE, name, "granted")
     for schema, table in tables:
         what = f"SELECT on {schema}.{table}"
-        if _may_select(connection, schema, table):
+        may_select = _may_select(connection, schema, table)
+        if may_select is None:
+            continue  # a finding of its views
+        if may_select:
             yield ok(_WHERE, what, "granted")
         else:
             yield fail(
@@ -171,17 +206,20 @@ def privilege_checks(
                 what,
                 "refused",
                 "new views are filled from the table, and find reads it",
-                f"GRANT SELECT ON {quote(schema, table)} TO {_user(address)};",
+                f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};",
             )
 
 
-def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool:
+def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool | None:
+    """None when there is no such table. One that may not be seen is told by the refusal, not by its absence."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")
     except pymysql.err.MySQLError as error:
         if error.args and error.args[0] in (1044, 1142, 1143):
             return False
+        if error.args and error.args[0] in (1049, 1146):
+            return None
         raise
     return True
 
@@ -189,9 +227,11 @@ def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) ->
 def cascade_checks(
     connection: pymysql.Connection[Any], tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """Foreign keys that change rows of followed tables without row events, which MySQL before 9.6 does."""
-    if facts_of(connection).version >= (9, 6, 0):
+    """Foreign keys that change rows of followed tables without row events: on MariaDB, and on MySQL before 9.6."""
+    facts = facts_of(connection)
+    if facts.logs_cascades:
         return
+    server = "MariaDB" if facts.name == MARIADB else "MySQL before 9.6"
     for schema, table in tables:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -206,8 +246,8 @@ def cascade_checks(
                 _WHERE,
                 f"foreign key {schema}.{table}.{name}",
                 f"ON DELETE {on_delete} ON UPDATE {on_update}",
-                "before MySQL 9.6 what a cascade changes is not in the binlog, so views would miss it",
-                "upgrade to MySQL 9.6, or delete and update the child rows in the application (ON DELETE RESTRICT)",
+                f"{server} does not log what a cascade changes, so views would miss it",
+                "delete and update the child rows in the application (ON DELETE RESTRICT), or use MySQL 9.6 or newer",
             )
 
 
@@ -216,7 +256,7 @@ def watermark_checks(
 ) -> Iterator[Finding]:
     """Whether watermarks can be written on the source's primary."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@GLOBAL.read_only, @@GLOBAL.super_read_only")
+        cursor.execute(facts_of(connection).is_read_only)
         is_read_only = any(cursor.fetchone() or ())
     if is_read_only:
         yield fail(
@@ -227,9 +267,7 @@ def watermark_checks(
             "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306",
         )
         return
-    missing = Privileges.of(connection).missing(
-        ("CREATE", "SELECT", "INSERT", "UPDATE"), database, "watermark"
-    )
+    missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
     what = f"watermarks in {database}"
     if missing:
         yield fail(
@@ -237,11 +275,7 @@ def watermark_checks(
             what,
             f"not granted: {', '.join(missing)}",
             "a fill begins with a watermark row",
-            f"GRANT ALL ON {quote(database)}.* TO {_user(address)};",
+            f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
         )
     else:
         yield ok(_WHERE, what, "can be written")
-
-
-def _user(address: MySQLAddress) -> str:
-    return "'" + address.user.replace("'", "''") + "'@'%'"

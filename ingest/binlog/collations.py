@@ -53,6 +53,13 @@ _FILLED_UP = {
     "utf8mb4": (255, 323)
 }  # MySQL numbers this range through for one character set; gaps are for new ones
 _MARIADB_NOPAD = 1024  # added to the number of the padding collation
+_MARIADB_UCA = {
+    576: "utf8mb3",
+    608: "utf8mb4",
+    640: "ucs2",
+    672: "utf16",
+    736: "utf32",
+}  # croatian, myanmar, thai
 _MARIADB_UCA1400 = {2048: "utf8mb3", 2304: "utf8mb4", 2560: "ucs2", 2816: "utf16", 3072: "utf32"}  # 256 each
 
 
@@ -66,6 +73,7 @@ def _numbers(ranges: str) -> list[int]:
 
 _CHARSETS = {number: name for name, ranges in _MYSQL.items() for number in _numbers(ranges)}
 _CHARSETS |= {number + _MARIADB_NOPAD: name for number, name in _CHARSETS.items()}
+_CHARSETS |= {first + step: name for first, name in _MARIADB_UCA.items() for step in range(3)}
 _CHARSETS |= {first + step: name for first, name in _MARIADB_UCA1400.items() for step in range(256)}
 for _name, (_first, _last) in _FILLED_UP.items():
     _CHARSETS |= dict.fromkeys(range(_first, _last + 1), _name)

@@ -11,24 +11,46 @@ import random
 import select
 import socket
 import struct
+from functools import partial
 from typing import Any
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
 
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
+from changes.gtid_sets import GtidSet
+from changes.mariadb_gtids import is_position
+from ingest.binlog import continuity, mariadb_history
 from offsets.session import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
+_COM_BINLOG_DUMP = b"\x12"
+_DUMP_BY_SET = struct.Struct(
+    "<BHIIQI"
+)  # command, flags, server id, bytes of a file's name, position, bytes of the set
 
 
 class DumpConnection:
     """A socket on which the server sends binlog packets from (file, position) on."""
 
     def __init__(
-        self, address: MySQLAddress, file: str, position: int, *, heartbeat_s: float, server_id: int | None
+        self,
+        address: MySQLAddress,
+        file: str,
+        position: int,
+        *,
+        heartbeat_s: float,
+        server_id: int | None,
+        seen: str | None = None,
+        identity: str | None = None,
     ) -> None:
+        """Ask for what comes after a place in a file, or, where `seen` is given, for all that is not in that set.
+
+        Raises AnotherServerError when the server is not the one of that identity, HistoryGoneError when the set and
+        the server's do not continue each other: both are asked on this connection, since an address may lead to
+        another server each time.
+        """
         self._address = address
         self._timeout_s = heartbeat_s * 2.5
         # A number of its own for each connection: two readers with one server_id throw each other out.
@@ -44,7 +66,7 @@ class DumpConnection:
             blocking=True,
             slave_heartbeat=heartbeat_s,
             enable_logging=False,
-            pymysql_wrapper=pymysql.connect,
+            pymysql_wrapper=partial(_Session, server_id=self.server_id, seen=seen, identity=identity),
         )
         self._reader = reader
         try:
@@ -91,6 +113,39 @@ class DumpConnection:
     def close(self) -> None:
         self.shut_down()
         self.socket.close()
+
+
+class _Session(pymysql.Connection):
+    """The library's connection: looks at the server first, and asks for a dump by set where that is wanted."""
+
+    _dump: bytes | None = None
+
+    def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
+        super().__init__(**settings)
+        try:
+            if identity is not None:
+                continuity.check_identity(self, identity)
+            if seen is not None:
+                continuity.check_sets(self, seen)
+                if is_position(seen):
+                    self._dump = mariadb_history.dump_from(self, server_id, seen)
+                else:
+                    self._dump = _dump_by_set(server_id, GtidSet(seen))
+        except BaseException:
+            self.close()
+            raise
+
+    def _write_bytes(self, data: bytes) -> None:
+        if self._dump is not None and data[4:5] == _COM_BINLOG_DUMP:
+            data = self._dump
+        super()._write_bytes(data)  # type: ignore[misc]
+
+
+def _dump_by_set(server_id: int, seen: GtidSet) -> bytes:
+    """The packet COM_BINLOG_DUMP_GTID. (The library's own knows no tags.)"""
+    encoded = seen.encoded()
+    body = _DUMP_BY_SET.pack(30, 4, server_id, 0, 4, len(encoded)) + encoded
+    return struct.pack("<I", len(body)) + body
 
 
 def dump_error(packet: bytes, place: str) -> ViewtailError:

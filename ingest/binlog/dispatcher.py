@@ -1,8 +1,9 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
 `consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are in careful_rows.py, all other events in rare_events.py. Nothing leaves before its commit has
-been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables nobody follows are never decoded.
+Rows that need care are in careful_rows.py, MariaDB's own events in mariadb.py, all others in rare_events.py. Nothing
+leaves before its commit has been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables
+nobody follows are never decoded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from changes.batches import (
 )
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import (
+    CHECKSUM_RESIDUE,
     DELETE_ROWS,
     GTID,
     QUERY,
@@ -31,8 +33,9 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import BEGIN_TAIL, RareEvents, is_begin
+from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
 from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed, Plan
 
@@ -43,7 +46,7 @@ _TABLE_ID = struct.Struct("<IH").unpack_from
 _HEAD_BYTES = PACKET_HEAD_BYTES
 
 _BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
-_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
+_RESIDUE = CHECKSUM_RESIDUE
 _LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
 _XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 _COMMIT_TIME_MASK = (1 << 55) - 1  # the 56th bit says whether the original commit time follows
@@ -56,7 +59,7 @@ _NO_BODY: Any = None
 _NO_PLAN: Any = None
 
 
-class Dispatcher(RareEvents):
+class Dispatcher(MariaDBEvents):
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ class Dispatcher(RareEvents):
             self._committed,
             self._committed_bytes,
         )
-        end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+        end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
         usual_body: bytes = _NO_BODY
         usual: Plan = _NO_PLAN
@@ -183,8 +186,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                     if kind == TABLE_MAP:
@@ -242,8 +244,7 @@ class Dispatcher(RareEvents):
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
-                        if first_gtid is None:
-                            first_gtid = gtid
+                        gtids.append(gtid)
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -257,7 +258,7 @@ class Dispatcher(RareEvents):
                     committed_bytes,
                     end,
                 )
-                self._first_gtid, self.is_quiet = first_gtid, is_quiet
+                self.is_quiet = is_quiet
                 if not self._has_wrapped(
                     kind, log_pos, size
                 ):  # a wrapped event is walked again, with its true position
@@ -278,7 +279,7 @@ class Dispatcher(RareEvents):
                     self._committed,
                     self._committed_bytes,
                 )
-                end, first_gtid, is_quiet = self._end, self._first_gtid, self.is_quiet
+                end, is_quiet = self._end, self.is_quiet
                 if self._spool_is_committed or self._compressed is not None:
                     break
         self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
@@ -292,7 +293,7 @@ class Dispatcher(RareEvents):
             committed_bytes,
             end,
         )
-        self._first_gtid, self.is_quiet = first_gtid, is_quiet
+        self.is_quiet = is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
@@ -341,7 +342,8 @@ class Dispatcher(RareEvents):
                 yield self._large_piece(first_gtid)
         finally:
             spool.close()
-        self._end, self._first_gtid = big_end, first_gtid
+        self._end = big_end
+        self._gtids.append(first_gtid)
         last = self._take()
         assert last is not None
         yield last
@@ -359,6 +361,7 @@ class Dispatcher(RareEvents):
         if (batch := self._take()) is not None:
             yield batch
         rest = b""
+        self._is_in_pieces = True
         try:
             for piece in compressed.payload.pieces(self._spool_bytes):
                 events = rest + piece
@@ -374,6 +377,7 @@ class Dispatcher(RareEvents):
             self._bad_payload(compressed.log_pos, error)
         except _MALFORMED as error:
             malformed(self.place, error)
+        self._is_in_pieces = False
         last_batch = self._take()
         if rest or last_batch is None:
             self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")
@@ -382,6 +386,7 @@ class Dispatcher(RareEvents):
     def _take(self) -> Batch | None:
         if self._end is None:
             return None
+        self._note_seen()
         batch = self._piece(self._first_gtid or self._end[3])
         batch.end = self._resume_position(self._end)
         self._last_end = self._end

@@ -1,4 +1,5 @@
-"""Binlog event types, and what viewtail does with those that carry no rows (MySQL source, binlog_event.h)."""
+"""Binlog event types, and what viewtail does with those that carry no rows (MySQL source, binlog_event.h; MariaDB
+source, log_event.h)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ USER_VAR = 14
 FORMAT_DESCRIPTION = 15
 XID = 16
 TABLE_MAP = 19
+WRITE_ROWS_V1 = 23
+UPDATE_ROWS_V1 = 24
+DELETE_ROWS_V1 = 25
 INCIDENT = 26
 HEARTBEAT = 27
 IGNORABLE = 28
@@ -28,8 +32,21 @@ PARTIAL_UPDATE_ROWS = 39
 TRANSACTION_PAYLOAD = 40
 HEARTBEAT_V2 = 41
 GTID_TAGGED = 42
+MARIADB_ANNOTATE_ROWS = 160
+MARIADB_BINLOG_CHECKPOINT = 161
+MARIADB_GTID = 162
+MARIADB_GTID_LIST = 163
+MARIADB_START_ENCRYPTION = 164
+MARIADB_QUERY_COMPRESSED = 165
+MARIADB_WRITE_ROWS_COMPRESSED_V1 = 166
+MARIADB_UPDATE_ROWS_COMPRESSED_V1 = 167
+MARIADB_DELETE_ROWS_COMPRESSED_V1 = 168
+MARIADB_WRITE_ROWS_COMPRESSED = 169
+MARIADB_UPDATE_ROWS_COMPRESSED = 170
+MARIADB_DELETE_ROWS_COMPRESSED = 171
 
 IGNORABLE_FLAG = 0x80
+CHECKSUM_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
 
 # Events without rows that change nothing for a view: read over. INTVAR, RAND and USER_VAR hold values for the
 # statement in the query event behind them, which is judged.
@@ -46,11 +63,37 @@ SILENT = frozenset(
         PREVIOUS_GTIDS,
         TRANSACTION_CONTEXT,
         VIEW_CHANGE,
+        MARIADB_ANNOTATE_ROWS,
+        MARIADB_BINLOG_CHECKPOINT,
+        MARIADB_GTID_LIST,
+    }
+)
+
+# MariaDB's compressed forms, and what each holds.
+COMPRESSED = {
+    MARIADB_QUERY_COMPRESSED: QUERY,
+    MARIADB_WRITE_ROWS_COMPRESSED_V1: WRITE_ROWS_V1,
+    MARIADB_UPDATE_ROWS_COMPRESSED_V1: UPDATE_ROWS_V1,
+    MARIADB_DELETE_ROWS_COMPRESSED_V1: DELETE_ROWS_V1,
+    MARIADB_WRITE_ROWS_COMPRESSED: WRITE_ROWS,
+    MARIADB_UPDATE_ROWS_COMPRESSED: UPDATE_ROWS,
+    MARIADB_DELETE_ROWS_COMPRESSED: DELETE_ROWS,
+}
+ROW_EVENTS = frozenset(
+    {
+        WRITE_ROWS,
+        UPDATE_ROWS,
+        DELETE_ROWS,
+        PARTIAL_UPDATE_ROWS,
+        WRITE_ROWS_V1,
+        UPDATE_ROWS_V1,
+        DELETE_ROWS_V1,
+        *(kind for kind in COMPRESSED if kind != MARIADB_QUERY_COMPRESSED),
     }
 )
 
 NAMES = {
     value: name
     for name, value in list(globals().items())
-    if name.isupper() and isinstance(value, int) and not name.endswith("_FLAG")
+    if name.isupper() and isinstance(value, int) and not name.endswith(("_FLAG", "_RESIDUE"))
 }

@@ -1,4 +1,5 @@
-"""GTID events, plain (33) and tagged (42): both end as the bytes that the hot path keeps of the plain one.
+"""GTID events, plain (33), tagged (42) and MariaDB's (162): all end as the bytes that the hot path keeps of the plain
+one.
 
 Tagged ones are written by MySQL's own serialization library (libs/mysql/serialization; Gtid_event in
 libs/mysql/binlog/event/control_events.h): fields with numbers, integers of variable length.
@@ -6,14 +7,18 @@ libs/mysql/binlog/event/control_events.h): fields with numbers, integers of vari
 
 from __future__ import annotations
 
+import struct
+
 from ingest.binlog.row_decoder import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
 _COMMIT_TIME_AT = 42
+_IS_MARIADB = 0xA2  # in place of the flags, of which there is one
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
 _LONGEST_TAG = 32
+_MARIADB = struct.Struct("<II8xQ")  # domain, server, number: where a plain one has source and number
 
 
 class MalformedGtidError(ValueError):
@@ -21,12 +26,24 @@ class MalformedGtidError(ValueError):
 
 
 def gtid_text(gtid: Buffer) -> str:
-    """'uuid:number' or 'uuid:tag:number' of what is kept of a GTID event."""
+    """'uuid:number', 'uuid:tag:number', or MariaDB's 'domain-server-number', of what is kept of a GTID event."""
+    if gtid[0] == _IS_MARIADB:
+        domain, server, number = _MARIADB.unpack_from(gtid, 1)
+        return f"{domain}-{server}-{number}"
     source = gtid[1:17].hex()
     number = int.from_bytes(gtid[17:25], "little", signed=True)
     tag = gtid[GTID_BYTES:].decode("ascii", "replace")
     uuid = f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}"
     return f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
+
+
+def mariadb(domain: int, server: int, number: int, committed_at_s: int) -> bytearray:
+    """MariaDB's GTID as GTID_BYTES of a plain one; its commit time is told in seconds."""
+    gtid = bytearray(GTID_BYTES)
+    gtid[0] = _IS_MARIADB
+    _MARIADB.pack_into(gtid, 1, domain, server, number)
+    gtid[_COMMIT_TIME_AT:GTID_BYTES] = (committed_at_s * 1_000_000).to_bytes(7, "little")
+    return gtid
 
 
 def untagged(body: Buffer) -> bytearray:

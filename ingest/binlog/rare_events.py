@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from changes.batches import RowChanges
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
+from changes.gtid_sets import GtidSet
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import statements
@@ -24,10 +25,13 @@ from ingest.binlog.events import (
     HEARTBEAT,
     HEARTBEAT_V2,
     IGNORABLE_FLAG,
+    MARIADB_GTID,
     NAMES,
     PARTIAL_UPDATE_ROWS,
+    PREVIOUS_GTIDS,
     QUERY,
     ROTATE,
+    ROW_EVENTS,
     SILENT,
     TABLE_MAP,
     TRANSACTION_PAYLOAD,
@@ -38,8 +42,9 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import diverged, name_of, rows_without_map
+from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_without_map
 from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.seen import Seen
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
 
@@ -48,7 +53,7 @@ _TABLE_ID = struct.Struct("<IH").unpack_from
 _ARTIFICIAL = frozenset(
     {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
 )  # their positions mean nothing here
-_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED})
+_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
 _NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variables.h)
 _STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
@@ -66,7 +71,7 @@ class RareEvents(Transactions):
         if kind in SILENT or (flags & IGNORABLE_FLAG and kind not in NAMES):
             self._last_pos = log_pos
             return
-        if not (WRITE_ROWS <= kind <= DELETE_ROWS or kind == PARTIAL_UPDATE_ROWS):
+        if kind not in ROW_EVENTS:
             raise SourceError(
                 f"a {name_of(kind)} event of {size} bytes at {self._file}:{log_pos} is above run.max_event_bytes "
                 f"({self.max_event_bytes}); raise that setting"
@@ -93,7 +98,7 @@ class RareEvents(Transactions):
         if (self._last_pos + size) & 0xFFFFFFFF != log_pos:
             if log_pos == 0:  # made up by the server
                 return False
-            raise HistoryGoneError(
+            raise WentBackError(
                 f"positions in {self._file} went back from {self._last_pos} to {log_pos}: versions would fall. "
                 "The stream stops here; fill the views again with: viewtail replay --new-history"
             )
@@ -126,6 +131,8 @@ class RareEvents(Transactions):
         if (log_pos or self._last_pos == BEFORE_ALL) and kind not in _ARTIFICIAL:
             self._last_pos = log_pos
         if kind in SILENT:
+            if kind == PREVIOUS_GTIDS and self._seen is None:
+                self._learn_seen(bytes(buffer[b:rows_end]))
             return
         if self._verifying is not None:
             self._verify(kind, buffer, b, rows_end, log_pos, size)
@@ -145,6 +152,16 @@ class RareEvents(Transactions):
         elif not flags & IGNORABLE_FLAG:
             self._unknown(kind, log_pos)
 
+    def _learn_seen(self, body: bytes) -> None:
+        """At the beginning of a file stands what all files before it hold."""
+        try:
+            self._seen = Seen(str(GtidSet.decoded(body)))
+        except ValueError as error:
+            raise SourceError(
+                f"the PREVIOUS_GTIDS event at {self.place} cannot be read: {error}. The pipeline stops before it; a "
+                "newer viewtail may know it"
+            ) from None
+
     def _unknown(self, kind: int, log_pos: int) -> NoReturn:
         raise SourceError(
             f"event {name_of(kind)} at {self._file}:{log_pos} is one viewtail cannot read; nothing is skipped, so "
@@ -163,6 +180,8 @@ class RareEvents(Transactions):
                 ) from None
         else:
             self._gtid = bytearray(buffer[b : b + GTID_BYTES])
+            if kind == ANONYMOUS_GTID:
+                self._seen = None  # a transaction that no other server can be asked for
         self._txn_start = (self._wraps << 32) + log_pos - size
 
     def _partial_event(self, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
@@ -266,12 +285,13 @@ class RareEvents(Transactions):
     def _rotate(self, buffer: Buffer, b: int, rows_end: int) -> None:
         """The next events are of another file, or, at the start of a dump, of the one that is named."""
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
+        is_first, self._is_by_set = self._is_by_set, False
         if file == self._file:
             return
         if len(self._changes) > self._committed or self._open_refused or self._spool is not None:
             raise SourceError(f"{self._file} ended inside a transaction; the pipeline stops before it")
         self._base = base_version(self._epoch, file_number(file))
-        if file_number(file) <= file_number(self._file):
+        if file_number(file) <= file_number(self._file) and not is_first:
             raise HistoryGoneError(
                 f"the source went from {self._file} back to {file}: its binlogs were reset, and versions would fall. "
                 "Fill the views again with: viewtail replay --new-history"
@@ -294,19 +314,22 @@ class RareEvents(Transactions):
         match statements.meaning(statement):
             case (
                 statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
-            ):
+            ) as meaning:
                 self._mark_loud()
                 self._begun_at = self._txn_start
+                if meaning is statements.Meaning.SAVEPOINT and statement[:7].upper() != "RELEASE":
+                    self._savepoint(statements.savepoint(statement))
             case statements.Meaning.XA_BRANCH:
                 pass
             case statements.Meaning.XA_COMMIT | statements.Meaning.XA_ROLLBACK as meaning:
                 self._decide(statement, log_pos, is_kept=meaning is statements.Meaning.XA_COMMIT)
             case statements.Meaning.COMMIT:
                 self._commit(log_pos)
-            case statements.Meaning.ROLLBACK | statements.Meaning.ROLLBACK_TO as meaning:
-                self._halt_touched("a rollback stands in the binlog, so what the server kept cannot be told")
-                if meaning is statements.Meaning.ROLLBACK:
-                    self._commit(log_pos)
+            case statements.Meaning.ROLLBACK:
+                self._roll_back()
+                self._commit(log_pos)
+            case statements.Meaning.ROLLBACK_TO:
+                self._roll_back_to(statements.savepoint(statement))
             case statements.Meaning.STATEMENT:
                 if database not in self._own_schemas:
                     self._mark_loud()

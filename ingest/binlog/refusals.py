@@ -17,6 +17,10 @@ class DumpEnded(Exception):
         self.packet = packet
 
 
+class WentBackError(HistoryGoneError):
+    """Positions that fall. Read again from the last position they may not: then bytes came twice."""
+
+
 def name_of(kind: int) -> str:
     """An event type, for messages."""
     return NAMES.get(kind, f"of unknown type {kind}")

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from changes.batches import Followed, Row, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
+from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.json_binary import MalformedJsonError, decimal_size, decimal_text, to_text
@@ -42,7 +43,8 @@ _LARGE_BYTES = 1 << 20  # ... up to here: a larger event holds one row, whose co
 _INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
 _BLOBS = frozenset((types.TINY_BLOB, types.BLOB, types.MEDIUM_BLOB, types.LONG_BLOB))
-_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | _BLOBS
+_COMPRESSED = frozenset((types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED))
+_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | _BLOBS | _COMPRESSED
 _OLD_SIZES = {
     types.DATE: 3,
     types.NEWDATE: 3,
@@ -83,7 +85,11 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
     wanted = {name: number for number, name in enumerate(followed.columns)}
     for name in followed.columns:
         _compare(table_map, name, followed)
-    layouts = [_layout(column, wanted.get(column.name), is_json_raw) for column in table_map.columns]
+    layouts = []
+    for column in table_map.columns:
+        number = wanted.get(column.name)
+        described = None if number is None else followed.table.column(column.name)
+        layouts.append(_layout(column, described, number, is_json_raw))
     return _Decoder(table_map.full_name, layouts)
 
 
@@ -122,7 +128,7 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
             f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
             "again: viewtail replay VIEW"
         )
-    kind = kind_of(seen)
+    kind = described.kind if _is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:
         charset = f" in the character set {charset_of(seen.collation)}" if seen.collation is not None else ""
         raise TableUnreadableError(
@@ -135,6 +141,15 @@ def _compare(table_map: TableMap, name: str, followed: Followed) -> None:
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Start viewtail again "
             "so that it looks at the table anew, and fill the views of this table again: viewtail replay VIEW"
         )
+
+
+def _is_text_in_binary(seen: MapColumn, described: Column) -> bool:
+    """Whether it is one of MariaDB's types that the binlog shows as BINARY."""
+    return (
+        seen.type == types.STRING
+        and seen.collation == types.BINARY_COLLATION
+        and mariadb_types.SIZES.get(described.declared) == seen.metadata
+    )
 
 
 def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
@@ -190,7 +205,7 @@ class _Layout:
     names: dict[str, Any]  # what the expressions refer to
 
 
-def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout:
+def _layout(column: MapColumn, described: Column | None, number: int | None, is_json_raw: bool) -> _Layout:
     layout = _Layout(number=number, is_nullable=column.is_nullable, names={})
     type_, metadata = column.type, column.metadata
     if type_ in _BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
@@ -201,9 +216,15 @@ def _layout(column: MapColumn, number: int | None, is_json_raw: bool) -> _Layout
         layout.prefix = 1 if metadata < 256 else 2
     else:
         layout.size = _fixed_size(type_, metadata)
-    if number is not None:
+    if described is not None:
         kind = kind_of(column)
+        if _is_text_in_binary(column, described):
+            _text_in_binary(layout, column, mariadb_types.TEXTS[described.declared])
+            return layout
         _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
+        if type_ in _COMPRESSED:
+            layout.value = layout.value.replace("{raw}", "uncompressed({raw})")
+            layout.careful = layout.careful.replace("{raw}", "uncompressed({raw})")
     return layout
 
 
@@ -353,6 +374,11 @@ def _text(layout: _Layout, column: MapColumn) -> None:
     layout.careful = f"careful{layout.number}({{raw}})"
 
 
+def _text_in_binary(layout: _Layout, column: MapColumn, text: Callable[[bytes], str]) -> None:
+    layout.names[f"text{layout.number}"] = text
+    layout.value = f"text{layout.number}(bytes({{raw}}).ljust({column.metadata}, b'\\0'))"
+
+
 def _json(layout: _Layout, column: MapColumn) -> None:
     layout.value = "json_text(bytes({raw}))"
     layout.names[f"careful{layout.number}"] = _careful(column.name, lambda raw: to_text(bytes(raw)))
@@ -454,6 +480,7 @@ _GLOBALS: dict[str, Any] = {
     "charmap": charmap_decode,
     "json_text": to_text,
     "from_bytes": int.from_bytes,
+    "uncompressed": mariadb_types.uncompressed,
     "D1": tuple(f"{number // 10}" for number in range(100)),
     "D2": tuple(f"{number:02d}" for number in range(100)),
     "D3": tuple(f"{number:03d}" for number in range(1000)),

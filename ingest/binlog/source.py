@@ -8,17 +8,20 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import pymysql
 import structlog
 
 from changes.batches import Batch, Followed
-from changes.errors import HistoryGoneError, SourceError, TemporaryError
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
+from ingest.binlog import continuity
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.refusals import DumpEnded
+from ingest.binlog.events import CHECKSUM_RESIDUE
+from ingest.binlog.refusals import DumpEnded, WentBackError, corrupt
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session, session_error
 
@@ -27,6 +30,7 @@ _log = structlog.get_logger("viewtail.source")
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
 _LONGEST_PAUSE_S = 5.0
+_BEFORE_ALL = "none.000000"  # a file's name, before the first that a server sends
 _U32 = struct.Struct("<I").unpack_from
 
 
@@ -49,6 +53,7 @@ class BinlogSource:
         watermark_schema: the database with the watermark table on that server.
         own_schemas: viewtail's own databases there: changes of theirs alone make a batch quiet.
         epoch: the number of this server's history.
+        identity: of that server; another one behind the address ends a read. None: whichever answers.
         heartbeat_s: seconds of silence after which the server says that it is still there.
         server_id: replica number to use; None for a random one a connection.
         spool_bytes: bytes of row events of one open transaction that are kept in memory.
@@ -63,6 +68,7 @@ class BinlogSource:
         watermark_schema: str,
         own_schemas: frozenset[str],
         epoch: int,
+        identity: str | None = None,
         heartbeat_s: float = 2.0,
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
@@ -72,6 +78,7 @@ class BinlogSource:
         self._followed = dict(followed)
         self._own_schemas = own_schemas
         self._epoch = epoch
+        self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._server_id = server_id
         self._spool_bytes = spool_bytes
@@ -87,17 +94,27 @@ class BinlogSource:
             with connection.cursor() as cursor:
                 cursor.execute(facts_of(connection).status)
                 row = cursor.fetchone()
+                cursor.execute(facts_of(connection).executed)
+                (executed,) = cursor.fetchone() or ("",)
         except pymysql.err.MySQLError as error:
             raise session_error(error, self._address, "source") from None
         finally:
             connection.close()
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
+        if executed:
+            # By set, not by place: asked one after the other they would not belong together, and what is seen must be
+            # known exactly from the beginning.
+            base = executed.replace("\n", "")
+            return Position(epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base)
         return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1])
 
     def check(self, after: Position) -> None:
         connection = open_session(self._address, role="source")
         try:
+            if self._needs_set(after):
+                continuity.check_sets(connection, self._seen(after))
+                return
             with connection.cursor() as cursor:
                 cursor.execute("SHOW BINARY LOGS")
                 sizes = {row[0]: row[1] for row in cursor.fetchall()}
@@ -108,12 +125,26 @@ class BinlogSource:
         if sizes.get(after.file, -1) < after.end:
             raise HistoryGoneError(f"the source no longer has the changes after {after}")
 
+    def _needs_set(self, after: Position) -> bool:
+        """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
+        return after.is_by_set or after.epoch != self._epoch
+
+    def _seen(self, after: Position) -> str:
+        if not after.seen:
+            raise HistoryGoneError(
+                f"the source is another server than the one that {after} is of, and which transactions were read from "
+                "that one is not known, so that this one cannot be asked for the others. Point viewtail back at it, or "
+                "fill the views again with: viewtail replay --new-history"
+            )
+        return after.seen
+
     def read(self, after: Position) -> Iterator[Batch]:
         """Committed transactions after `after`, until `interrupt`; temporary errors are waited out here."""
         self._interrupted.clear()
         # This read's own: what it delivered may not have been applied, and the next one begins before it.
         followed = dict(self._followed)
         attempt = 0
+        went_back: tuple[Position, str] | None = None
         while not self._interrupted.is_set():
             try:
                 for batch in self._read_connection(after, followed):
@@ -125,7 +156,11 @@ class BinlogSource:
                         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
                     yield batch
                 return
-            except TemporaryError as error:
+            except (TemporaryError, WentBackError) as error:
+                if isinstance(error, WentBackError):
+                    if went_back == (after, str(error)):
+                        raise  # so it stands in the binlog; once may have been the wire
+                    went_back = after, str(error)
                 if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
@@ -148,13 +183,24 @@ class BinlogSource:
     def _read_connection(
         self, after: Position, followed: Mapping[tuple[str, str], Followed]
     ) -> Iterator[Batch]:
+        seen = None
+        if self._needs_set(after):
+            seen = self._seen(after)
+            # Its coordinates are of no use here; the server says in which file it begins.
+            after = Position(epoch=self._epoch, file=_BEFORE_ALL, end=0, start=0, gtid_base=seen)
         if after.start >= 1 << 32:
             raise HistoryGoneError(
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
                 "Fill the views again with: viewtail replay --new-history"
             )
         connection = DumpConnection(
-            self._address, after.file, after.start, heartbeat_s=self._heartbeat_s, server_id=self._server_id
+            self._address,
+            after.file,
+            after.start,
+            heartbeat_s=self._heartbeat_s,
+            server_id=self._server_id,
+            seen=seen,
+            identity=self._identity,
         )
         dispatcher = Dispatcher(
             followed=followed,
@@ -213,21 +259,30 @@ class BinlogSource:
         event = bytearray(incoming.take(25))  # status byte and header
         size = _U32(event, 10)[0]
         is_kept = size <= dispatcher.max_event_bytes
-        left = packet_bytes - len(event)
+        left, received, checksum = packet_bytes - len(event), packet_bytes, crc32(event[1:])
         while True:
+            if received > size + 1 or (is_last and received != size + 1):
+                # Waiting for what a garbled length promises could last for ever, and end in silence.
+                raise CorruptEventError(
+                    f"the packet after {dispatcher.place} has another length than its event"
+                )
             while left:
                 piece = incoming.take(min(left, _PIECE_BYTES))
                 left -= len(piece)
+                checksum = crc32(piece, checksum)
                 if is_kept or len(event) < 64:
                     event += piece if is_kept else piece[:64]
             if is_last:
                 break
             left, is_last = incoming.packet_header()
+            received += left
         if is_kept:
             event[:0] = struct.pack("<I", min(size + 1, 0xFFFFFF))
             yield from self._consume(dispatcher, event, len(event))
-        else:
-            dispatcher.halt_too_large(bytes(event[1:]), size)
+            return
+        if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
+            corrupt(event[5], dispatcher.place)
+        dispatcher.halt_too_large(bytes(event[1:]), size)
 
 
 class _Incoming:

@@ -33,21 +33,41 @@ class Spool:
             raise _unavailable(error) from None
         self._followed: list[Followed] = []  # in the file they are numbers
         self._count = 0
+        self._starts: list[int] = []  # of each piece in the file
 
     def append(self, changes: Sequence[RowChanges], refused: Sequence[Refused], event_bytes: int) -> None:
         """Write a piece behind the others."""
         plain = [(self._number(change.followed), *change[1:]) for change in changes]
         others = [(self._number(row.followed), *row[1:]) for row in refused]
         try:
+            self._starts.append(self._file.tell())
             pickler = pickle.Pickler(self._file, protocol=5)
-            pickler.fast = (
-                True  # rows hold no cycles, and looking for what was written before costs most of the time
-            )
+            # Rows hold no cycles, and looking for what was written before costs most of the time.
+            pickler.fast = True
             pickler.dump((plain, others, event_bytes))
         except OSError as error:
             self.close()
             raise _unavailable(error) from None
         self._count += 1
+
+    @property
+    def count(self) -> int:
+        """Pieces written so far."""
+        return self._count
+
+    def cut(self, count: int) -> Piece:
+        """Forget all pieces behind that many; the first of them is given back, since a part of it may have to stay."""
+        try:
+            self._file.seek(self._starts[count])
+            piece = self._piece()
+            self._file.seek(self._starts[count])
+            self._file.truncate()
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()
+            raise _unavailable(error) from None
+        del self._starts[count:]
+        self._count = count
+        return piece
 
     def _number(self, followed: Followed) -> int:
         for number, known in enumerate(self._followed):
@@ -58,16 +78,19 @@ class Spool:
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces again; once."""
-        known = self._followed
         try:
             self._file.seek(0)
             for _ in range(self._count):
-                # Nobody else can write to this file: it has no name.
-                plain, others, event_bytes = pickle.load(self._file)
-                changes = [RowChanges(known[number], *rest) for number, *rest in plain]
-                yield changes, [Refused(known[number], *rest) for number, *rest in others], event_bytes
+                yield self._piece()
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise _unavailable(error) from None
+
+    def _piece(self) -> Piece:
+        known = self._followed
+        # Nobody else can write to this file: it has no name.
+        plain, others, event_bytes = pickle.load(self._file)
+        changes = [RowChanges(known[number], *rest) for number, *rest in plain]
+        return changes, [Refused(known[number], *rest) for number, *rest in others], event_bytes
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what was not written yet is not wanted any more

@@ -99,6 +99,12 @@ def meaning(text: str) -> Meaning:
     return Meaning.STATEMENT
 
 
+def savepoint(text: str) -> str:
+    """The name that SAVEPOINT or ROLLBACK TO ends with."""
+    found = re.search(r"(`(?:[^`]|``)*`|\S+)\Z", text)
+    return _identifier(found[1]) if found else ""
+
+
 def halted_by(
     text: str, database: str, followed: Iterable[Followed], *, is_strict: bool = False
 ) -> list[tuple[Followed, str]]:

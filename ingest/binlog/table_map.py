@@ -47,7 +47,7 @@ _NO_METADATA = frozenset(
 # Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit,
 # VECTOR a character set].
 _NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
-_CHARACTER = frozenset(
+MYSQL_CHARACTER = frozenset(
     (
         VARCHAR,
         STRING,
@@ -61,6 +61,10 @@ _CHARACTER = frozenset(
         VARCHAR_COMPRESSED,
     )
 )
+
+# MariaDB counts GEOMETRY among them [M, 10.11], which only the server's name tells: where the columns that differ from
+# a default are numbered, a map of either server reads well as one of the other.
+MARIADB_CHARACTER = MYSQL_CHARACTER | {GEOMETRY}
 
 # Types of the optional metadata fields.
 _SIGNEDNESS = 1
@@ -78,6 +82,7 @@ _COLUMN_VISIBILITY = 12
 _VECTOR_DIMENSIONALITY = 13
 
 BINARY_COLLATION = 63
+_MAX_SCALE = 38  # of DECIMAL: MariaDB's limit, 30 is MySQL's
 _MAX_COLUMNS = 4096  # MySQL's and MariaDB's limit
 
 
@@ -133,20 +138,23 @@ def names(body: bytes | bytearray) -> tuple[str, str]:
         raise _garbled("it ends within the table's name") from None
 
 
-def parse(body: bytes | bytearray) -> TableMap:
+def parse(body: bytes | bytearray, character: frozenset[int] = MYSQL_CHARACTER) -> TableMap:
     """The whole event. `body`: the bytes after the header, without the checksum.
+
+    `character`: the types that the server counts among those with a character set, MYSQL_CHARACTER or
+    MARIADB_CHARACTER.
 
     Raises TableUnreadableError when the server does not send column names, and when the bytes make no sense.
     """
     schema, name = names(body)
     reader = _Reader(body, f"{schema}.{name}")
     try:
-        return _parse(reader, schema, name)
+        return _parse(reader, schema, name, character)
     except (IndexError, UnicodeDecodeError, struct.error, ValueError, OverflowError):
         raise reader.garbled("its bytes contradict each other") from None
 
 
-def _parse(reader: _Reader, schema: str, name: str) -> TableMap:
+def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -> TableMap:
     table_id = int.from_bytes(reader.take(6), "little")
     reader.take(2)  # flags
     reader.take(reader.byte() + 1)
@@ -156,7 +164,7 @@ def _parse(reader: _Reader, schema: str, name: str) -> TableMap:
         raise reader.garbled(f"it claims {count} columns")
     types, metadata = _types(reader, reader.take(count), _Reader(reader.take(reader.length()), reader.table))
     nullable = list(_bits_low_first(reader.take((count + 7) // 8), count))
-    optional = _Optional(reader, types)
+    optional = _Optional(reader, types, character)
     if optional.names is None:
         raise TableUnreadableError(
             f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
@@ -192,7 +200,7 @@ def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], 
         if type_ in (STRING, ENUM, SET, VAR_STRING, NEWDECIMAL):
             first, second = raw.byte(), raw.byte()
             if type_ == NEWDECIMAL:
-                if not (0 < first <= 65 and second <= 30 and second <= first):
+                if not (0 < first <= 65 and second <= _MAX_SCALE and second <= first):
                     raise reader.garbled(f"column {position + 1} is DECIMAL({first},{second})")
                 found = first << 8 | second
             else:
@@ -227,7 +235,7 @@ def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
 class _Optional:
     """The optional metadata: a sequence of (type, length, value), unknown types skipped."""
 
-    def __init__(self, reader: _Reader, types: Sequence[int]) -> None:
+    def __init__(self, reader: _Reader, types: Sequence[int], character: frozenset[int]) -> None:
         self.names: list[str] | None = None
         self.unsigned: dict[int, bool] = {}
         self.collations: dict[int, int] = {}
@@ -236,6 +244,7 @@ class _Optional:
         self.details: dict[int, int] = {}
         self.primary_key: list[int] = []
         self._types = types
+        self._character = character
         while not reader.is_done():
             field = reader.byte()
             self._field(field, _Reader(reader.take(reader.length()), reader.table))
@@ -249,9 +258,9 @@ class _Optional:
         elif field == _COLUMN_NAME:
             self.names = [str(value.text(), "utf-8") for _ in self._types]
         elif field == _DEFAULT_CHARSET:
-            self.collations |= _default_collations(value, self._of(_CHARACTER))
+            self.collations |= _default_collations(value, self._of(self._character))
         elif field == _COLUMN_CHARSET:
-            self.collations |= {index: value.length() for index in self._of(_CHARACTER)}
+            self.collations |= {index: value.length() for index in self._of(self._character)}
         elif field == _ENUM_AND_SET_DEFAULT_CHARSET:
             self.collations |= _default_collations(value, self._of((ENUM, SET)))
         elif field == _ENUM_AND_SET_COLUMN_CHARSET:

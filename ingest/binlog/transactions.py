@@ -17,7 +17,7 @@ from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import gtid_text
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.spool import Spool
-from ingest.binlog.walk_state import End, Prepared, XaName
+from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -50,12 +50,57 @@ class Transactions(CarefulRows):
         self._committed_bytes += self._held_bytes
         self._held_bytes = 0
         self._end = end
-        if self._first_gtid is None:
-            self._first_gtid = self._gtid
+        self._gtids.append(self._gtid)
+
+    def _note_seen(self) -> None:
+        """What was committed is in the set of what was seen from now on."""
+        if self._gtids:
+            self._first_gtid = self._first_gtid or self._gtids[0]
+            if self._seen is not None:
+                self._seen.add(self._gtids)
+            self._gtids.clear()
 
     def _in_transaction(self) -> bool:
         """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
         return self._begun_at == self._txn_start
+
+    def _savepoint(self, name: str) -> None:
+        """Remember what the open transaction holds, to come back to."""
+        if self._savepoints and next(iter(self._savepoints))[0] != self._txn_start:
+            self._savepoints.clear()
+        self._savepoints[self._txn_start, name.lower()] = Mark(
+            change_count=len(self._changes) - self._committed,
+            refused_count=len(self._open_refused),
+            held_bytes=self._held_bytes,
+            piece_count=0 if self._spool is None else self._spool.count,
+        )
+
+    def _roll_back(self) -> None:
+        """Forget what the open transaction holds: in row format a rollback stands behind transactional rows only."""
+        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, piece_count=0)
+        self._take_back(nothing)
+
+    def _roll_back_to(self, name: str) -> None:
+        """Forget what the open transaction holds since a savepoint, which stays."""
+        mark = self._savepoints.get((self._txn_start, name.lower()))
+        if mark is None:
+            self._halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+        else:
+            self._take_back(mark)
+
+    def _take_back(self, mark: Mark) -> None:
+        if self._is_in_pieces:
+            self._halt_touched("a rollback stands behind rows that were delivered already")
+            return
+        if self._spool is not None and self._spool.count > mark.piece_count:
+            # What was in memory then went into the file since.
+            self._changes[self._committed :], self._open_refused, _ = self._spool.cut(mark.piece_count)
+            if not mark.piece_count:
+                self._spool.close()
+                self._spool = None
+        del self._changes[self._committed + mark.change_count :]
+        del self._open_refused[mark.refused_count :]
+        self._held_bytes = mark.held_bytes
 
     def _halt_touched(self, why: str) -> None:
         """Halt every followed table that the open transaction has a table map of; forget what it held."""
@@ -75,13 +120,21 @@ class Transactions(CarefulRows):
 
     def _resume_position(self, end: End | Position) -> Position:
         """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
+        base = "" if self._seen is None else self._seen.base
         for prepared in self._prepared.values():
-            end = prepared.before
+            end, base = prepared.before, prepared.gtid_base
             break
         if isinstance(end, Position):
             return end
         file, end_position, start, gtid = end
-        return Position(epoch=self._epoch, file=file, end=end_position, start=start, gtid=gtid_text(gtid))
+        return Position(
+            epoch=self._epoch,
+            file=file,
+            end=end_position,
+            start=start,
+            gtid=gtid_text(gtid),
+            gtid_base=base,
+        )
 
     def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
         """Make room for an event: what the open transaction holds goes into a file.
@@ -116,12 +169,14 @@ class Transactions(CarefulRows):
                 f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory "
                 "for its commit. Raise that setting"
             )
+        self._note_seen()
         # One without followed rows is kept as well: its commit must be told from one whose rows were never seen.
         self._prepared[name] = Prepared(
             changes=self._changes[self._committed :],
             refused=self._open_refused,
             held_bytes=self._held_bytes,
             before=self._end or self._last_end,
+            gtid_base="" if self._seen is None else self._seen.exact(),
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
             _log.warning(

@@ -14,12 +14,15 @@ import structlog
 import zstandard
 
 from changes.batches import Followed, Halt, Refused, Row, RowChanges
+from changes.mariadb_gtids import is_position
 from changes.positions import Position, file_number
 from changes.versions import base_version
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
 from ingest.binlog.row_decoder import Decoder
+from ingest.binlog.seen import Seen
 from ingest.binlog.spool import Spool
 from ingest.binlog.table_map import TableMap
 
@@ -68,6 +71,16 @@ class Compressed:
     done: int = 0  # bytes of the events that were walked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How much the open transaction held at a savepoint, or at its beginning."""
+
+    change_count: int
+    refused_count: int
+    held_bytes: int
+    piece_count: int  # of those in the spool; the other counts are of what was in memory
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
     """An XA transaction between its PREPARE and what becomes of it."""
@@ -76,6 +89,11 @@ class Prepared:
     refused: list[Refused]
     held_bytes: int
     before: End | Position  # where reading must begin again to see it
+    gtid_base: str  # what had been seen there
+
+
+def _seen(text: str) -> Seen | MariaDBSeen:
+    return MariaDBSeen(text) if is_position(text) else Seen(text)
 
 
 class WalkState:
@@ -122,7 +140,9 @@ class WalkState:
         self._held_bytes = 0  # of followed row events of the open transaction
         self._txn_start = after.start
         self._gtid = bytearray(GTID_BYTES)
-        self._first_gtid: bytearray | None = None
+        self._gtids: list[bytearray] = []  # of committed transactions that are not in `_seen` yet
+        self._seen = _seen(after.seen) if after.gtid_base else None
+        self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
         self._end: End | None = None
         self._big_end: End | None = None
@@ -135,7 +155,10 @@ class WalkState:
         self._spool: Spool | None = None
         self._spool_is_committed = False
         self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
+        self._savepoints: dict[tuple[int, str], Mark] = {}  # by _txn_start of their transaction, and name
+        self._is_in_pieces = False  # a part of the open transaction was delivered before its end was seen
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
+        self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._decompressor = zstandard.ZstdDecompressor()
         self.is_quiet = True
@@ -144,6 +167,11 @@ class WalkState:
     def place(self) -> str:
         """Where reading is, for messages."""
         return f"{self._file}:{self._last_pos}"
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether events end with a checksum, as the last format description said."""
+        return self._checksum_bytes > 0
 
     def _version(self, log_pos: int) -> int:
         return self._base | self._wraps << 28 | log_pos >> 4

@@ -15,7 +15,7 @@ from typing import Any
 import pymysql
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError
-from changes.tables import Column, Kind
+from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from offsets.session import quote
 from projectors.binding import BoundView
@@ -23,7 +23,7 @@ from projectors.binding import BoundView
 MARK = "viewtail index table of "
 VERSION = "version"
 INDEX = "value_idx"
-COLLATION = "utf8mb4_0900_bin"
+COLLATION = "utf8mb4_0900_bin"  # MySQL's; another server's is given to IndexTableShape
 MAX_KEY_BYTES = 3072  # InnoDB, DYNAMIC rows, 16 KiB pages; the columns of one index together
 _BYTES_A_CHARACTER = 4  # utf8mb4
 
@@ -67,8 +67,9 @@ class _Present:
 class IndexTableShape:
     """The table of one view; raises DeclarationError where the declaration cannot be made into one."""
 
-    def __init__(self, database: str, view: BoundView) -> None:
+    def __init__(self, database: str, view: BoundView, collation: str = COLLATION) -> None:
         self.view = view
+        self._collation = collation
         self._label = f"IndexTable({view.view.name!r})"
         self._database = database
         self._check_names()
@@ -133,7 +134,7 @@ class IndexTableShape:
         lines += [f"PRIMARY KEY ({_names(self.key_names)})", self._index()]
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
-            f"DEFAULT CHARSET=utf8mb4 COLLATE={COLLATION} COMMENT={_string(self.comment)}"
+            f"DEFAULT CHARSET=utf8mb4 COLLATE={self._collation} COMMENT={_string(self.comment)}"
         )
 
     def _index(self) -> str:
@@ -191,7 +192,9 @@ class IndexTableShape:
         if kind is Kind.SET:
             return self._text(column, max(1, len(",".join(column.labels))), is_nullable, comment)
         if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
-            return Definition(column.name, declared, COLLATION, is_nullable, comment)
+            return Definition(column.name, declared, self._collation, is_nullable, comment)
+        if declared in TEXTS_IN_BINARY:
+            return self._text(column, column.length, is_nullable, comment)
         is_long = kind in (Kind.TEXT, Kind.BYTES) and not declared.startswith(("binary", "varbinary"))
         if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
             name = column.name
@@ -203,7 +206,7 @@ class IndexTableShape:
         return Definition(column.name, declared, None, is_nullable, comment)
 
     def _text(self, column: Column, length: int, is_nullable: bool, comment: str) -> Definition:
-        return Definition(column.name, f"varchar({length})", COLLATION, is_nullable, comment)
+        return Definition(column.name, f"varchar({length})", self._collation, is_nullable, comment)
 
     def _check_names(self) -> None:
         name = self.view.view.name

@@ -20,22 +20,19 @@ from pymysql.constants import SERVER_STATUS
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
-from changes.writes import Key, Parked, ViewWrites, Write
-from offsets.flight import Flight, Prepared
+from changes.writes import Key, Parked, ViewWrites
+from offsets.flight import Flight
+from offsets.mysql import Owner
 from offsets.servers import ServerFacts, facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
-from projectors.sinks import takes_equal_versions
 from projectors.sinks.index_table import VERSION, IndexTableShape
-from projectors.sinks.literals import compile_rows, literal, selected
+from projectors.sinks.literals import literal, selected
+from projectors.sinks.lone_rows import LoneRows
+from projectors.sinks.upserts import Item, Upsert
 
-Item = tuple[Key, Write]
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
-ROWS_A_STATEMENT = 500
-ROWS_PREPARED = (
-    4  # so few are sent as executions of a prepared statement: for one row, parsing is most of the work
-)
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 ROWS_A_PAGE = 20_000  # read by one query of keys_below
 DEADLOCK_ATTEMPTS = 4
@@ -78,6 +75,16 @@ class SharedOffsets(Protocol):
     def moved(self, position: Position, found: int) -> None:
         """It was executed in the open transaction and found so many rows."""
 
+    @property
+    def owner(self) -> Owner:
+        """Whose writes these are."""
+
+    def went_ahead(self, position: Position) -> None:
+        """The rows up to `position` are durable without the offset."""
+
+    def saved(self) -> Position | None:
+        """The offset as the server has it."""
+
 
 class MySQLSink:
     """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
@@ -89,8 +96,9 @@ class MySQLSink:
         self._database = database
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
-        self._upserts: dict[str, _Upsert] = {}
+        self._upserts: dict[str, Upsert] = {}
         self._offsets: SharedOffsets | None = None
+        self._lone_rows = LoneRows(connection_factory)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
     def share_transaction(self, offsets: SharedOffsets) -> None:
@@ -124,7 +132,7 @@ class MySQLSink:
         """Views whose index table is not there, or lacks columns that it had."""
         connection = self.connect()
         try:
-            shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
+            shapes = self._shapes(facts_of(connection))
             lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
             connection.commit()
         except pymysql.err.MySQLError as error:
@@ -133,10 +141,12 @@ class MySQLSink:
 
     def prepare(self) -> None:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
-        shapes = [IndexTableShape(self._database, view) for view in self._views.values()]
         connection = self.connect()
         try:
+            for upsert in self._upserts.values():
+                upsert.forget()
             facts = facts_of(connection)
+            shapes = self._shapes(facts)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             _create_database(connection, self._database)
@@ -146,11 +156,21 @@ class MySQLSink:
             connection.commit()
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "preparing the index tables") from None
-        self._upserts = {shape.view.id: _Upsert(shape, facts) for shape in shapes}
+        self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
+
+    def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
+        return [
+            IndexTableShape(self._database, view, facts.binary_collation) for view in self._views.values()
+        ]
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
-        """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good."""
+        """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
+
+        A row that comes alone may be committed by itself; the offset store is told.
+        """
         connection = self.connection
+        if upto is not None and self._went_ahead(connection, writes, upto):
+            return []
         # After a deadlock the server has rolled back everything. What this call wrote can be written again here;
         # what earlier calls wrote (pieces of a large transaction) only the caller has.
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
@@ -172,8 +192,12 @@ class MySQLSink:
         """Nothing to do: the witness is the offset."""
 
     def witness(self, offset: Position) -> Position | None:
-        """The offset: its row is in the rows' own server and transaction, so it cannot be ahead of them."""
-        return offset
+        """The offset as the server has it: its row is on the rows' own server, committed with or after them.
+
+        A server that lost transactions (it came back from a crash with relaxed flushing, or a replica was promoted
+        in its place) shows it by an offset that is behind the one that this process has.
+        """
+        return offset if self._offsets is None else self._offsets.saved()
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
@@ -194,9 +218,23 @@ class MySQLSink:
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""
+        self._lone_rows.close()
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             _drop(connection)
+
+    def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
+        """Whether the writes were one row, which is durable now."""
+        if self._offsets is None or len(writes) != 1 or _is_in_transaction(connection):
+            return False
+        (of_view,) = writes
+        if len(of_view.writes) != 1:
+            return False
+        (item,) = of_view.writes.items()
+        is_durable = self._lone_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
+        if is_durable:
+            self._offsets.went_ahead(upto)
+        return is_durable
 
     def _apply(
         self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None
@@ -206,67 +244,52 @@ class MySQLSink:
         if self._offsets is not None:
             self._offsets.make_ready()
         for of_view in writes:
-            if len(of_view.writes) <= ROWS_PREPARED:
-                self._upserts[of_view.view].make_ready(connection)
+            self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
         flight, flown, apart = Flight(connection), [], []
         # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
         for of_view in sorted(writes, key=lambda one: one.view):
             upsert = self._upserts[of_view.view]
-            items = sorted(of_view.writes.items())
-            is_few = len(items) <= ROWS_PREPARED
-            send, make = (flight.execute, upsert.packed) if is_few else (flight.send, upsert.statement)
-            step = 1 if is_few else ROWS_A_STATEMENT
-            for start in range(0, len(items), step):
-                some = items[start : start + step]
-                statement = make(some)
-                if statement is None or len(statement) > self._max_statement:
-                    apart.append((upsert, some))
+            for items, execution in upsert.executions(sorted(of_view.writes.items())):
+                if execution is None or len(execution) > self._max_statement:
+                    apart.append((upsert, items))
                 else:
-                    send(statement)
-                    flown.append((upsert, some))
+                    flight.execute(execution)
+                    flown.append((upsert, items))
         if self._offsets is not None and upto is not None:
             self._offsets.send(flight, upto)
-        answers = flight.land()
-        for answer in answers:
-            # Taken to the end first: what came behind it was executed too, and is rolled back with it.
-            if isinstance(answer, pymysql.err.MySQLError) and _number(answer) not in _ROW_ERRORS:
-                raise answer
+        answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        parked: list[Parked] = []
-        for upsert, some in apart:
-            self._send(connection, upsert, some, parked)
+        parked = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]
         if self._offsets is not None and upto is not None:
             found = answers[-1]
             assert isinstance(found, int), "no row error is about an offset"
             self._offsets.moved(upto, found)
         return parked
 
-    def _send(self, connection: Connection, upsert: _Upsert, items: list[Item], parked: list[Parked]) -> None:
-        """One statement by itself; halved when it is too long, and to find the rows that MySQL refuses.
+    def _one_by_one(self, connection: Connection, upsert: Upsert, items: list[Item]) -> Iterator[Parked]:
+        """Rows of a statement that was too long, or failed: each by itself, and those that MySQL refuses.
 
         InnoDB takes a failed statement back as a whole and keeps the transaction, so no savepoint is needed.
         """
-        statement = upsert.statement(items)
-        try:
-            if statement is None:
-                reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
-            elif len(statement) > (self._max_statement if len(items) > 1 else self._max_packet):
+        upsert.make_ready(connection, 1)
+        flight, flown, refused = Flight(connection), [], []
+        for item in items:
+            execution = upsert.single(item)
+            if execution is None:
+                refused.append(
+                    (item, "MySQL cannot hold it: the text has a lone surrogate, which is no character")
+                )
+            elif len(execution) > self._max_packet:
                 limit = f"the server's max_allowed_packet, {self._max_packet}"
-                reason = f"its row of {len(statement)} bytes is above {limit}"
+                refused.append((item, f"its row of {len(execution)} bytes is above {limit}"))
             else:
-                connection.query(statement)
-                return
-        except pymysql.err.MySQLError as error:
-            if _number(error) not in _ROW_ERRORS:
-                raise
-            reason = _reason(error)
-        if len(items) == 1:
-            ((key, (version, _)),) = items
-            parked.append(Parked(upsert.view.id, render_key(key, upsert.view.key), version, reason))
-            return
-        middle = len(items) // 2
-        self._send(connection, upsert, items[:middle], parked)
-        self._send(connection, upsert, items[middle:], parked)
+                flight.execute(execution)
+                flown.append(item)
+        for item, answer in zip(flown, _landed(flight), strict=True):
+            if not isinstance(answer, int):
+                refused.append((item, _reason(answer)))
+        for (key, (version, _)), reason in refused:
+            yield Parked(upsert.view.id, render_key(key, upsert.view.key), version, reason)
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         connection = self.connection
@@ -319,47 +342,14 @@ class MySQLSink:
             self.close()
 
 
-class _Upsert:
-    """The guarded upsert of one view, all but its rows made ready."""
-
-    def __init__(self, shape: IndexTableShape, facts: ServerFacts) -> None:
-        self.view = shape.view
-        columns = ", ".join(quote(definition.name) for definition in shape.columns)
-        before = f"INSERT INTO {shape.table} ({columns}) VALUES "
-        above = ">=" if takes_equal_versions(shape.view) else ">"
-        newer = f"{_new(facts, VERSION)} {above} {_old(shape, VERSION)}"
-        # The version last: assigned first, `newer` would be false for the values.
-        changes = ", ".join(
-            f"{quote(name)} = IF({newer}, {_new(facts, name)}, {_old(shape, name)})"
-            for name in (*shape.value_names, VERSION)
-        )
-        after = f" {facts.upsert_alias} ON DUPLICATE KEY UPDATE {changes}"
-        self._before, self._after = before, after
-        self._one_row = f"{before}({', '.join('?' for _ in shape.columns)}){after}"
-        self._rows = compile_rows(shape.view.key, shape.view.values)
-        self._no_values = (None,) * len(shape.view.values)
-        self._prepared: Prepared | None = None
-
-    def make_ready(self, connection: Connection) -> None:
-        """Prepare the statement of one row, unless this connection has it."""
-        if self._prepared is None or self._prepared.connection is not connection:
-            self._prepared = Prepared(connection, self._one_row)
-
-    def packed(self, items: list[Item]) -> bytes | None:
-        """One item's execution of the prepared statement; None when a text in it is none: a lone surrogate."""
-        assert self._prepared is not None, "make_ready comes first"
-        ((key, (version, values)),) = items
-        try:
-            return self._prepared.packed((*key, *(self._no_values if values is None else values), version))
-        except UnicodeEncodeError:
-            return None
-
-    def statement(self, items: list[Item]) -> bytes | None:
-        """None when a text in it is none: a lone surrogate."""
-        try:
-            return f"{self._before}{','.join(self._rows(items))}{self._after}".encode()
-        except UnicodeEncodeError:
-            return None
+def _landed(flight: Flight) -> list[int | pymysql.err.MySQLError]:
+    """The answers of a flight, errors of single rows among them; raises the first error that is another."""
+    answers = flight.land()
+    for answer in answers:
+        # Taken to the end first: what came behind it was executed too, and is rolled back with it.
+        if isinstance(answer, pymysql.err.MySQLError) and _number(answer) not in _ROW_ERRORS:
+            raise answer
+    return answers
 
 
 def lookup(
@@ -457,14 +447,6 @@ def _create_database(connection: Connection, database: str) -> None:
 def _is_in_transaction(connection: Connection) -> bool:
     # PyMySQL keeps the flags of the last answer; its type stubs do not know them.
     return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
-
-
-def _new(facts: ServerFacts, column: str) -> str:
-    return facts.new_value.format(column=quote(column))
-
-
-def _old(shape: IndexTableShape, column: str) -> str:
-    return quote(shape.view.view.name, column)
 
 
 def _number(error: pymysql.err.MySQLError) -> int:

@@ -9,10 +9,9 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges
+from offsets.privileges import Privileges, account, on_database
 from offsets.servers import facts_of
-from offsets.session import MySQLAddress, quote
-from projectors.sinks.index_table import COLLATION
+from offsets.session import MySQLAddress
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
@@ -28,18 +27,19 @@ def checks(connection: pymysql.Connection[Any], address: MySQLAddress, database:
             "version",
             str(error),
             "viewtail does not know how to write to it",
-            "use MySQL 8.4 or newer",
+            "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
         )
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
+    collation = facts.binary_collation
     if _ask(
-        connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", COLLATION
+        connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", collation
     ):
-        yield ok(_WHERE, f"collation {COLLATION}", "available")
+        yield ok(_WHERE, f"collation {collation}", "available")
     else:
         why = "keys that differ in bytes must stay two keys"
-        yield fail(_WHERE, f"collation {COLLATION}", "missing", why, "use MySQL 8.4 or newer")
-    if _ask(connection, "SELECT @@GLOBAL.read_only OR @@GLOBAL.super_read_only"):
+        yield fail(_WHERE, f"collation {collation}", "missing", why, "use MySQL 8.4 or newer")
+    if _ask(connection, facts.is_read_only):
         yield fail(
             _WHERE,
             "writable",
@@ -55,7 +55,7 @@ def checks(connection: pymysql.Connection[Any], address: MySQLAddress, database:
             "not 1",
             "a crash of the server may take back offsets and rows it had acknowledged; both go together, and changes "
             "are applied again",
-            "SET PERSIST innodb_flush_log_at_trx_commit = 1;",
+            facts.setting.format(name="innodb_flush_log_at_trx_commit", value=1),
         )
 
 
@@ -63,7 +63,6 @@ def _database(connection: pymysql.Connection[Any], address: MySQLAddress, databa
     exists = _ask(
         connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
     )
-    user = "'" + address.user.replace("'", "''") + "'@'%'"
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
     if missing:
         yield fail(
@@ -71,7 +70,7 @@ def _database(connection: pymysql.Connection[Any], address: MySQLAddress, databa
             f"rights on {database}.*",
             f"not granted: {', '.join(missing)}",
             "index tables and offsets are kept there",
-            f"GRANT ALL ON {quote(database)}.* TO {user};",
+            f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
         )
     else:
         yield ok(_WHERE, f"rights on {database}.*", "granted")

@@ -85,6 +85,7 @@ def test_what_was_saved_is_what_the_next_owner_takes(case: Case) -> None:
     store.take()
     for number in range(5):
         store.save(place(number))
+    store.settle()
     case.settled(store)
     assert case.owner().take().position == place(4)
 

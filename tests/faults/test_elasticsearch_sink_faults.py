@@ -302,7 +302,8 @@ def _answer(status: int, content: bytes, *headers: tuple[str, str]) -> bytes:
 
 
 def _made(status: int, kind: str, content: bytes) -> Callable[[bytes], bytes]:
-    return lambda _: _answer(status, content, ("content-type", kind), ("x-elastic-product", "Elasticsearch"))
+    head = (("content-type", kind), ("x-elastic-product", "Elasticsearch"), ("connection", "close"))
+    return lambda _: _answer(status, content, *head)
 
 
 JSON = "application/vnd.elasticsearch+json; compatible-with=9"

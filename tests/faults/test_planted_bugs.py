@@ -23,8 +23,9 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors import backfill, projection
 from projectors.projection import Projections
-from projectors.sinks import mysql
+from projectors.sinks import upserts
 from projectors.sinks.elasticsearch import ElasticsearchSink
+from projectors.sinks.index_table import VERSION
 from projectors.sinks.mysql import MySQLSink
 from projectors.sinks.redis import RedisSink
 from stack import Server
@@ -171,29 +172,24 @@ def test_without_a_bug_nothing_is_reported(world: World, deployment: Deployment)
 
 
 def _no_guard_in_mysql(patch: pytest.MonkeyPatch) -> None:
-    made = mysql._Upsert.statement
-
-    def statement(self: Any, items: Any) -> bytes:
-        text = made(self, items).decode()
-        before, _, changes = text.partition(" ON DUPLICATE KEY UPDATE ")
-        names = [part.split(" = ")[0].strip() for part in changes.split("), ")]
-        return (
-            f"{before} ON DUPLICATE KEY UPDATE {', '.join(f'{name} = new.{name}' for name in names)}".encode()
+    def unguarded(shape: Any, facts: Any) -> str:
+        return "ON DUPLICATE KEY UPDATE " + ", ".join(
+            f"{name} = new.{name}" for name in (*shape.value_names, VERSION)
         )
 
-    patch.setattr(mysql._Upsert, "statement", statement)
+    patch.setattr(upserts, "on_duplicate", unguarded)
 
 
 def _version_assigned_first_in_mysql(patch: pytest.MonkeyPatch) -> None:
-    made = mysql._Upsert.statement
+    made = upserts.on_duplicate
 
-    def statement(self: Any, items: Any) -> bytes:
-        before, _, changes = made(self, items).decode().partition(" ON DUPLICATE KEY UPDATE ")
+    def version_first(shape: Any, facts: Any) -> str:
+        before, _, changes = made(shape, facts).partition("ON DUPLICATE KEY UPDATE ")
         parts = changes.split("), ")
         parts = [part if part.endswith(")") else part + ")" for part in parts]
-        return f"{before} ON DUPLICATE KEY UPDATE {', '.join([parts[-1], *parts[:-1]])}".encode()
+        return f"{before}ON DUPLICATE KEY UPDATE {', '.join([parts[-1], *parts[:-1]])}"
 
-    patch.setattr(mysql._Upsert, "statement", statement)
+    patch.setattr(upserts, "on_duplicate", version_first)
 
 
 def _drop_writes(patch: pytest.MonkeyPatch, sink: type, is_dropped: Callable[[Any, Any], bool]) -> None:

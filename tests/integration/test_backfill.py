@@ -313,11 +313,11 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
     ages = iter([0.0, backfill.CHUNK_AGE_LIMIT_S + 1])
 
     def old(chunks: Any, after: Any) -> Any:
-        rows, read_at = read(chunks, after)
+        rows, read_at, rows_follow = read(chunks, after)
         age = next(ages, 0.0)
         if age:
             shelf.execute("UPDATE fill.item SET name = 'newer' WHERE id = 15")
-        return rows, read_at - age
+        return rows, read_at - age, rows_follow
 
     written: list[Any] = []
     of_rows = backfill.Projections.of_rows
@@ -593,3 +593,24 @@ def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_no
         query = "SELECT id, other FROM viewtail.ix_item WHERE other IS NOT NULL"
         assert dict(shelf.rows(query)) == dict(shelf.rows("SELECT id, other FROM fill.item"))  # type: ignore[arg-type]
         assert run.stop() == 0
+
+
+def test_chunks_of_wide_rows_are_cut_by_bytes_and_none_is_left_out(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "CHUNK_BYTES", 40_000)
+    read, sizes = backfill._Chunks._read, []
+
+    def counted(chunks: Any, after: Any) -> Any:
+        found = read(chunks, after)
+        sizes.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(backfill._Chunks, "_read", counted)
+    monkeypatch.setattr("ingest.canonical._READ_BYTES", 4_096)
+    shelf.add(3_000)
+    shelf.execute("UPDATE fill.item SET name = REPEAT('w', 60) WHERE id BETWEEN 1200 AND 2400")
+    with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
+        owner.backfill("mysql:ix_item").run()
+    assert shelf.shown("mysql") == shelf.in_table()
+    assert sum(sizes) == 3_000 and sizes[0] == 1_500 and max(sizes[1:]) < 1_500, sizes

@@ -224,3 +224,21 @@ def test_small_pieces_from_the_network_make_the_same_rows(
     monkeypatch.setattr(canonical, "_READ_BYTES", 1)
     assert fetch_rows(session, sql, [NUMBER, TEXT, RAW]) == whole
     assert is_usable(session)
+
+
+def test_reading_ends_behind_the_row_that_reaches_the_bound(session: pymysql.Connection[Any]) -> None:
+    numbers = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 500)"
+    sql = f"{numbers} SELECT n, REPEAT('x', 100000) FROM t"
+    some = fetch_rows(session, sql, [NUMBER, TEXT], 1 << 20)
+    assert [n for n, _ in some] == list(range(1, len(some) + 1)) and 11 <= len(some) < 50
+    assert not session.open
+
+
+def test_a_row_above_the_bound_is_read_all_the_same_and_a_result_below_it_leaves_the_connection_open(
+    session: pymysql.Connection[Any],
+) -> None:
+    sql = "SELECT 1, REPEAT('x', 17000000) UNION ALL SELECT 2, 'y'"
+    assert len(fetch_rows(session, sql, [NUMBER, TEXT], 1 << 30)) == 2
+    assert is_usable(session)
+    ((number, text),) = fetch_rows(session, sql, [NUMBER, TEXT], 1)
+    assert (number, len(text)) == (1, 17_000_000)

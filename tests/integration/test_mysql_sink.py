@@ -10,12 +10,16 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.errors import DeclarationError, StoreError
+from changes.errors import DeclarationError, FencedError, StoreError
+from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
-from offsets.session import MySQLAddress, open_session
+from offsets import schema
+from offsets.mysql import MySQLOffsets
+from offsets.session import MySQLAddress, open_session, quote
 from projectors.binding import BoundView
-from projectors.sinks.mysql import ROWS_PREPARED, MySQLSink, get, lookup
+from projectors.sinks.mysql import MySQLSink, get, lookup
+from projectors.sinks.upserts import BLOCKS
 from projectors.views import Entity, IndexTable
 from stack.server import Server
 
@@ -66,6 +70,15 @@ class Place:
         sink.prepare()
         return sink
 
+    def shared_offsets(self, sink: MySQLSink) -> MySQLOffsets:
+        """Offsets of a pipeline that was taken, in the transactions of the sink's rows."""
+        for statement in schema.STORE_TABLES:
+            self.ask(statement.format(database=quote(self.database)))
+        offsets = MySQLOffsets(lambda: sink.connection, self.database, "mysql")
+        sink.share_transaction(offsets)
+        offsets.take()
+        return offsets
+
     def columns(self, table: str) -> dict[str, str]:
         return dict(
             self.ask(
@@ -90,6 +103,10 @@ def place(mysql_server: Server) -> Iterator[Place]:
     found = Place(mysql_server)
     yield found
     found.close()
+
+
+def position(number: int) -> Position:
+    return Position(epoch=1, file="binlog.000001", end=number * 16, start=number * 16 - 16)
 
 
 def write(sink: MySQLSink, view: BoundView, writes: dict[Key, Write]) -> list[Any]:
@@ -379,7 +396,7 @@ PRICE = column("price", Kind.DECIMAL, "decimal(4,2)", precision=4, scale=2)
 GOOD = ("e", Decimal("1.00"))
 
 
-@pytest.mark.parametrize("beside", [0, ROWS_PREPARED - 1, ROWS_PREPARED], ids="with {} others".format)
+@pytest.mark.parametrize("beside", [0, BLOCKS[-2] - 1, BLOCKS[-2], BLOCKS[0]], ids="with {} others".format)
 @pytest.mark.parametrize(
     ("key", "values", "said"),
     [
@@ -395,7 +412,7 @@ def test_a_row_that_cannot_fit_is_parked_with_its_reason_however_few_come_with_i
 ) -> None:
     view = index_table("few", [EMAIL, PRICE])
     sink = place.prepared(view)
-    writes: dict[Key, Write] = {(number,): Write(5, GOOD) for number in range(beside)}
+    writes: dict[Key, Write] = {(number,): Write(5, GOOD) for number in range(-beside, 0)}
     writes[key,] = Write(5, values)
     (parked,) = write(sink, view, writes)
     assert (parked.view, parked.key, parked.version) == (view.id, str(key), 5)
@@ -413,8 +430,11 @@ def test_rows_that_come_one_by_one_make_the_same_table_as_rows_that_come_togethe
     place: Place, types: list[tuple[Column, list[Any]]]
 ) -> None:
     columns = [typed for typed, _ in types]
-    together, alone, by_three = (index_table(name, columns) for name in ("together", "alone", "by_three"))
-    sink = place.prepared(together, alone, by_three)
+    names = ("together", "alone", "by_three", "by_itself")
+    together, alone, by_three, by_itself = views = [index_table(name, columns) for name in names]
+    sink = place.prepared(*views)
+    offsets = place.shared_offsets(sink)
+    numbers = itertools.count(1)
     chances = [[None, *values] for _, values in types]
     rows = {
         (number,): tuple(chances[at][(number + at) % len(chances[at])] for at in range(len(types)))
@@ -427,12 +447,19 @@ def test_rows_that_come_one_by_one_make_the_same_table_as_rows_that_come_togethe
     }
     for writes in (first, second):
         assert write(sink, together, writes) == []
-        for view, step in ((alone, 1), (by_three, 3)):
+        for view, step in ((alone, 1), (by_three, 3)):  # together: as blocks of every size
             items = list(writes.items())
             for start in range(0, len(items), step):
                 assert sink.write([ViewWrites(view.id, dict(items[start : start + step]))], None) == []
             sink.connection.commit()
-    tables = ", ".join(f"{place.database}.{view.view.name}" for view in (together, alone, by_three))
+        for key, one in writes.items():
+            upto = position(next(numbers))
+            assert sink.write([ViewWrites(by_itself.id, {key: one})], upto) == []
+            assert place.ask(f"SELECT COUNT(*) FROM {place.database}.by_itself WHERE id = {key[0]}") == [
+                (1,)
+            ], "it is not committed by itself"
+            offsets.save(upto)
+    tables = ", ".join(f"{place.database}.{view.view.name}" for view in views)
     sums = {number for _, number in place.ask(f"CHECKSUM TABLE {tables}")}
     assert len(sums) == 1, "the tables differ in some byte"
     ((count, newer, kept),) = place.ask(
@@ -447,7 +474,7 @@ def test_statements_stay_below_the_servers_packet_limit(mysql_server: Server, pl
     view = index_table("packets", [raw])
     place.prepared(view).close()
     ((usual,),) = place.ask("SELECT @@GLOBAL.max_allowed_packet")
-    place.ask("SET GLOBAL max_allowed_packet = 4096")
+    place.ask("SET GLOBAL max_allowed_packet = 2048")
     try:
         sink = place.prepared(view)
         writes: dict[Key, Write] = {(number,): Write(5, (bytes(100),)) for number in range(600)}
@@ -459,3 +486,94 @@ def test_statements_stay_below_the_servers_packet_limit(mysql_server: Server, pl
     assert parked.key == "77"
     assert "max_allowed_packet" in parked.reason
     assert place.ask(f"SELECT COUNT(*) FROM {place.database}.packets") == [(599,)]
+
+
+# -- rows that come alone, and their offset ----------------------------------------------------------------------
+
+
+def alone(view: BoundView, key: int, version: int, email: str | None) -> list[ViewWrites]:
+    return [ViewWrites(view.id, {(key,): Write(version, None if email is None else (email,))})]
+
+
+def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(place: Place) -> None:
+    view = index_table("lone", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    offsets.save(position(1))
+    for number in (2, 3):
+        upto = position(number)
+        assert sink.write(alone(view, number, number, "e"), upto) == []
+        offsets.save(upto)
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone") == [(2,)]
+    assert offsets.saved() == position(1)
+    offsets.settle()
+    assert offsets.saved() == position(3)
+    # Two rows are no lone row: their offset comes with them.
+    both = [ViewWrites(view.id, {(8,): Write(4, ("e",)), (9,): Write(4, ("e",))})]
+    upto = position(4)
+    assert sink.write(both, upto) == []
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone") == [(2,)], (
+        "rows and offset are one transaction"
+    )
+    offsets.save(upto)
+    assert offsets.saved() == position(4)
+    sink.close()
+
+
+def test_a_stale_owner_writes_no_lone_row_and_is_told(place: Place) -> None:
+    view = index_table("lone_stale", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    assert sink.write(alone(view, 1, 1, "mine"), position(1)) == []
+    newer = place.prepared(view)
+    place.shared_offsets(newer)
+    upto = position(2)
+    assert sink.write(alone(view, 1, 2, "stale"), upto) == []
+    with pytest.raises(FencedError):
+        offsets.save(upto)
+    assert place.ask(f"SELECT email, version FROM {place.database}.lone_stale") == [("mine", 1)]
+    sink.close()
+
+
+def test_a_lone_row_is_guarded_and_a_refused_one_parked(place: Place) -> None:
+    view = index_table("lone_guarded", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    letters = []
+    for number, (version, email) in enumerate(
+        [(5, "new"), (4, "old"), (6, "x" * 65), (6, "\ud800"), (7, None)], 1
+    ):
+        letters += sink.write(alone(view, 1, version, email), upto := position(number))
+        offsets.save(upto)
+        if number == 4:
+            assert place.ask(f"SELECT email, version FROM {place.database}.lone_guarded") == [("new", 5)]
+    assert [letter.version for letter in letters] == [6, 6]
+    assert place.ask(f"SELECT email, version FROM {place.database}.lone_guarded") == [(None, 7)]
+    sink.close()
+
+
+def test_a_lone_row_goes_the_usual_way_when_its_session_is_killed(place: Place) -> None:
+    view = index_table("lone_killed", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    assert sink.write(alone(view, 1, 1, "a"), position(1)) == []
+    session = sink._lone_rows._connection
+    assert session is not None
+    place.ask(f"KILL {session.thread_id()}")
+    upto = position(2)
+    assert sink.write(alone(view, 1, 2, "b"), upto) == []
+    offsets.save(upto)
+    assert offsets.saved() == position(2), "it was no lone row"
+    assert place.ask(f"SELECT email, version FROM {place.database}.lone_killed") == [("b", 2)]
+    sink.close()
+
+
+def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) -> None:
+    view = index_table("lone_lost", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    offsets.save(position(9))
+    assert sink.witness(position(9)) == position(9)
+    place.ask(f"UPDATE {place.database}.pipeline SET end_position = 64, start_position = 48")
+    assert sink.witness(position(9)) == position(4)
+    sink.close()

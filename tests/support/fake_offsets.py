@@ -38,6 +38,9 @@ class FakeOffsets:
         if self._fence != self._memory.fence:
             raise FencedError("taken over by another owner; this one stands by")
 
+    def settle(self) -> None:
+        """Nothing to do: `save` is never late."""
+
     def _check_server(self) -> None:
         if self._memory.is_away:
             raise StoreUnavailableError("the offset store is away; trying again")

@@ -314,16 +314,55 @@ def test_other_statements_are_read_past(statement: str) -> None:
     assert not [halt for batch in batches for halt in batch.halts]
 
 
-def test_a_rolled_back_transaction_in_the_binlog_halts_what_it_touched() -> None:
+@pytest.mark.parametrize("spool_bytes", [1 << 20, 150, 1], ids=["in memory", "half", "spooled"])
+def test_what_a_rollback_in_the_binlog_takes_back_is_not_delivered(spool_bytes: int) -> None:
+    """In row format the rows before it are of transactional tables only: others are committed by themselves."""
     stream = Stream()
-    stream.gtid(1)
+    stream.transaction(1, [(1, b"one")])
+    stream.gtid(2)
     stream.query("BEGIN")
     stream.table_map()
-    stream.rows(30, [(1, b"one")])
+    stream.rows(30, [(2, b"kept")])
+    stream.query("SAVEPOINT `a b`")
+    stream.table_map()
+    for number in range(3, 9):
+        stream.rows(30, [(number, b"gone")])
+    stream.query("SAVEPOINT c")
+    stream.rows(30, [(9, b"\xff")])
+    stream.query("ROLLBACK TO `A b`")
+    stream.table_map()
+    stream.rows(30, [(10, b"kept")])
+    stream.commit()
+    stream.gtid(3)
+    stream.query("BEGIN")
+    stream.table_map()
+    for number in range(11, 20):
+        stream.rows(30, [(number, b"gone"), (number + 100, b"\xff")])
     stream.query("ROLLBACK")
+    stream.transaction(4, [(20, b"after")])
+    for step in (None, 1, 300):
+        batches = walk(dispatcher(spool_bytes=spool_bytes), bytes(stream.data), step)
+        assert [row[0] for _, row in rows_of(batches)] == [1, 2, 10, 20]
+        assert not [found for batch in batches for found in (*batch.halts, *batch.refused)]
+        assert batches[-1].end is not None and batches[-1].end.end == stream.position
+
+
+def test_a_rollback_to_a_savepoint_that_was_not_seen_halts_what_it_touched() -> None:
+    stream = Stream()
+    for number in (1, 2):
+        stream.gtid(number)
+        stream.query("BEGIN")
+        if number == 1:
+            stream.query("SAVEPOINT s")  # another transaction's
+        stream.table_map()
+        stream.rows(30, [(number, b"one")])
+        if number == 2:
+            stream.query("ROLLBACK TO s")
+        stream.commit()
     batches = walk(dispatcher(), bytes(stream.data))
-    assert rows_of(batches) == []
-    assert "rollback" in batches[0].halts[0].reason
+    (halt,) = (halt for batch in batches for halt in batch.halts)
+    assert "savepoint" in halt.reason
+    assert [row[0] for _, row in rows_of(batches)] in ([], [1])
 
 
 def test_an_error_packet_and_an_end_packet_end_the_walk() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -123,3 +126,41 @@ def test_the_tests_that_the_failures_name_exist() -> None:
         assert named or row.rstrip(" |").endswith(("open", "open: no test of a clash")), row
         for file, test in named:
             assert f"\ndef {test}(" in (CHECKOUT / file).read_text(), (file, test)
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "code"),
+    [
+        ("assert True", [], 0),
+        ("pytest.skip('not today')", [], 1),
+        ("pytest.skip('not today')", ["tests"], 0),
+        ("pytest.skip('not today')", ["-k", "other"], 0),
+    ],
+    ids=["passed", "skipped", "chosen tests", "chosen by name"],
+)
+def test_a_full_run_fails_when_a_test_that_the_failures_name_was_skipped(
+    body: str, arguments: list[str], code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "page.md").write_text("| x | y | `tests/test_it.py::test_named` |\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\nfrom tests_support_promised import PromisedTests\n"
+        "def pytest_configure(config):\n"
+        "    config.pluginmanager.register(PromisedTests(Path(__file__).with_name('page.md')))\n"
+    )
+    promised = (CHECKOUT / "tests/support/promised.py").read_text()
+    (tmp_path / "tests_support_promised.py").write_text(promised)
+    (tmp_path / "tests/test_it.py").write_text(
+        f"import pytest\ndef test_named():\n    {body}\ndef test_other():\n    pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("tests/test_it.py::test_named" in done.stdout) == bool(code)

@@ -207,6 +207,7 @@ def test_short_text_can_be_searched_exactly_too() -> None:
         "fields": {"keyword": {"type": "keyword", "ignore_above": 256}},
     }
     assert search_mapping(column(Kind.TEXT, "text")) == {"type": "text"}
+    assert search_mapping(column(Kind.TEXT, "inet6")) == {"type": "keyword"}
     assert search_mapping(column(Kind.JSON)) == {"type": "object", "enabled": False}
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from stack import containers, mysql
+from stack import containers, mariadb, mysql
 from stack.places import CHECKOUT
 
 FILE = CHECKOUT / "docker-compose.yml"
@@ -48,7 +48,7 @@ def test_docker_itself_accepts_it() -> None:
 
 
 def test_every_service_says_when_it_is_ready(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"mysql", "redis", "elasticsearch", "kafka", "viewtail"}
+    assert set(compose["services"]) == {"mysql", "mariadb", "redis", "elasticsearch", "kafka", "viewtail"}
     for name, service in compose["services"].items():
         assert service["healthcheck"]["test"], name
 
@@ -63,9 +63,11 @@ def test_everything_a_service_refers_to_is_declared(compose: dict[str, Any]) -> 
             assert condition == {"condition": "service_healthy"}
 
 
-def test_mysql_has_the_flags_of_the_local_server(compose: dict[str, Any]) -> None:
-    expected = {flag for flag in mysql.DEFAULTS if not flag.startswith(MYSQL_FLAGS_OF_THE_MACHINE)}
-    assert set(compose["services"]["mysql"]["command"]) == expected
+@pytest.mark.parametrize("name", ["mysql", "mariadb"])
+def test_the_sources_have_the_flags_of_the_local_servers(compose: dict[str, Any], name: str) -> None:
+    defaults = {"mysql": mysql, "mariadb": mariadb}[name].DEFAULTS
+    expected = {flag for flag in defaults if not flag.startswith(MYSQL_FLAGS_OF_THE_MACHINE)}
+    assert set(compose["services"][name]["command"]) == expected
 
 
 def test_no_port_is_open_to_other_machines(compose: dict[str, Any]) -> None:

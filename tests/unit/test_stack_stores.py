@@ -1,4 +1,4 @@
-"""What stack/ promises of MySQL and Elasticsearch beyond what every server does (test_stack_server.py)."""
+"""What stack/ promises of MySQL, MariaDB and Elasticsearch beyond what every server does (test_stack_server.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from stack import elasticsearch, mysql
+from stack import elasticsearch, mariadb, mysql
 from stack.server import Server
 
 
@@ -52,6 +52,24 @@ def test_mysqlbinlog_reads_the_files_of_the_server(tmp_path: Path, stopping: Exi
     _mysql(server, "CREATE DATABASE seen_in_the_binlog")
     printed = _run([*mysql.tool("mysqlbinlog"), "--no-defaults", str(tmp_path / "data/binlog.000001")])
     assert "CREATE DATABASE seen_in_the_binlog" in printed
+
+
+def test_mariadb_has_what_viewtail_asks_of_a_source_and_keeps_rows_over_a_kill(
+    tmp_path: Path, stopping: ExitStack
+) -> None:
+    server = _started(stopping, mariadb.start(tmp_path, options=("--server-id=7",)))
+
+    def ask(statements: str) -> str:
+        return _run([*mariadb.client(server), "--batch", "--skip-column-names", "-e", statements])
+
+    assert ask("SELECT VERSION()").startswith("10.11.")
+    settings = "@@log_bin, @@binlog_format, @@binlog_row_metadata, @@binlog_row_image, @@server_id"
+    assert ask(f"SELECT {settings}") == "1\tROW\tFULL\tFULL\t7"
+    assert ask("SELECT @@sync_binlog, @@innodb_flush_log_at_trx_commit") == "1\t1"
+    ask("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (42)")
+    server.kill()
+    server.start()
+    assert ask("SELECT id FROM d.t") == "42"
 
 
 @pytest.mark.elasticsearch

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from changes.findings import Finding, Level
+from operations import grants
 from operations.check import Servers, is_well
 from operations.check import check as look
 from projectors.views import View
@@ -19,6 +20,15 @@ from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+def print_grants(config: Path | None) -> int:
+    """Print the statements that grant exactly what these settings and views need; nothing is asked of any server."""
+    loaded = settings.load(config, os.environ)
+    views = declarations.load(loaded.views)
+    loaded.check_stores(views)
+    print("\n".join(grants.statements(_servers(loaded, views), views)))
+    return 0
 
 
 def check(config: Path | None, *, as_json: bool) -> int:

@@ -1,0 +1,129 @@
+"""Sets of GTIDs, as MySQL writes them: 'uuid:1-5:9,uuid:tag:1-3'.
+
+A set is what a reader has seen, on whatever server: coordinates mean nothing on another one. Here sets are only read,
+written and grown; which one lies inside which is asked of the servers (GTID_SUBTRACT), who must agree with the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from typing import TypeAlias
+
+from changes import mariadb_gtids
+
+Source: TypeAlias = "tuple[bytes, str]"  # server_uuid, tag or ''
+
+_TAG = re.compile(r"[a-z_]\w{0,31}", re.IGNORECASE | re.ASCII)
+_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
+_COUNT = struct.Struct("<Q")
+_RANGE = struct.Struct("<QQ")
+_TAGGED = 1  # first and last byte of the count when sources have tags (MySQL source, Gtid_set::encode)
+
+
+class GtidSet:
+    """By source, intervals of numbers: sorted, apart from each other, both ends included."""
+
+    def __init__(self, text: str = "") -> None:
+        """Raises ValueError for a text that is no set."""
+        self.intervals: dict[Source, list[list[int]]] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            server, *rest = (piece.strip() for piece in part.split(":"))
+            source: Source = (uuid.UUID(server).bytes, "")
+            for piece in rest:
+                if found := _INTERVAL.fullmatch(piece):
+                    self.add(source, int(found[1]), int(found[2] or found[1]))
+                elif _TAG.fullmatch(piece):
+                    source = (source[0], piece.lower())
+                else:
+                    raise ValueError(f"{piece!r} is neither an interval of GTIDs nor a tag")
+
+    def add(self, source: Source, first: int, last: int) -> None:
+        """Take in an interval, wherever it lies."""
+        intervals = self.intervals.setdefault(source, [])
+        if intervals and intervals[-1][0] <= first <= intervals[-1][1] + 1:
+            intervals[-1][1] = max(intervals[-1][1], last)
+            return
+        intervals.append([first, last])
+        if len(intervals) > 1 and first <= intervals[-2][1] + 1:
+            intervals.sort()
+            joined = intervals[:1]
+            for begin, end in intervals[1:]:
+                if begin <= joined[-1][1] + 1:
+                    joined[-1][1] = max(joined[-1][1], end)
+                else:
+                    joined.append([begin, end])
+            self.intervals[source] = joined
+
+    def __str__(self) -> str:
+        by_server: dict[bytes, list[str]] = {}
+        for (server, tag), intervals in sorted(self.intervals.items()):
+            parts = by_server.setdefault(server, [])
+            if tag:
+                parts.append(tag)
+            parts += [str(first) if first == last else f"{first}-{last}" for first, last in intervals]
+        return ",".join(
+            ":".join((str(uuid.UUID(bytes=server)), *parts)) for server, parts in by_server.items()
+        )
+
+    def encoded(self) -> bytes:
+        """As COM_BINLOG_DUMP_GTID takes it."""
+        has_tags = any(tag for _, tag in self.intervals)
+        count = len(self.intervals)
+        made = [_COUNT.pack(count << 8 | _TAGGED << 56 | _TAGGED if has_tags else count)]
+        for (server, tag), intervals in sorted(self.intervals.items()):
+            made.append(server)
+            if has_tags:
+                made += (bytes([len(tag) << 1]), tag.encode())
+            made.append(_COUNT.pack(len(intervals)))
+            made += [_RANGE.pack(first, last + 1) for first, last in intervals]
+        return b"".join(made)
+
+    @classmethod
+    def decoded(cls, body: bytes) -> GtidSet:
+        """Of a PREVIOUS_GTIDS event's body. Raises ValueError for bytes that are none."""
+        found = cls()
+        try:
+            (count,) = _COUNT.unpack_from(body)
+            has_tags = count >> 56 == _TAGGED
+            at = 8
+            for _ in range(count >> 8 & (1 << 48) - 1 if has_tags else count):
+                server, tag = body[at : at + 16], ""
+                at += 16
+                if has_tags:
+                    length = body[at] >> 1
+                    tag = body[at + 1 : at + 1 + length].decode("ascii")
+                    at += 1 + length
+                (ranges,) = _COUNT.unpack_from(body, at)
+                at += 8
+                for _ in range(ranges):
+                    first, behind = _RANGE.unpack_from(body, at)
+                    at += 16
+                    found.add((server, tag), first, behind - 1)
+        except (struct.error, IndexError) as error:
+            raise ValueError(f"the set ends too early ({error})") from None
+        return found
+
+
+def grown(base: str, gtid: str) -> str:
+    """The set that `base` becomes when the last interval of a GTID's source grows to reach that GTID.
+
+    So a place in a stream can be told by one set that is seldom written, and the last GTID.
+    """
+    if not base or not gtid:
+        return base
+    if mariadb_gtids.is_gtid(gtid):
+        return mariadb_gtids.grown(base, gtid)
+    found = GtidSet(base)
+    source, number = parsed(gtid)
+    intervals = found.intervals.get(source)
+    if intervals and number > intervals[-1][1]:
+        intervals[-1][1] = number
+    return str(found)
+
+
+def parsed(gtid: str) -> tuple[Source, int]:
+    """'uuid:number' or 'uuid:tag:number', taken apart."""
+    server, *tag, number = gtid.split(":")
+    return (uuid.UUID(server).bytes, tag[0] if tag else ""), int(number)

@@ -1,0 +1,71 @@
+"""Whether a server's history continues what was read: the same server by its identity, another one by sets of GTIDs.
+
+Asked on the very connection that the changes will come from. Two ways in which it may not: the server lacks
+transactions that were read, and views show what it never had; or it purged some that were not read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+
+from changes.errors import AnotherServerError, HistoryGoneError
+from changes.mariadb_gtids import is_position
+from ingest.binlog.mariadb_history import lacked_and_purged
+from offsets.servers import MARIADB, facts_of
+
+_SHOWN = 200  # characters of a set, in a message
+
+
+def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
+    """Raises AnotherServerError when the server behind the connection is not the one that was read."""
+    found = _ask(connection, facts_of(connection).identity)[0]
+    if found != identity:
+        raise AnotherServerError(
+            f"the source's address leads to another server than before: {found}, not {identity}; whether it continues "
+            "what was read is looked at now"
+        )
+
+
+def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
+    """Raises HistoryGoneError unless the server has all of `seen`, and still has all that is not in it."""
+    if is_position(seen) != (facts_of(connection).name == MARIADB):
+        raise HistoryGoneError(
+            "divergent history: the source is MySQL where MariaDB was read, or the other way round; their GTIDs cannot "
+            "be compared. Fill the views again with: viewtail replay --new-history"
+        )
+    if is_position(seen):
+        lacked, purged = lacked_and_purged(connection, seen)
+    else:
+        lacked, purged = _ask(
+            connection,
+            "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)",
+            seen,
+            seen,
+        )
+    if lacked:
+        raise HistoryGoneError(
+            f"divergent history: the source that is there now lacks transactions that were read ({_short(lacked)}), so "
+            "views show what it never had. Where it is a replica that has not caught up yet, they come, and reading "
+            "goes on by itself; otherwise point viewtail back at the server it read, or fill the views again from this "
+            "one with: viewtail replay --new-history"
+        )
+    if purged:
+        raise HistoryGoneError(
+            f"history gone: the source purged transactions that were not read ({_short(purged)}), so the views cannot "
+            "be brought up to date from the stream. Point viewtail at a server that still has them, or fill the views "
+            "again with: viewtail replay --new-history"
+        )
+
+
+def _short(text: str) -> str:
+    text = text.replace("\n", "")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _ask(connection: pymysql.Connection[Any], sql: str, *arguments: object) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, arguments)
+        found: tuple[Any, ...] = cursor.fetchone() or ("", "")
+    return found

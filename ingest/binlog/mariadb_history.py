@@ -1,0 +1,86 @@
+"""Whether a MariaDB server's history continues what was read, and how a dump by GTIDs is asked of it.
+
+The server looks for the transaction by itself when a dump begins, and in strict mode refuses what it does not find.
+What is asked before that says in words what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+
+from changes.mariadb_gtids import GtidPosition, parsed
+from ingest.binlog.gtids import gtid_text
+
+_COM_BINLOG_DUMP = 0x12
+_DUMP = struct.Struct("<BIHI")  # command, position, flags, server id; no file's name behind them
+
+
+class MariaDBSeen:
+    """What a reader has seen of each domain; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
+
+    def __init__(self, base: str) -> None:
+        self._position = GtidPosition(base)
+        self._growing: bytes | None = None  # the only domain of which something was added since `base`
+        self.base = base
+
+    def add(self, gtids: Sequence[bytearray]) -> None:
+        """Take in what is kept of transactions' GTID events, in the order of the binlog."""
+        if not gtids:
+            return
+        domain = bytes(gtids[0][1:5])
+        if all(gtid[1:5] == domain for gtid in gtids):
+            self._position.add(gtid_text(gtids[-1]))
+            if self._growing in (None, domain):
+                self._growing = domain
+                return
+        else:
+            for gtid in gtids:
+                self._position.add(gtid_text(gtid))
+        self.base, self._growing = self.exact(), None
+
+    def exact(self) -> str:
+        """The whole place."""
+        return str(self._position)
+
+
+def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[str, str]:
+    """What was read and the server never had, and what it purged and was not read; each '' when there is nothing.
+
+    A purge is told by the place at which the oldest binlog begins.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.gtid_binlog_state")
+        (state,) = cursor.fetchone() or ("",)
+        cursor.execute("SHOW BINARY LOGS")
+        oldest = (cursor.fetchone() or ("",))[0]
+        cursor.fetchall()
+        cursor.execute("SELECT BINLOG_GTID_POS(%s, 4)", (oldest,))
+        (begin,) = cursor.fetchone() or ("",)
+    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, (state or "").split(","))}
+    read = GtidPosition(seen)
+    lacked = [
+        f"{domain}-{server}-{number}"
+        for domain, (server, number) in read.last.items()
+        if has.get((domain, server), -1) < number
+    ]
+    purged = [
+        f"{domain}-{server}-{number}"
+        for domain, (server, number) in GtidPosition(begin or "").last.items()
+        if read.last.get(domain, (0, 0))[1] < number
+    ]
+    return ",".join(lacked), ",".join(purged)
+
+
+def dump_from(connection: pymysql.Connection[Any], server_id: int, seen: str) -> bytes:
+    """Tell the session where a dump is to begin; returns the packet that asks for it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+            (seen,),
+        )
+    body = _DUMP.pack(_COM_BINLOG_DUMP, 4, 0, server_id)
+    return struct.pack("<I", len(body)) + body

@@ -1,0 +1,74 @@
+"""MariaDB's own column types: UUID, INET4 and INET6, which its binlog shows as BINARY, and compressed columns.
+
+Values of the first three are the texts that a SELECT gives. Nothing of the binlog says which of them a column is: that
+is known from the table's description (ingest/canonical.py).
+
+Source of the forms: sql/sql_type_inet.cc (Inet6::to_string), plugin/type_uuid, sql/field.cc (Field_longstr::uncompress)
+of MariaDB 10.11.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from ingest.binlog.compression import MalformedCompressionError, inflated
+
+SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}  # by the declared type: bytes of a value in the binlog
+
+_DEFLATE, _RAW = 8, 0x08  # the method, and the bit that says that the stream has no zlib header
+
+
+def uuid_text(raw: bytes) -> str:
+    """16 bytes as they are read."""
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def inet4_text(raw: bytes) -> str:
+    """'192.0.2.1'"""
+    return ".".join(map(str, raw))
+
+
+def inet6_text(raw: bytes) -> str:
+    """The first of the longest runs of zero words, also one of a single word, is `::`; IPv4 addresses look as such."""
+    words = [raw[at] << 8 | raw[at + 1] for at in range(0, 16, 2)]
+    start, length = _gap(words)
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
+        return ("::" if length == 6 else "::ffff:") + inet4_text(raw[12:])
+    shown = [f"{word:x}" for word in words]
+    if not length:
+        return ":".join(shown)
+    return ":".join(shown[:start]) + "::" + ":".join(shown[start + length :])
+
+
+def _gap(words: list[int]) -> tuple[int, int]:
+    best = (0, 0)
+    start = 0
+    for at, word in enumerate([*words, 1]):
+        if word:
+            if at - start > best[1]:
+                best = (start, at - start)
+            start = at + 1
+    return best
+
+
+TEXTS: dict[str, Callable[[bytes], str]] = {"uuid": uuid_text, "inet4": inet4_text, "inet6": inet6_text}
+
+
+def uncompressed(raw: bytes | bytearray) -> bytes:
+    """A value of a compressed column. Raises IndexError when it is malformed, as all of a row's decoding does."""
+    if not raw:
+        return b""
+    head = raw[0]
+    if not head:
+        return bytes(raw[1:])
+    start = 1 + (head & 0x07)
+    if head >> 4 != _DEFLATE or start > len(raw):
+        raise IndexError(f"a compressed value begins with {head:#x}")
+    length = int.from_bytes(raw[1:start], "big")
+    wbits = -zlib.MAX_WBITS if head & _RAW else zlib.MAX_WBITS
+    try:
+        return inflated(raw[start:], length, wbits=wbits)
+    except MalformedCompressionError as error:
+        raise IndexError(str(error)) from None

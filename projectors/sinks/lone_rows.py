@@ -1,0 +1,77 @@
+"""A row that comes alone: committed by itself, on a session of its own, the offset some time later.
+
+A busy pipeline commits many rows with their offset. At low rates a batch is one row, and moving the offset with each
+would be most of the work: one more statement, one more round trip, a larger transaction, more binlog. So that a stale
+owner still writes nothing, the statement has a version to write only where it finds the owner's fence, under a lock.
+What a restart reads again because the offset came later, the guard makes harmless.
+
+This is a shortcut and decides nothing: whatever is out of the ordinary is left to the sink's usual way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pymysql
+
+from changes.errors import ViewtailError
+from offsets.flight import Flight, Prepared
+from offsets.mysql import Owner
+from projectors.sinks.upserts import Item, Upsert
+
+Connection: TypeAlias = "pymysql.Connection[Any]"
+
+REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row
+
+
+class LoneRows:
+    """Not thread-safe; a pipeline's sink has one."""
+
+    def __init__(self, open_: Callable[[], Connection]) -> None:
+        self._open = open_
+        self._connection: Connection | None = None
+        self._prepared: dict[str, tuple[Upsert, Owner, Prepared]] = {}
+        self._closed_at = -REOPEN_AFTER_S
+
+    def write(self, upsert: Upsert, item: Item, owner: Owner) -> bool:
+        """Whether the row is durable. If not, nothing is known of it, and it is to be written in the usual way."""
+        try:
+            connection = self._living()
+            if connection is None:
+                return False
+            prepared = self._ready(connection, upsert, owner)
+            flight = Flight(connection)
+            flight.execute(prepared.packed((*upsert.parameters(item), owner.id, owner.fence)))
+            (answer,) = flight.land()
+        except UnicodeEncodeError:
+            return False
+        except (pymysql.err.MySQLError, ViewtailError):
+            self.close()
+            self._closed_at = time.monotonic()
+            return False
+        return isinstance(answer, int)
+
+    def close(self) -> None:
+        connection, self._connection, self._prepared = self._connection, None, {}
+        if connection is not None and connection.open:
+            with contextlib.suppress(pymysql.err.MySQLError):
+                connection.close()
+
+    def _living(self) -> Connection | None:
+        if self._connection is None and time.monotonic() - self._closed_at >= REOPEN_AFTER_S:
+            self._connection = self._open()
+            self._connection.autocommit(True)
+        return self._connection
+
+    def _ready(self, connection: Connection, upsert: Upsert, owner: Owner) -> Prepared:
+        known = self._prepared.get(upsert.view.id)
+        if known is not None and known[0] is upsert and known[1] == owner:
+            return known[2]
+        if known is not None:
+            known[2].close()
+        prepared = Prepared(connection, upsert.owned_by(owner))
+        self._prepared[upsert.view.id] = (upsert, owner, prepared)
+        return prepared

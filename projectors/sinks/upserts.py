@@ -1,0 +1,206 @@
+"""The guarded upsert of one index table, as prepared statements of a few sizes.
+
+Rows travel as parameters: the server has less to parse than in a statement's text, and nothing is quoted. The packer of
+a view's rows is compiled from its columns, since packing value by value costs more than the server's part of an upsert.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pymysql
+
+from changes.tables import Column, Kind
+from changes.writes import Key, Write
+from offsets.flight import Parameter, Prepared
+from offsets.mysql import Owner
+from offsets.servers import ServerFacts
+from offsets.session import quote
+from projectors.binding import BoundView
+from projectors.sinks import takes_equal_versions
+from projectors.sinks.index_table import VERSION, IndexTableShape
+
+Item = tuple[Key, Write]
+Connection: TypeAlias = "pymysql.Connection[Any]"
+Packer: TypeAlias = Callable[[Sequence[Item]], tuple[int, list[bytes]]]
+
+BLOCKS = (256, 32, 4, 1)  # rows of a statement; larger ones were not faster
+MAX_PARAMETERS = 65_535  # of one statement
+
+
+class Upsert:
+    """The statements of one view on one connection, none of more than `max_bytes`."""
+
+    def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
+        self.view: BoundView = shape.view
+        columns = ", ".join(quote(definition.name) for definition in shape.columns)
+        row = f"({', '.join('?' for _ in shape.columns)})"
+        guard = on_duplicate(shape, facts)
+        statements = {
+            size: f"INSERT INTO {shape.table} ({columns}) VALUES {', '.join([row] * size)} {facts.upsert_alias} {guard}"
+            for size in BLOCKS
+        }
+        # A version that is NULL, since nobody owns the pipeline so, is an error of its column. The other values are
+        # parameters of VALUES as ever: those of a SELECT get a type of their own first, which changes some of them.
+        plain = "?, " * (len(shape.columns) - 1)
+        self._owned = (
+            f"INSERT INTO {shape.table} ({columns}) VALUES ({plain}(SELECT CAST(? AS UNSIGNED) FROM ",
+            f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {facts.upsert_alias} {guard}",
+        )
+        self._width = len(shape.columns)
+        self._statements = {
+            size: statement
+            for size, statement in statements.items()
+            if size == 1 or (len(statement.encode()) <= max_bytes and size * self._width <= MAX_PARAMETERS)
+        }
+        self._types = b"".join(_parameter(column).wire for column in _columns(self.view))
+        self._pack = compile_rows(self.view.key, self.view.values)
+        self._no_values = (None,) * len(self.view.values)
+        self._prepared: dict[int, Prepared] = {}
+
+    def make_ready(self, connection: Connection, rows: int) -> None:
+        """Prepare what so many rows are sent with; waits for the server, so nothing may be under way."""
+        for size in set(self._cut(rows)):
+            prepared = self._prepared.get(size)
+            if prepared is None or prepared.connection is not connection:
+                self._prepared[size] = Prepared(connection, self._statements[size])
+
+    def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
+        """Blocks of the items, each with what executes it: None where a value of it cannot be packed."""
+        at = 0
+        for size in self._cut(len(items)):
+            some = items[at : at + size]
+            at += size
+            yield some, self.single(some[0]) if size == 1 else self._block(some)
+
+    def single(self, item: Item) -> bytes | None:
+        """One item's execution; None when a text in it is none: a lone surrogate."""
+        try:
+            return self._prepared[1].packed(self.parameters(item))
+        except UnicodeEncodeError:
+            return None
+
+    def parameters(self, item: Item) -> tuple[Any, ...]:
+        """What stands for the question marks of one row."""
+        key, (version, values) = item
+        return (*key, *(self._no_values if values is None else values), version)
+
+    def owned_by(self, owner: Owner) -> str:
+        """The statement of one row that changes nothing unless it finds the owner; its id and fence come last."""
+        return owner.table.join(self._owned)
+
+    def forget(self) -> None:
+        """Give the prepared statements back to the server."""
+        for prepared in self._prepared.values():
+            prepared.close()
+        self._prepared = {}
+
+    def _cut(self, rows: int) -> Iterator[int]:
+        """The blocks that so many rows are sent in."""
+        for size in self._statements:
+            count, rows = divmod(rows, size)
+            yield from itertools.repeat(size, count)
+
+    def _block(self, items: list[Item]) -> bytes | None:
+        try:
+            nulls, pieces = self._pack(items)
+        except (UnicodeEncodeError, struct.error):
+            return None  # one by one they show which it is
+        bitmap = nulls.to_bytes((len(items) * self._width + 7) // 8, "little")
+        return self._prepared[len(items)].execution(bitmap, self._types * len(items), pieces)
+
+
+def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
+    """The guard: ON DUPLICATE KEY UPDATE that takes each value over from a newer version only."""
+    above = ">=" if takes_equal_versions(shape.view) else ">"
+
+    def new(column: str) -> str:
+        return facts.new_value.format(column=quote(column))
+
+    def old(column: str) -> str:
+        return quote(shape.view.view.name, column)
+
+    newer = f"{new(VERSION)} {above} {old(VERSION)}"
+    # The version last: assigned first, `newer` would be false for the values.
+    changes = ", ".join(
+        f"{quote(name)} = IF({newer}, {new(name)}, {old(name)})" for name in (*shape.value_names, VERSION)
+    )
+    return f"ON DUPLICATE KEY UPDATE {changes}"
+
+
+def compile_rows(key: Sequence[Column], values: Sequence[Column]) -> Packer:
+    """A function from (key, (version, values)) pairs to which of their parameters are NULL, and the others' bytes.
+
+    The bits of the first are in the order of the parameters: key, values, version of one row after the other's.
+    Raises UnicodeEncodeError and struct.error for values that the columns' parameters cannot hold.
+    """
+    keys = [f"k{at}" for at in range(len(key))]
+    names = [f"v{at}" for at in range(len(values))]
+    lines = [
+        "def pack(items):",
+        "    nulls, at, pieces = 0, 0, []",
+        "    add = pieces.append",
+        f"    for ({''.join(f'{name}, ' for name in keys)}), (version, values) in items:",
+    ]
+    for name, column in zip(keys, key, strict=True):
+        lines += _packing(name, column, " " * 8)
+    lines += [
+        "        if values is None:",
+        f"            nulls |= {(1 << len(names)) - 1} << at + {len(keys)}",
+        "        else:",
+        f"            {''.join(f'{name}, ' for name in names)}= values",
+    ]
+    for number, (name, column) in enumerate(zip(names, values, strict=True), len(keys)):
+        lines += [
+            f"            if {name} is None:",
+            f"                nulls |= 1 << at + {number}",
+            "            else:",
+            *_packing(name, column, " " * 16),
+        ]
+    lines += ["        add(signed(version))", f"        at += {len(keys) + len(names) + 1}"]
+    lines.append("    return nulls, pieces")
+    namespace: dict[str, Any] = {
+        "signed": struct.Struct("<q").pack,
+        "unsigned": struct.Struct("<Q").pack,
+        "double": struct.Struct("<d").pack,
+        "LENGTHS": [bytes([length]) for length in range(251)],
+    }
+    exec(compile("\n".join(lines), "<packer of rows>", "exec"), namespace)
+    packer: Packer = namespace["pack"]
+    return packer
+
+
+def _packing(name: str, column: Column, indent: str) -> list[str]:
+    """Lines that add a value which is not NULL, as its parameter type wants it."""
+    parameter = _parameter(column)
+    if parameter in (Parameter.SIGNED, Parameter.UNSIGNED, Parameter.DOUBLE):
+        return [f"{indent}add({parameter.name.lower()}({name}))"]
+    encoded = {
+        Parameter.BLOB: name,
+        Parameter.STRING: f"{name}.encode()",
+        Parameter.DECIMAL: f"f'{{{name}:f}}'.encode()",
+    }[parameter]
+    return [
+        f"{indent}data = {encoded}",
+        f"{indent}size = len(data)",
+        f"{indent}add(LENGTHS[size] + data if size < 251 else b'\\xfe' + size.to_bytes(8, 'little') + data)",
+    ]
+
+
+def _columns(view: BoundView) -> list[Column]:
+    version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
+    return [*view.key, *view.values, version]
+
+
+def _parameter(column: Column) -> Parameter:
+    if column.kind is Kind.INTEGER:
+        has_sign = not column.is_unsigned and not column.declared.startswith("bit")
+        return Parameter.SIGNED if has_sign else Parameter.UNSIGNED
+    if column.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return Parameter.DOUBLE
+    if column.kind is Kind.DECIMAL:
+        return Parameter.DECIMAL
+    return Parameter.BLOB if column.kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) else Parameter.STRING

@@ -1,0 +1,224 @@
+"""Another server behind the source's address: followed where its history continues what was read, never otherwise.
+
+Three servers replicate in a chain, a to b to c, with an address that can be led to each of them. Index tables and
+offsets are on a fourth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mysql
+from stack import Server
+from tests.support.proxy import Proxy
+from tests.support.running import Run, running, wait_for
+
+VIEWS = """
+from viewtail import Entity, IndexTable
+views = [IndexTable("ix_email", Entity("fail.user"), value="email")]
+"""
+STORE = "viewtail_failover"
+
+
+class Node:
+    """One server of the chain."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection: Any = pymysql.connect(
+            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.rows(statement)
+
+    def replicate(self, other: Node) -> None:
+        self.execute(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {other.server.port}, "
+            "SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, "
+            "SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 1000",
+            "START REPLICA",
+        )
+
+    def promote(self) -> None:
+        self.execute("STOP REPLICA", "RESET REPLICA ALL")
+
+    def has_all_of(self, other: Node) -> None:
+        executed = other.rows("SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")
+        found = self.rows(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 20)")
+        assert found == [(0,)], self.rows("SHOW REPLICA STATUS")
+
+    def purge(self) -> None:
+        self.execute("FLUSH BINARY LOGS")
+        self.execute(f"PURGE BINARY LOGS TO '{self.rows('SHOW BINARY LOGS')[-1][0]}'")
+
+
+class Chain:
+    """The servers, the address, a run, and what its view shows."""
+
+    def __init__(self, servers: list[Server], store: Server, proxy: Proxy, run: Run) -> None:
+        self.a, self.b, self.c = map(Node, servers)
+        self.store = Node(store)
+        self.proxy = proxy
+        self.run = run
+
+    def emails(self) -> dict[int, str]:
+        return dict(
+            self.store.rows(f"SELECT id, email FROM {STORE}.ix_email WHERE email IS NOT NULL")  # type: ignore[arg-type]
+        )
+
+    def equals(self, node: Node) -> bool:
+        wanted = dict(node.rows("SELECT id, email FROM fail.user"))  # type: ignore[arg-type]
+        return self.emails() == wanted
+
+    def epoch(self) -> int:
+        return int(self.store.rows(f"SELECT epoch FROM {STORE}.source")[0][0])
+
+    def error(self) -> str:
+        (pipeline,) = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
+        return str(pipeline["error"]) if pipeline["state"] == "halted" else ""
+
+    def is_well(self) -> bool:
+        return self.run.command("status").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    folder = tmp_path_factory.mktemp("chain")
+    started = [
+        stack.mysql.start(folder / name, options=[f"--server-id={number}"])
+        for number, name in enumerate("abc", 11)
+    ]
+    yield started
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def chain(servers: list[Server], mysql_server: Server, tmp_path: Path) -> Iterator[Chain]:
+    """A run that follows a, with its view filled."""
+    nodes = [Node(server) for server in servers]
+    for node in nodes:
+        node.server.start()
+        node.execute("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF")
+        for database in ("fail", "viewtail"):
+            node.execute(f"DROP DATABASE IF EXISTS {database}")
+        node.execute("RESET BINARY LOGS AND GTIDS")
+    a, b, c = nodes
+    b.replicate(a)
+    c.replicate(b)
+    Node(mysql_server).execute(f"DROP DATABASE IF EXISTS {STORE}")
+    a.execute(
+        "CREATE DATABASE fail",
+        "CREATE TABLE fail.user (id INT PRIMARY KEY, email VARCHAR(60))",
+        "INSERT INTO fail.user VALUES (1, 'one'), (2, 'two')",
+    )
+    with Proxy(servers[0].port) as proxy:
+        environment = {
+            "VIEWTAIL_SOURCE__URL": f"mysql://root@127.0.0.1:{proxy.port}",
+            "VIEWTAIL_SOURCE__HEARTBEAT_S": "0.5",
+            "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{STORE}",
+            "VIEWTAIL_METRICS__PORT": "0",
+        }
+        with running(tmp_path, VIEWS, environment) as run:
+            made = Chain(servers, mysql_server, proxy, run)
+            wait_for("the view is filled", lambda: made.equals(a) and made.is_well())
+            yield made
+
+
+def test_a_promoted_replica_is_followed_under_a_new_epoch(chain: Chain) -> None:
+    """Its coordinates are others; what it wrote itself before comes too, and what was unread when the old one died."""
+    chain.a.execute("UPDATE fail.user SET email = 'read from a' WHERE id = 1")
+    wait_for("it is there", lambda: chain.emails()[1] == "read from a")
+    assert chain.run.stop() == 0
+    chain.b.execute("FLUSH BINARY LOGS", "INSERT INTO fail.user VALUES (50, 'written on b before')")
+    chain.a.execute("INSERT INTO fail.user VALUES (3, 'unread')", "DELETE FROM fail.user WHERE id = 2")
+    chain.b.has_all_of(chain.a)
+    chain.a.server.kill()
+    chain.b.promote()
+    chain.proxy.lead_to(chain.b.server.port)
+    chain.b.execute("UPDATE fail.user SET email = 'by b' WHERE id = 1")
+    chain.run.start()
+    wait_for("the view equals its table", lambda: chain.equals(chain.b))
+    assert chain.epoch() == 2 and len(chain.emails()) == 3
+
+    # Under a running viewtail, to the end of the chain, which never was a replica of the first.
+    chain.c.has_all_of(chain.b)
+    chain.b.server.kill()
+    chain.c.promote()
+    chain.proxy.lead_to(chain.c.server.port)
+    chain.c.execute("INSERT INTO fail.user VALUES (4, 'by c')")
+    wait_for("the view equals its table", lambda: chain.equals(chain.c))
+    assert chain.epoch() == 3
+    wait_for("all is well", chain.is_well)
+    assert "filling" not in chain.run.log.partition("another server, whose history continues")[2]
+
+    # And back, to one that caught up meanwhile.
+    chain.b.server.start()
+    chain.b.replicate(chain.c)
+    chain.b.has_all_of(chain.c)
+    chain.proxy.lead_to(chain.b.server.port)
+    chain.b.execute("INSERT INTO fail.user VALUES (5, 'by b again')")
+    wait_for("the view equals its table", lambda: chain.equals(chain.b))
+    assert chain.epoch() == 4
+
+
+def test_a_replica_that_lacks_what_was_read_halts_until_it_has_it(chain: Chain) -> None:
+    chain.b.has_all_of(chain.a)
+    chain.b.execute("STOP REPLICA")
+    chain.a.execute("INSERT INTO fail.user VALUES (3, 'not on b')", "DELETE FROM fail.user WHERE id = 2")
+    wait_for("it is read", lambda: chain.equals(chain.a))
+    before = chain.emails()
+    chain.proxy.lead_to(chain.b.server.port)
+    chain.b.execute("UPDATE fail.user SET email = 'by b' WHERE id = 1")
+    error = wait_for("status says so", chain.error)
+    assert "divergent history" in error and "viewtail replay --new-history" in error
+    assert "mysql:ix_email" in error, "the views that need it are named"
+    assert chain.emails() == before and chain.epoch() == 1
+    chain.b.execute("START REPLICA")
+    wait_for("the view equals its table", lambda: chain.equals(chain.b))
+    assert chain.epoch() == 2
+    wait_for("all is well", chain.is_well)
+
+
+def test_a_replica_that_purged_what_was_not_read_halts_until_a_new_history_is_begun(chain: Chain) -> None:
+    assert chain.run.stop() == 0
+    chain.a.execute("UPDATE fail.user SET email = 'missed' WHERE id = 1")
+    chain.b.has_all_of(chain.a)
+    chain.b.promote()
+    chain.b.purge()
+    chain.proxy.lead_to(chain.b.server.port)
+    chain.b.execute("INSERT INTO fail.user VALUES (3, 'by b')")
+    chain.run.start()
+    error = wait_for("status says so", chain.error)
+    assert "history gone" in error and "mysql:ix_email" in error
+    assert chain.emails() == {1: "one", 2: "two"}, "nothing jumps over the missing change"
+    begun = chain.run.command("replay", "--new-history")
+    assert begun.returncode == 0, begun.stderr
+    wait_for("the view equals its table", lambda: chain.equals(chain.b))
+
+
+def test_a_server_that_gets_another_identity_is_followed(chain: Chain) -> None:
+    """auto.cnf was removed: the same binlogs, another server_uuid."""
+    server = chain.a.server
+    server.stop()
+    (server.directory / "data" / "auto.cnf").unlink()
+    server.start()
+    chain.a.execute("INSERT INTO fail.user VALUES (3, 'under another identity')")
+    wait_for("the view equals its table", lambda: chain.equals(chain.a))
+    assert chain.epoch() == 2

@@ -1,0 +1,185 @@
+"""Another MariaDB behind the source's address: followed by GTIDs where its history continues what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mariadb
+from changes.batches import Batch, Followed
+from changes.errors import AnotherServerError, HistoryGoneError
+from changes.positions import Position
+from ingest.binlog.mariadb_history import MariaDBSeen
+from ingest.binlog.source import BinlogSource
+from ingest.canonical import describe
+from offsets.session import MySQLAddress, open_session
+from stack import Server
+from tests.support.running import wait_for
+
+pytestmark = pytest.mark.mariadb
+
+
+class Node:
+    """One server of the pair."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self.server, self.number = server, number
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection: Any = pymysql.connect(
+            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.rows(statement)
+
+    def source(self, epoch: int, number: int | None = None) -> BinlogSource:
+        address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root")
+        with open_session(address, role="source") as session:
+            table = describe(session, "fail", "t")
+        return BinlogSource(
+            address,
+            {("fail", "t"): Followed(table, ("id", "v"))},
+            watermark_schema="viewtail",
+            own_schemas=frozenset({"viewtail"}),
+            epoch=epoch,
+            identity=f"mariadb-server-id-{number or self.number}",
+        )
+
+    def read(self, epoch: int, after: Position, last: int) -> tuple[list[int], Position]:
+        """The ids that are inserted behind a position, up to one, and the place behind it."""
+        source, seen = self.source(epoch), []
+        batch: Batch
+        for batch in source.read(after):
+            seen += [row[0] for change in batch.changes for row in change.rows]
+            if last in seen and batch.end is not None:
+                break
+        source.interrupt()
+        assert batch.end is not None
+        return seen, batch.end
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    """A primary, and its replica, which logs what it applies; rows of two domains."""
+    options = ["--log-slave-updates", "--gtid-strict-mode=ON"]
+    nodes = [
+        Node(stack.mariadb.start(tmp_path / str(number), options=[f"--server-id={number}", *options]), number)
+        for number in (11, 12)
+    ]
+    one, two = nodes
+    two.execute(
+        f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {one.server.port}, MASTER_USER = 'root', "
+        "MASTER_USE_GTID = slave_pos",
+        "START SLAVE",
+    )
+    one.execute("CREATE DATABASE fail", "CREATE TABLE fail.t (id INT PRIMARY KEY, v VARCHAR(20))")
+    caught_up(one, two)
+    yield one, two
+    for node in nodes:
+        node.server.stop()
+
+
+def insert(node: Node, *ids: int) -> None:
+    for number in ids:
+        node.execute(
+            f"SET STATEMENT gtid_domain_id = {number % 3 // 2} FOR INSERT INTO fail.t VALUES ({number}, 'x')"
+        )
+
+
+def caught_up(one: Node, two: Node) -> None:
+    (position,) = one.rows("SELECT @@gtid_binlog_pos")[0]
+    found = two.rows(f"SELECT MASTER_GTID_WAIT('{position}', 20)")
+    assert found == [(0,)], two.rows("SHOW SLAVE STATUS")
+
+
+def test_a_promoted_replica_is_read_on_from_with_no_row_lost_or_doubled(pair: tuple[Node, Node]) -> None:
+    one, two = pair
+    two.execute("FLUSH BINARY LOGS")  # other coordinates
+    begin = one.source(1).now()
+    assert begin.is_by_set
+    insert(one, *range(10))
+    ids, end = one.read(1, begin, 9)
+    assert ids == list(range(10))
+    insert(one, 10, 11, 12)  # read from the other one
+    caught_up(one, two)
+    with pytest.raises(AnotherServerError):  # its coordinates would be taken for the first one's
+        list(two.source(1, number=11).read(end))
+    two.execute("STOP SLAVE", "RESET SLAVE ALL")
+    insert(two, *range(13, 20))
+    two.source(2).check(end)
+    ids, later = two.read(2, end, 19)
+    assert ids == list(range(10, 20))
+    assert later.version > end.version and later.epoch == 2
+    insert(two, 20)
+    assert two.read(2, later, 20)[0] == [20]  # by its own coordinates from now on
+
+
+def test_a_server_that_lacks_what_was_read_is_refused(pair: tuple[Node, Node]) -> None:
+    one, two = pair
+    insert(one, 0)
+    caught_up(one, two)
+    two.execute("STOP SLAVE", "RESET SLAVE ALL")
+    begin = one.source(1).now()
+    insert(one, 1)
+    _, end = one.read(1, begin, 1)
+    insert(two, 3)  # a history of its own from here on
+    source = two.source(2)
+    with pytest.raises(
+        HistoryGoneError, match=r"divergent history.*lacks transactions that were read \(0-11-"
+    ):
+        source.check(end)
+    with pytest.raises(HistoryGoneError):
+        list(source.read(end))
+
+
+def test_a_server_that_purged_what_was_not_read_is_refused(pair: tuple[Node, Node]) -> None:
+    one, two = pair
+    begin = one.source(1).now()
+    insert(one, 0)
+    _, end = one.read(1, begin, 0)
+    insert(one, 1, 2)
+    caught_up(one, two)
+    two.execute("STOP SLAVE", "RESET SLAVE ALL", "FLUSH BINARY LOGS")
+
+    def purged() -> bool:
+        last = two.rows("SHOW BINARY LOGS")[-1][0]
+        two.execute(f"PURGE BINARY LOGS TO '{last}'")
+        return len(two.rows("SHOW BINARY LOGS")) == 1
+
+    wait_for("its binlogs are purged", purged)
+    source = two.source(2)
+    with pytest.raises(HistoryGoneError, match="history gone: the source purged transactions"):
+        source.check(end)
+    with pytest.raises(HistoryGoneError):
+        list(source.read(end))
+
+
+def test_what_was_seen_is_told_by_a_base_and_the_last_transaction() -> None:
+    from changes.gtid_sets import grown
+    from ingest.binlog import gtids
+
+    seen = MariaDBSeen("0-1-5,7-1-9")
+    for batch, exact, is_rewritten in (
+        ([(0, 1, 6), (0, 1, 7)], "0-1-7,7-1-9", False),
+        ([(0, 2, 8)], "0-2-8,7-1-9", False),
+        ([(7, 1, 10)], "0-2-8,7-1-10", True),
+        ([(3, 1, 1), (0, 2, 9)], "0-2-9,3-1-1,7-1-10", True),
+        ([(4, 1, 1)], "0-2-9,3-1-1,4-1-1,7-1-10", False),
+    ):
+        before = seen.base
+        seen.add([gtids.mariadb(*one, 0) for one in batch])
+        domain, server, number = batch[-1]
+        assert grown(seen.base, f"{domain}-{server}-{number}") == seen.exact() == exact
+        assert (seen.base != before) == is_rewritten

@@ -1,0 +1,254 @@
+"""How viewtail logs in: over TLS that is verified, by caching_sha2_password, and with no more rights than it prints."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+import stack.mysql
+from changes.batches import Followed
+from changes.errors import StoreError
+from changes.findings import Level
+from ingest.binlog.source import BinlogSource
+from ingest.canonical import describe
+from offsets.session import MySQLAddress, open_session
+from operations import grants
+from operations.check import Servers, check
+from stack import Server
+from tests.support.running import Run, running, wait_for
+from viewtail import Entity, IndexTable
+
+PASSWORD = "canary %s/\\'\""
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+class Authority:
+    """A certificate authority of a test's own."""
+
+    def __init__(self, name: str) -> None:
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.certificate = (
+            self._builder(self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def _builder(self, name: x509.Name, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(NOW - datetime.timedelta(days=1))
+            .not_valid_after(NOW + datetime.timedelta(days=1))
+        )
+
+    def write(self, folder: Path, names: Sequence[x509.GeneralName]) -> None:
+        """ca.pem, and for a server of these names cert.pem and key.pem."""
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        certificate = (
+            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")]), key)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        pem = serialization.Encoding.PEM
+        (folder / "ca.pem").write_bytes(self.certificate.public_bytes(pem))
+        (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
+        (folder / "key.pem").write_bytes(
+            key.private_bytes(
+                pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority("viewtail test")
+    authority.write(folder / "server", [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    Authority("somebody else").write(folder / "other", [x509.DNSName("db.example")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Server]:
+    own = certificates / "server"
+    options = [f"--ssl-ca={own}/ca.pem", f"--ssl-cert={own}/cert.pem", f"--ssl-key={own}/key.pem"]
+    started = stack.mysql.start(tmp_path_factory.mktemp("login") / "mysql", options=options)
+    quoted = PASSWORD.replace("\\", "\\\\").replace("'", "''")
+    execute(
+        started,
+        f"CREATE USER 'viewtail'@'%' IDENTIFIED WITH caching_sha2_password BY '{quoted}'",
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60))",
+        "CREATE TABLE shop.secret (id INT PRIMARY KEY)",
+        "INSERT INTO shop.user VALUES (1, 'ada')",
+    )
+    yield started
+    started.stop()
+
+
+def execute(server: Server, *statements: str) -> list[tuple[Any, ...]]:
+    connection: Any = pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        found = list(cursor.fetchall())
+    connection.close()
+    return found
+
+
+def address(server: Server, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> MySQLAddress:
+    return MySQLAddress(host=host, port=server.port, user="viewtail", password=PASSWORD, tls=tls)
+
+
+def trusting(certificates: Path, whose: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificates / whose / "ca.pem"))
+
+
+@pytest.mark.parametrize("is_tls", [True, False], ids=["over TLS", "by RSA without TLS"])
+def test_caching_sha2_password_logs_in_in_full_and_by_what_the_server_remembers(
+    is_tls: bool, server: Server, certificates: Path
+) -> None:
+    tls = trusting(certificates, "server") if is_tls else None
+    execute(server, "FLUSH PRIVILEGES")  # the server remembers nobody
+    for _ in range(2):
+        with open_session(address(server, tls), role="source") as session, session.cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+            assert bool(cursor.fetchone()[1]) == is_tls  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("whose", "host", "said"),
+    [("other", "127.0.0.1", "CERTIFICATE_VERIFY_FAILED"), ("server", "localhost", "localhost")],
+    ids=["another authority", "another host name"],
+)
+def test_a_server_that_is_not_the_one_to_trust_is_refused(
+    whose: str, host: str, said: str, server: Server, certificates: Path
+) -> None:
+    with pytest.raises(StoreError, match=f"{said}.*tls_ca") as refused:
+        open_session(address(server, trusting(certificates, whose), host), role="source")
+    assert PASSWORD not in str(refused.value)
+
+
+def test_changes_are_read_over_verified_tls_and_by_no_other(server: Server, certificates: Path) -> None:
+    execute(server, "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO 'viewtail'@'%'")
+    trusted = address(server, trusting(certificates, "server"))
+    with open_session(trusted, role="source") as session:
+        followed = {("shop", "user"): Followed(describe(session, "shop", "user"), ("id", "email"))}
+
+    def source(of: MySQLAddress) -> BinlogSource:
+        return BinlogSource(
+            of, followed, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1
+        )
+
+    begin = source(trusted).now()
+    execute(server, f"REPLACE INTO shop.user VALUES (2, '{'x' * 60}')", "DELETE FROM shop.user WHERE id = 2")
+    execute(server, "INSERT INTO shop.user SELECT n, 'many' FROM (WITH RECURSIVE s AS (SELECT 10 n UNION ALL "
+            "SELECT n + 1 FROM s WHERE n < 900) SELECT n FROM s) t")  # fmt: skip
+    reader, count = source(trusted), 0
+    for batch in reader.read(begin):
+        count += batch.row_count
+        if count >= 893:
+            kinds = execute(
+                server,
+                "SELECT connection_type FROM performance_schema.threads "
+                "WHERE processlist_command LIKE 'Binlog Dump%'",
+            )
+            break
+    reader.interrupt()
+    assert count == 893 and kinds == [("SSL/TLS",)]
+    with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED"):
+        list(source(replace(trusted, tls=trusting(certificates, "other"))).read(begin))
+    execute(server, "REVOKE ALL, GRANT OPTION FROM 'viewtail'@'%'", "DELETE FROM shop.user WHERE id > 1")
+
+
+VIEWS = """
+from viewtail import Entity, IndexTable
+views = [IndexTable("ix_email", Entity("shop.user"), value="email")]
+"""
+
+
+def granted(server: Server, run: Run) -> list[str]:
+    printed = run.command("check", "--print-grants")
+    assert printed.returncode == 0, printed.stderr
+    found = [line for line in printed.stdout.splitlines() if not line.startswith("-- ")]
+    execute(server, *found)
+    return found
+
+
+def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_path: Path) -> None:
+    environment = {
+        "VIEWTAIL_SOURCE__URL": f"mysql://127.0.0.1:{server.port}",
+        "VIEWTAIL_SOURCE__USER": "viewtail",
+        "VIEWTAIL_SOURCE__PASSWORD": PASSWORD,
+        "VIEWTAIL_SOURCE__DATABASE": "vt_marks",
+        "VIEWTAIL_METRICS__PORT": "0",
+    }
+    (tmp_path / "views.py").write_text(VIEWS)
+    run = Run(tmp_path, VIEWS, environment)
+    assert granted(server, run) == [
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'viewtail'@'%';",
+        "GRANT SELECT ON `shop`.`user` TO 'viewtail'@'%';",
+        "GRANT CREATE, SELECT, INSERT, UPDATE ON `vt\\_marks`.* TO 'viewtail'@'%';",
+        "GRANT CREATE, ALTER, DROP, INDEX, SELECT, INSERT, UPDATE, DELETE ON `viewtail`.* TO 'viewtail'@'%';",
+    ]
+    checked = run.command("check", "--json")
+    assert checked.returncode == 0, checked.stdout
+    with running(tmp_path, VIEWS, environment) as going:
+        wait_for("all is well", lambda: going.command("status").returncode == 0)
+        execute(server, "UPDATE shop.user SET email = 'grace' WHERE id = 1")
+        wait_for(
+            "the change is found",
+            lambda: json.loads(going.command("find", "ix_email", "grace", "--json").stdout or "[]"),
+        )
+        assert going.command("replay", "ix_email").returncode == 0
+        wait_for(
+            "it is filled again",
+            lambda: '"state": "filled"' in going.command("status", "--json").stdout,
+        )
+        assert going.stop() == 0
+        assert "denied" not in going.log
+
+
+def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -> None:
+    at = address(server)
+    servers = Servers(
+        source=at, primary=at, store=at, watermark_database="vt_marks", store_database="viewtail",
+        redis=None, elasticsearch=None,
+    )  # fmt: skip
+    views = [IndexTable("ix_email", Entity("shop.user"), value="email")]
+    needed = [line for line in grants.statements(servers, views) if not line.startswith("--")]
+    execute(server, "REVOKE ALL, GRANT OPTION FROM 'viewtail'@'%'", *needed)
+
+    def failing() -> str:
+        found = [one for one in check(servers, views) if one.level is Level.FAIL]
+        return "\n".join(f"{one.what} {one.seen} {one.mend}" for one in found)
+
+    assert failing() == ""
+    single = []
+    for statement in needed:
+        names, _, where = statement.removeprefix("GRANT ").partition(" ON ")
+        single += [(name, where.partition(" TO ")[0]) for name in names.split(", ")]
+    assert len(single) == 15
+    for name, where in single:
+        execute(server, f"REVOKE {name} ON {where} FROM 'viewtail'@'%'")
+        said = failing()
+        assert name in said and f"ON {where} TO 'viewtail'@'%'" in said, (name, where, said)
+        execute(server, f"GRANT {name} ON {where} TO 'viewtail'@'%'")
