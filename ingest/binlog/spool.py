@@ -42,9 +42,8 @@ class Spool:
         try:
             self._starts.append(self._file.tell())
             pickler = pickle.Pickler(self._file, protocol=5)
-            pickler.fast = (
-                True  # rows hold no cycles, and looking for what was written before costs most of the time
-            )
+            # Rows hold no cycles, and looking for what was written before costs most of the time.
+            pickler.fast = True
             pickler.dump((plain, others, event_bytes))
         except OSError as error:
             self.close()
