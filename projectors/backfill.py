@@ -313,7 +313,7 @@ class _Chunks:
             some = keys[start : start + KEYS_A_QUERY]
 
             def statement(connection: pymysql.Connection[Any], some: Sequence[Key] = some) -> str:
-                wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in some)
+                wanted = " OR ".join(f"({equal(connection, columns, key)})" for key in some)
                 return f"SELECT {select_list(columns)} FROM {table} WHERE {wanted}"
 
             present, _ = self._snapshot(version, statement, columns)
@@ -348,7 +348,8 @@ def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], afte
     return f"{_term(connection, columns[0], '>=', after[0])} AND ({' OR '.join(parts)})"
 
 
-def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+def equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+    """The condition for the row with a key. A collation may take others for equal: compare what comes."""
     return " AND ".join(
         _term(connection, column, "=", value) for column, value in zip(columns, key, strict=True)
     )

@@ -29,6 +29,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, halted_views
 from projectors.sinks import Sink
 from projectors.sinks.mysql import MySQLSink
+from projectors.turns import Turns
 from projectors.views import View
 from projectors.watermarks import Watermarks
 from viewtail.settings import Settings
@@ -274,6 +275,24 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
             registry.fill_anew(lost)
             refill.set()
 
+    def fill_amid(view: str) -> None:
+        if registry.read(view).state == FILLING:
+            fill_again(lambda record: record.name == view)
+
+    def fill_after(view: str, version: int) -> None:
+        registry.fill_after(view, version)
+        refill.set()
+
+    turns = Turns(
+        projections=projections,
+        sink=sink,
+        offsets=offsets,
+        dead_letters=letters,
+        open_source=deployment.open_source,
+        fill_amid=fill_amid,
+        fill_after=fill_after,
+        check_lease=lease.check,
+    )
     pipeline = Pipeline(
         name=store,
         source=source,
@@ -283,6 +302,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry=registry,
         dead_letters=letters,
         watermarks=watermarks,
+        turns=turns,
         stop=stop,
         check_lease=lease.check,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),

@@ -413,11 +413,12 @@ class Dispatcher(RareEvents):
             oldest_commit_us=int.from_bytes(first_gtid[42:49], "little") & _COMMIT_TIME_MASK,
             refused=self._refused,
             halts=self._halts,
+            turns=self._turns,
             watermarks=watermarks,
             is_quiet=self.is_quiet,
         )
         self._committed = self._committed_bytes = 0
-        self._refused, self._halts = [], []
+        self._refused, self._halts, self._turns = [], [], []
         return batch
 
     def _replay(self) -> Iterator[None]:

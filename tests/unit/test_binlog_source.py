@@ -89,7 +89,7 @@ def _stream_with_a_halt() -> Stream:
     stream.transaction(1, [(number, b"x" * 40) for number in range(90)])  # a batch of its own: 4096 bytes
     stream.transaction(2, [(100, b"two")])
     stream.gtid(3)
-    stream.query("TRUNCATE TABLE user")
+    stream.query("DROP TABLE user")
     stream.transaction(4, [(101, b"four")])
     return stream
 
