@@ -64,9 +64,12 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A table is new."""
+    """A table is new: like another one, or with columns of its own, where the statement says so."""
 
     table: Name
+    like: Name | None = None
+    columns: tuple[tuple[str, ColumnType], ...] = ()
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ class ColumnType:
     is_unsigned: bool
 
 
+UNKNOWN_TYPE = ColumnType("", (), False)
+
 Change: TypeAlias = (
     ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
     | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
@@ -235,7 +240,7 @@ def column_type(declared: str) -> ColumnType:
     try:
         type_ = exp.DataType.build(declared, dialect=_DIALECT)
     except SqlglotError:
-        return ColumnType(declared, (), False)
+        return UNKNOWN_TYPE
     return _type(type_, declared.upper().split())
 
 
@@ -402,7 +407,36 @@ def _created(words: _Words) -> list[Effect]:
         return _others(words, "CREATE")
     words.skip("IF", "NOT", "EXISTS")
     table = words.name()
-    return [Dropped(table, is_replaced=True)] if is_replaced else [Created(table)]
+    if is_replaced:
+        return [Dropped(table, is_replaced=True)]
+    has_parenthesis = words.skip("(")
+    if words.skip("LIKE"):
+        return [Created(table, like=words.name())]
+    return [_with_columns(table, words.inside()) if has_parenthesis else Created(table)]
+
+
+def _with_columns(table: Name, words: _Words) -> Created:
+    columns: list[tuple[str, ColumnType]] = []
+    key: tuple[str, ...] = ()
+    for one in words.specifications():
+        is_primary = _has_primary_key(one)
+        if one.peek() in _KEY_WORDS:
+            key = _key_columns(one) if is_primary else key
+        else:
+            definition = one.text()
+            name = one.identifier()
+            columns.append((name, _added_type(definition, one)))
+            key = (name,) if is_primary else key
+    return Created(table, None, tuple(columns), key)
+
+
+def _added_type(definition: str, words: _Words) -> ColumnType:
+    try:
+        action = next(iter(_parsed(f"ADD COLUMN {definition}").args.get("actions") or []), None)
+    except Unread:
+        return UNKNOWN_TYPE
+    kind = action.args.get("kind") if isinstance(action, exp.ColumnDef) else None
+    return _type(kind, words.words()) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
 
 
 def _others(words: _Words, verb: str) -> list[Effect]:
@@ -605,7 +639,7 @@ def _defined(words: _Words) -> ColumnDefined:
         kind = action.this.args["kind"] if isinstance(action, exp.ModifyColumn) else None
     except Unread:
         kind = None
-    type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else ColumnType("", (), False)
+    type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
     return ColumnDefined(old, new, type_, is_computed=bool({"AS", "GENERATED"} & set(definition)))
 
 
