@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench fuzz up down install clean
+.PHONY: venv test lint pytest demo bench fuzz verdicts up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -46,6 +46,10 @@ bench: venv
 # A million damaged inputs for the event parser.
 fuzz: venv
 	$(BIN)/python -m tests.support.fuzz
+
+# 3,000 random statements, each judged and compared with what a server did.
+verdicts: venv
+	VIEWTAIL_TEST_STATEMENTS=3000 $(BIN)/pytest -q --timeout 3600 tests/properties/test_schema_change_verdicts.py
 
 up: venv
 	$(BIN)/python -m stack up

@@ -505,7 +505,7 @@ def _known_to_us(words: _Words) -> list[Change] | None:
         return []
     if (verb, following) == ("CONVERT", "TO"):
         return [Converted()]
-    if verb in ("LOCK", "WITH", "WITHOUT", "FORCE") or (verb, following) == ("PARTITION", "BY"):
+    if verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY"):
         return []
     if verb == "ADD" and following in _KEY_WORDS:
         return [PrimaryKeyAdded(_key_columns(words))] if _has_primary_key(words) else []

@@ -30,6 +30,7 @@ from offsets.session import quote
 from projectors import failpoints
 from projectors.binding import BoundView, paging_key
 from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
 from projectors.projection import Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
 from projectors.sinks import Sink
@@ -75,6 +76,7 @@ class Backfill:
     on_halt: Callable[[str], None]  # the view is halted: the pipeline gives it no more writes
     is_halted: Callable[[str], bool]  # whether the pipeline gives it none
     stop: threading.Event
+    gate: FillGate
     vitals: FillVitals
     chunk_rows: int = CHUNK_ROWS
     _parked_in_a_row: int = 0
@@ -150,14 +152,15 @@ class Backfill:
         version = record.watermark_version
         assert version is not None
         for rows, key, read_at in chunks:
-            if time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
-                chunks.read_again()
-                continue
-            projected = self.projections.of_rows(self.view.id, rows, version)
-            parked = projected.parked + self.sink.write(projected.writes, None)
-            self._park(projected.writes, parked)
-            self.vitals.row_count += len(rows)
-            self.progress.save(key, self.vitals.row_count)
+            with self.gate.open(self.view.id, read_at) as is_right:
+                if not is_right or time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
+                    chunks.read_again()
+                    continue
+                projected = self.projections.of_rows(self.view.id, rows, version)
+                parked = projected.parked + self.sink.write(projected.writes, None)
+                self._park(projected.writes, parked)
+                self.vitals.row_count += len(rows)
+                self.progress.save(key, self.vitals.row_count)
             failpoints.reach("after chunk")
             if self.stop.is_set():
                 raise Stopped

@@ -134,8 +134,8 @@ class Pipeline:
         refused = self.sink.write(projected.writes, None if batch.turns else batch.end)
         failpoints.reach("after write")
         self._park(projected.writes, projected.parked, refused)
-        if batch.turns:
-            self._turn(batch)
+        if batch.turns and not self._turn(batch):
+            return
         if batch.end is None:
             self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
         else:
@@ -148,12 +148,13 @@ class Pipeline:
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
 
-    def _turn(self, batch: Batch) -> None:
-        """Apply statements that took rows away, behind the batch's rows and before its offset."""
+    def _turn(self, batch: Batch) -> bool:
+        """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""
         self.offsets.save_rows()
-        self.turns.apply(batch.turns, self.halt)
-        if batch.end is not None:
+        is_done = self.turns.apply(batch.turns, self.halt)
+        if is_done and batch.end is not None:
             self.sink.write([], batch.end)
+        return is_done
 
     def _pass(self, batch: Batch) -> None:
         """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone.

@@ -9,6 +9,7 @@ filled again in place, if the table as it is now still fits them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any
@@ -27,6 +28,7 @@ from offsets.session import quote
 from projectors.backfill import KEYS_A_QUERY, equal
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
 from projectors.projection import Projections
 from projectors.sinks import Sink
 
@@ -38,7 +40,7 @@ class Turns:
 
     Args:
         open_source: a session on the tailed server.
-        fill_amid: marks a view that is being filled to be filled anew: its fill read rows before the statement.
+        gate: of the fills.
         fill_after: marks a view to be filled anew, under a watermark above a version.
     """
 
@@ -50,24 +52,34 @@ class Turns:
         offsets: OffsetStore,
         dead_letters: DeadLetters,
         open_source: Callable[[], pymysql.Connection[Any]],
-        fill_amid: Callable[[str], None],
+        gate: FillGate,
         fill_after: Callable[[str, int], None],
         check_lease: Callable[[], None],
+        stop: threading.Event,
     ) -> None:
         self._projections = projections
         self._sink = sink
         self._offsets = offsets
         self._dead_letters = dead_letters
         self._open_source = open_source
-        self._fill_amid = fill_amid
+        self._gate = gate
         self._fill_after = fill_after
         self._check_lease = check_lease
+        self._stop = stop
 
-    def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
+    def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
         """In order, behind the rows of their batch: the versions tell which came before and which after.
 
-        `halt` is called with a view, and why, where its table cannot be gone on with.
+        `halt` is called with a view, and why, where its table cannot be gone on with. False: it was stopped half-way,
+        and the batch is to be read again.
         """
+        try:
+            self._apply_all(turns, halt)
+        except _Stopped:
+            return False
+        return True
+
+    def _apply_all(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
         for turn in turns:
             views = [
                 view
@@ -110,11 +122,11 @@ class Turns:
         entity = view.view.entity
         if entity.append_only:
             return  # archiving, as its row deletes are
-        self._fill_amid(view.id)
-        if turn.turn is Turn.EMPTIED and entity.version is None:
-            self._empty(view, turn.version)
-        else:
-            self._thin(view, turn.version)
+        with self._gate.closed(view.id):
+            if turn.turn is Turn.EMPTIED and entity.version is None:
+                self._empty(view, turn.version)
+            else:
+                self._thin(view, turn.version)
 
     def _empty(self, view: BoundView, version: int) -> None:
         for page in self._sink.keys_below(view.id, version):
@@ -138,11 +150,17 @@ class Turns:
     def _bury(self, view: BoundView, tombstones: dict[Key, Write]) -> None:
         """One page, durable by itself: the offset stays before the statement until all are."""
         self._check_lease()
+        if self._stop.is_set():
+            raise _Stopped
         if tombstones:
             writes = [ViewWrites(view.id, tombstones)]
             self._sink.write(writes, None)
             self._offsets.save_rows()
             self._dead_letters.clear_applied(writes, [])
+
+
+class _Stopped(Exception):
+    """A large view takes longer than a stop may."""
 
 
 def _absent(connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]) -> set[Key]:

@@ -24,6 +24,7 @@ from offsets.session import open_session
 from projectors.backfill import Backfill, FillVitals
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, halted_views
@@ -186,6 +187,7 @@ class Ownership:
     offset: Position
     fence: int
     fills: dict[str, FillVitals]
+    gate: FillGate
     refill: threading.Event  # set when views are to be looked at for filling
     running: frozenset[str]  # the views that were not halted when the pipeline was taken
     fill_error: str | None = None
@@ -218,6 +220,7 @@ class Ownership:
             watermarks=self.watermarks,
             open_source=self.deployment.open_source,
             stop=self.stop,
+            gate=self.gate,
             vitals=vitals,
             chunk_rows=self.deployment.settings.run.chunk_rows,
         )
@@ -275,23 +278,21 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
             registry.fill_anew(lost)
             refill.set()
 
-    def fill_amid(view: str) -> None:
-        if registry.read(view).state == FILLING:
-            fill_again(lambda record: record.name == view)
-
     def fill_after(view: str, version: int) -> None:
         registry.fill_after(view, version)
         refill.set()
 
+    gate = FillGate()
     turns = Turns(
         projections=projections,
         sink=sink,
         offsets=offsets,
         dead_letters=letters,
         open_source=deployment.open_source,
-        fill_amid=fill_amid,
+        gate=gate,
         fill_after=fill_after,
         check_lease=lease.check,
+        stop=stop,
     )
     pipeline = Pipeline(
         name=store,
@@ -333,6 +334,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         offset=offset,
         fence=taken.fence,
         fills={},
+        gate=gate,
         refill=refill,
         running=frozenset(view.id for view in running),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from projectors import backfill
 from projectors.backfill import Backfill, Stopped
 from projectors.views import Entity, IndexTable
 from stack import Server
@@ -116,19 +117,19 @@ def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(
     view = VIEWS["mysql"]
     passed = []
     with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        park = Backfill._park
+        read = backfill._Chunks._read
 
-        def amid(self: Backfill, *given: Any) -> None:
+        def amid(chunks: Any, after: Any) -> Any:
+            found = read(chunks, after)
             if not passed:
                 passed.append(True)
                 shelf.execute("TRUNCATE fill.item", "INSERT INTO fill.item VALUES (999, 'new', 'x')")
                 owner.pass_everything()
-            park(self, *given)
+            return found
 
-        monkeypatch.setattr(Backfill, "_park", amid)
+        monkeypatch.setattr(backfill._Chunks, "_read", amid)
         owner.backfill(view.id, chunk_rows=50).run()
-        assert owner.to_fill() == [view.id], "it is to be filled again"
-        owner.fill_all()
+        assert owner.state(view.id) == "filled"
         assert shelf.shown("mysql") == shelf.in_table() == {999: "new"}
 
 

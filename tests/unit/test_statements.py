@@ -173,6 +173,8 @@ def test_an_alter_that_may_change_values_unseen_halts(statement: str) -> None:
         "ALTER TABLE user DEFAULT CHARACTER SET latin1",
         "ALTER TABLE user ADD PARTITION (PARTITION p9 VALUES LESS THAN (9))",
         "ALTER TABLE user FORCE, LOCK=NONE",
+        "ALTER TABLE user PARTITION BY HASH (id) PARTITIONS 4",
+        "ALTER TABLE user ADD COLUMN a INT PARTITION BY KEY (id)",
         "ALTER TABLE user MODIFY email VARCHAR(80), ALGORITHM=INPLACE",
         "ALTER TABLE user ALGORITHM = INSTANT, MODIFY state ENUM('new','it''s','old')",
         "ALTER TABLE other DROP COLUMN email",
