@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench fuzz differential limits up down install clean
+.PHONY: venv test lint pytest demo bench fuzz differential limits verdicts matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -54,6 +54,14 @@ differential: venv
 # A transaction of 1 GiB, a row of 60 MB, 1,000 columns, 10,000 tables: peak memory and cost a row.
 limits: venv
 	$(BIN)/python -m bench.limits --out docs/limits.md
+
+# 3,000 random statements, each judged and compared with what a server did.
+verdicts: venv
+	VIEWTAIL_TEST_STATEMENTS=3000 $(BIN)/pytest -q --timeout 3600 tests/properties/test_schema_change_verdicts.py
+
+# Every schema change with every algorithm, under load.
+matrix: venv
+	VIEWTAIL_TEST_ALL_ALGORITHMS=1 $(BIN)/pytest -q --timeout 600 tests/integration/test_schema_changes.py
 
 up: venv
 	$(BIN)/python -m stack up

@@ -7,6 +7,7 @@ that order, in the forms that docs/types.md lists.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 from changes.positions import Position
@@ -66,6 +67,25 @@ class Halt(NamedTuple):
     reason: str  # what was seen, where, and what to do
 
 
+class Turn(Enum):
+    """What a statement did to the rows of a table without a row event for each."""
+
+    EMPTIED = "emptied"  # all are gone
+    THINNED = "thinned"  # some are gone, which ones is not told
+    REPLACED = (
+        "replaced"  # others may have come in their place: another table has the name, or a partition changed
+    )
+
+
+class TableTurn(NamedTuple):
+    """A statement took rows of a table away, or put others in their place; what it says holds from `version` on."""
+
+    followed: Followed
+    version: int
+    turn: Turn
+    reason: str  # the statement, and where it stands
+
+
 class Watermark(NamedTuple):
     """A watermark row seen in the stream."""
 
@@ -84,5 +104,6 @@ class Batch:
     oldest_commit_us: int  # microseconds since 1970: commit time of the first transaction
     refused: list[Refused] = field(default_factory=list)
     halts: list[Halt] = field(default_factory=list)
+    turns: list[TableTurn] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
     is_quiet: bool = False  # nothing but viewtail's own tables changed

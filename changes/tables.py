@@ -68,3 +68,26 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
+
+
+def unlike(before: Column, now: Column) -> str | None:
+    """What makes a column's values others than they were described as; None where they mean the same.
+
+    A wider integer or text, a label added at the end, another supported character set do not count.
+    """
+    if now.kind is not before.kind:
+        return f"it was {before.declared} and is now {now.declared}"
+    if now.kind is Kind.INTEGER and now.is_unsigned != before.is_unsigned:
+        return "it is now unsigned" if now.is_unsigned else "it is now signed"
+    if now.scale != before.scale:
+        return f"it has now {now.scale} digits after the point"
+    if before.declared.startswith("binary(") and (now.declared, now.length) != (
+        before.declared,
+        before.length,
+    ):
+        return f"it is now {now.declared}, padded to another length"
+    if now.labels[: len(before.labels)] != before.labels:
+        return "it has other labels now"
+    if now.is_generated != before.is_generated:
+        return "it is now computed from others" if now.is_generated else "it is no longer computed"
+    return None

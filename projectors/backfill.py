@@ -30,6 +30,7 @@ from offsets.session import quote
 from projectors import failpoints
 from projectors.binding import BoundView, paging_key
 from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
 from projectors.projection import Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
 from projectors.sinks import Sink
@@ -77,6 +78,7 @@ class Backfill:
     on_halt: Callable[[str], None]  # the view is halted: the pipeline gives it no more writes
     is_halted: Callable[[str], bool]  # whether the pipeline gives it none
     stop: threading.Event
+    gate: FillGate
     vitals: FillVitals
     chunk_rows: int = CHUNK_ROWS
     _parked_in_a_row: int = 0
@@ -152,14 +154,15 @@ class Backfill:
         version = record.watermark_version
         assert version is not None
         for rows, key, read_at in chunks:
-            if time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
-                chunks.read_again()
-                continue
-            projected = self.projections.of_rows(self.view.id, rows, version)
-            parked = projected.parked + self.sink.write(projected.writes, None)
-            self._park(projected.writes, parked)
-            self.vitals.row_count += len(rows)
-            self.progress.save(key, self.vitals.row_count)
+            with self.gate.open(self.view.id, read_at) as is_right:
+                if not is_right or time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
+                    chunks.read_again()
+                    continue
+                projected = self.projections.of_rows(self.view.id, rows, version)
+                parked = projected.parked + self.sink.write(projected.writes, None)
+                self._park(projected.writes, parked)
+                self.vitals.row_count += len(rows)
+                self.progress.save(key, self.vitals.row_count)
             failpoints.reach("after chunk")
             if self.stop.is_set():
                 raise Stopped
@@ -335,7 +338,7 @@ class _Chunks:
             some = keys[start : start + KEYS_A_QUERY]
 
             def statement(connection: pymysql.Connection[Any], some: Sequence[Key] = some) -> str:
-                wanted = " OR ".join(f"({_equal(connection, columns, key)})" for key in some)
+                wanted = " OR ".join(f"({equal(connection, columns, key)})" for key in some)
                 return f"SELECT {select_list(columns)} FROM {table} WHERE {wanted}"
 
             present, _ = self._snapshot(version, statement, columns)
@@ -370,7 +373,8 @@ def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], afte
     return f"{_term(connection, columns[0], '>=', after[0])} AND ({' OR '.join(parts)})"
 
 
-def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+def equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+    """The condition for the row with a key. A collation may take others for equal: compare what comes."""
     return " AND ".join(
         _term(connection, column, "=", value) for column, value in zip(columns, key, strict=True)
     )

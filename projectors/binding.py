@@ -288,6 +288,15 @@ def _shared_keys(bound: Sequence[BoundView]) -> list[str]:
 # --- What is bound ---
 
 
+def named_columns(view: View) -> tuple[frozenset[str], bool]:
+    """The columns that a declaration names, and whether a function of it may look at all others, too."""
+    names = {*view.entity.key, *_shown(view)}
+    if view.entity.version is not None:
+        names.add(view.entity.version)
+    seen = _function_columns(view) if _functions(view) else ()
+    return frozenset(names | set(seen)), bool(_functions(view)) and not seen
+
+
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = tuple(_columns(table, _shown(view)))

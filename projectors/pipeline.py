@@ -34,6 +34,7 @@ from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections
 from projectors.registry import Registry
 from projectors.sinks import Sink
+from projectors.turns import Turns
 from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -72,6 +73,7 @@ class Pipeline:
     registry: Registry
     dead_letters: DeadLetters
     watermarks: Watermarks
+    turns: Turns
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
@@ -131,9 +133,11 @@ class Pipeline:
         self._halt_unreadable(batch)
         projected = self.projections.of(batch)
         failpoints.reach("before write")
-        refused = self.sink.write(projected.writes, batch.end)
+        refused = self.sink.write(projected.writes, None if batch.turns else batch.end)
         failpoints.reach("after write")
         self._park(projected.writes, projected.parked, refused)
+        if batch.turns and not self._turn(batch):
+            return
         if batch.end is None:
             self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
         else:
@@ -145,6 +149,14 @@ class Pipeline:
         self.vitals.write_count += sum(len(found.writes) for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
+
+    def _turn(self, batch: Batch) -> bool:
+        """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""
+        self.offsets.save_rows()
+        is_done = self.turns.apply(batch.turns, self.halt)
+        if is_done and batch.end is not None:
+            self.sink.write([], batch.end)
+        return is_done
 
     def _pass(self, batch: Batch) -> None:
         """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone.
@@ -173,9 +185,12 @@ class Pipeline:
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:
             for view in self.projections.views_of(halt.followed):
-                self._halt(view.id, halt.reason)
+                self.halt(view.id, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}"))
 
-    def _halt(self, view: str, reason: str) -> None:
+    def halt(self, view: str, reason: str) -> None:
+        """From now on the view gets nothing, until it is filled again. The first reason stays."""
+        if self.projections.is_halted(view):
+            return
         _log.error("view halted", view=view, reason=reason)
         self.registry.halt(view, reason)
         self.projections.halt(view)
@@ -204,7 +219,7 @@ class Pipeline:
             self._parked_in_a_row[view] = self._parked_in_a_row.get(view, 0) + count
             if self._parked_in_a_row[view] >= PARKED_IN_A_ROW:
                 reasons = [letter.reason for letter in parked if letter.view == view]
-                self._halt(
+                self.halt(
                     view,
                     f"{self._parked_in_a_row.pop(view)} keys in a row could not be applied, the last because: "
                     f"{reasons[-1]}. Mend that, then fill the view again: viewtail replay {view}",
@@ -260,4 +275,4 @@ class Pipeline:
 
 def _is_telling(batch: Batch) -> bool:
     """Whether anything in a batch concerns a view or a fill."""
-    return bool(batch.changes or batch.refused or batch.halts or batch.watermarks)
+    return bool(batch.changes or batch.refused or batch.halts or batch.turns or batch.watermarks)

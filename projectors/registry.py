@@ -108,6 +108,14 @@ class Registry:
         with transaction(self._session, "marking views to be filled") as cursor:
             self.mark_anew(cursor, views)
 
+    def fill_after(self, view: str, version: int) -> None:
+        """The view is to be filled anew, under a watermark above `version`: one taken before will not do."""
+        with transaction(self._session, "marking a view to be filled") as cursor:
+            cursor.execute(
+                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s WHERE name = %s AND state <> '{HALTED}'",
+                (version, view),
+            )
+
     def mark_anew(self, cursor: Any, views: Sequence[str]) -> None:
         """`fill_anew` as a part of the caller's transaction."""
         for view in views:
@@ -126,14 +134,17 @@ class Registry:
             )
 
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int, incarnation: str) -> None:
-        """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses."""
+        """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses.
+
+        Nor of one whose table was replaced behind the watermark (`fill_after`).
+        """
         with transaction(self._session, "beginning a fill") as cursor:
             cursor.execute(
                 f"UPDATE {self._view} SET state = '{FILLING}', reason = NULL, watermark_version = %s, fill_key = NULL, "
                 "fill_row_count = 0, fill_row_estimate = %s, fill_incarnation = %s, "
                 "fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
-                f"WHERE name = %s AND state = '{NEW}'",
-                (watermark_version, row_estimate, incarnation, view),
+                f"WHERE name = %s AND state = '{NEW}' AND COALESCE(watermark_version, 0) < %s",
+                (watermark_version, row_estimate, incarnation, view, watermark_version),
             )
 
     def halt(self, view: str, reason: str) -> None:

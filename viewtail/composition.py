@@ -25,11 +25,13 @@ from offsets.session import open_session
 from projectors.backfill import Backfill, FillVitals
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, halted_views
 from projectors.sinks import Sink
 from projectors.sinks.mysql import MySQLSink
+from projectors.turns import Turns
 from projectors.views import View
 from projectors.watermarks import Watermarks
 from viewtail.settings import Settings
@@ -215,6 +217,7 @@ class Ownership:
     offset: Position
     fence: int
     fills: dict[str, FillVitals]
+    gate: FillGate
     refill: threading.Event  # set when views are to be looked at for filling
     running: frozenset[str]  # the views that were not halted when the pipeline was taken
     fill_error: str | None = None
@@ -247,6 +250,7 @@ class Ownership:
             watermarks=self.watermarks,
             open_source=self.deployment.open_source,
             stop=self.stop,
+            gate=self.gate,
             vitals=vitals,
             chunk_rows=self.deployment.settings.run.chunk_rows,
         )
@@ -294,6 +298,22 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
             registry.fill_anew(lost)
             refill.set()
 
+    def fill_after(view: str, version: int) -> None:
+        registry.fill_after(view, version)
+        refill.set()
+
+    gate = FillGate()
+    turns = Turns(
+        projections=projections,
+        sink=sink,
+        offsets=offsets,
+        dead_letters=letters,
+        open_source=deployment.open_source,
+        gate=gate,
+        fill_after=fill_after,
+        check_lease=lease.check,
+        stop=stop,
+    )
     pipeline = Pipeline(
         name=store,
         source=source,
@@ -303,6 +323,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry=registry,
         dead_letters=letters,
         watermarks=watermarks,
+        turns=turns,
         stop=stop,
         epoch=history.epoch,
         check_lease=lease.check,
@@ -334,6 +355,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         offset=offset,
         fence=taken.fence,
         fills={},
+        gate=gate,
         refill=refill,
         running=frozenset(view.id for view in running),
     )

@@ -248,6 +248,37 @@ def replay(
     return command.replay_new_history(_config(context))
 
 
+contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)
+app.add_typer(contract, name="contract")
+
+
+@contract.command("check")
+def contract_check(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="The migration's statements.")],
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of statements that name none; by default the one that all views are of.",
+        ),
+    ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Ask no server: only what the views name of their tables is known."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Tell which views each statement of a migration would break, before it runs.
+
+    A statement breaks a view that the running viewtail would halt, or whose rows it takes away as a whole. Nothing is
+    changed anywhere. Exits 1 when a view breaks. What cannot be read about a view's table breaks it.
+    """
+    from viewtail.commands.contract import check as command
+
+    return command(_config(context), file, database=database, is_offline=offline, as_json=json)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; every error is one message on stderr."""
     sys.exit(_main(arguments))

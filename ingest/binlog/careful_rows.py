@@ -35,7 +35,12 @@ class CarefulRows(WalkState):
             try:
                 plan = self._compiled(body, followed)
             except TableUnreadableError as error:
-                self._halt(followed, version, str(error))
+                last = self._last_statements.get(followed)
+                self._halt(
+                    followed,
+                    version,
+                    f"{error}. The last statement about the table: {last}" if last else str(error),
+                )
         elif schema in self._own_schemas:
             plan = OWN
         if len(self._memo) >= _MEMO_LIMIT:

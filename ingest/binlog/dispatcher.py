@@ -420,11 +420,12 @@ class Dispatcher(MariaDBEvents):
             oldest_commit_us=committed_us(first_gtid),
             refused=self._refused,
             halts=self._halts,
+            turns=self._turns,
             watermarks=watermarks,
             is_quiet=self.is_quiet,
         )
         self._committed = self._committed_bytes = 0
-        self._refused, self._halts = [], []
+        self._refused, self._halts, self._turns = [], [], []
         return batch
 
 

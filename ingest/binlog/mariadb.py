@@ -122,7 +122,7 @@ class MariaDBEvents(RareEvents):
             self._begun_at = self._txn_start
         self._is_void = bool(_extra_flags(buffer, b, rows_end, flags) & (_START_ALTER | _ROLLBACK_ALTER))
 
-    def _judge(self, statement: str, database: str, is_strict: bool, log_pos: int) -> None:
+    def _judge(self, statement: str, database: str, sql_mode: int, log_pos: int) -> None:
         if self._is_void:
             return
         if found := _FOR_ONE_STATEMENT.match(statement):
@@ -139,7 +139,7 @@ class MariaDBEvents(RareEvents):
             self._halt_named(found, database, log_pos, "a CREATE OR REPLACE TABLE statement made it anew")
         elif (found := _ALTERED.match(statement)) and (is_ignoring or _MOVES_ROWS.search(statement)):
             self._halt_named(found, database, log_pos, "an ALTER TABLE statement changed which rows it has")
-        super()._judge(statement, database, is_strict, log_pos)
+        super()._judge(statement, database, sql_mode, log_pos)
 
     def _halt_named(self, found: re.Match[str], database: str, log_pos: int, why: str) -> None:
         schema, name = (_unquoted(part) for part in found.groups(default=""))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from changes.batches import RowChanges
+from changes.batches import RowChanges, TableTurn
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
 from changes.gtid_sets import GtidSet
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
-from ingest.binlog import statements
+from ingest.binlog import schema_changes, statements
 from ingest.binlog.events import (
     ANONYMOUS_GTID,
     DELETE_ROWS,
@@ -54,8 +54,6 @@ _ARTIFICIAL = frozenset(
     {ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2}
 )  # their positions mean nothing here
 _GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
-_NO_BACKSLASH_ESCAPES = 1 << 20  # bits of sql_mode (MySQL source, system_variables.h)
-_STRICT = 3 << 21  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
 _INNER_HEAD_BYTES = 19
 BEGIN_TAIL = b"\0BEGIN"
@@ -314,8 +312,7 @@ class RareEvents(Transactions):
         database = buffer[at : at + database_length].decode("utf-8", "replace")
         mode = _sql_mode(buffer[b + 13 : at])
         statement = statements.plain(
-            buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace"),
-            has_escapes=not mode & _NO_BACKSLASH_ESCAPES,
+            buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace"), mode
         )
         match statements.meaning(statement):
             case (
@@ -339,17 +336,24 @@ class RareEvents(Transactions):
             case statements.Meaning.STATEMENT:
                 if database not in self._own_schemas:
                     self._mark_loud()
-                self._judge(statement, database, bool(mode & _STRICT), log_pos)
+                self._judge(statement, database, mode, log_pos)
                 if not self._in_transaction():
                     self._commit(log_pos)
 
-    def _judge(self, statement: str, database: str, is_strict: bool, log_pos: int) -> None:
-        """Halt the tables whose stored values a statement may have changed unseen."""
-        followed = list(self._followed.values())
-        for table, why in statements.halted_by(statement, database, followed, is_strict=is_strict):
+    def _judge(self, statement: str, database: str, sql_mode: int, log_pos: int) -> None:
+        """Note which tables' rows a statement took or replaced; halt those whose values it may have changed unseen."""
+        followed = statements.concerned(statement, database, self._followed.values())
+        for table in followed:
+            self._last_statements[table] = f"{statements.shown(statement)} (at {self.place})"
+        for verdict in schema_changes.judge(statement, database, followed, sql_mode):
+            why, version = schema_changes.told(verdict, statement), self._version(log_pos)
+            if verdict.turn is not None:
+                place = f"{verdict.followed.table.full_name} at {self.place}"
+                self._turns.append(TableTurn(verdict.followed, version, verdict.turn, f"{place}: {why}"))
+                continue
             self._halt(
-                table,
-                self._version(log_pos),
+                verdict.followed,
+                version,
                 f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
             )
 

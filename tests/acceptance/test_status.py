@@ -196,13 +196,14 @@ def test_two_runs_with_the_same_settings_share_a_machine(shop: Shop) -> None:
 def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()
-        shop.sql("TRUNCATE shop.pet")
+        shop.sql("RENAME TABLE shop.pet TO shop.old_pet")
         shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
         told = shop.viewtail("status")
         assert told.returncode == 1
-        assert "TRUNCATE" in told.stdout
+        assert "RENAME" in told.stdout
         assert "viewtail replay" in told.stdout
 
+        shop.sql("CREATE TABLE shop.pet LIKE shop.old_pet")
         shop.sql("INSERT INTO shop.pet VALUES (7, 'Bello')")
         done = shop.viewtail("replay", "pet_by_name")
         assert done.returncode == 0, done.stderr

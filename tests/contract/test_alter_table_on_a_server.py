@@ -95,7 +95,9 @@ def test_what_changes_no_value_halts_nothing(
             "ALTER TABLE user DROP COLUMN email",
             "ALTER TABLE user ADD COLUMN email VARCHAR(40) AS (unused) STORED",
         ],
-        ["/* begin cleanup */ TRUNCATE TABLE user -- START TRANSACTION"],
+        ["/* begin cleanup */ DROP TABLE user -- START TRANSACTION"],
+        ["ALTER TABLE user DROP PRIMARY KEY, ADD PRIMARY KEY (id, email)"],
+        ["SET SESSION sql_mode = 'ANSI_QUOTES'", 'ALTER TABLE "user" DROP COLUMN "email"'],
         [
             "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
             r"ALTER TABLE user COMMENT '\', DROP COLUMN email -- '",

@@ -27,6 +27,7 @@ VIEWS: dict[str, View] = {
     "elasticsearch": SearchIndex("item", ITEM, fields={"name": "keyword"}),
 }
 STORES = tuple(VIEWS)
+LOSES_VALUES = "ALTER TABLE fill.item DROP COLUMN name, ADD COLUMN name VARCHAR(60)"
 VIEWS_FILE = """
 from viewtail import Entity, IndexTable
 views = [IndexTable("ix_item", Entity("fill.item"), value={value!r})]
@@ -226,15 +227,15 @@ def test_a_statement_that_halts_the_view_before_its_watermark_leaves_it_halted(
         made = owner.backfill(view)
         write = made.watermarks.write
 
-        def truncate_first() -> str:
-            shelf.execute("TRUNCATE TABLE fill.item")
+        def lose_values_first() -> str:
+            shelf.execute(LOSES_VALUES)
             return write()
 
-        monkeypatch.setattr(made.watermarks, "write", truncate_first)
+        monkeypatch.setattr(made.watermarks, "write", lose_values_first)
         with pytest.raises(Stopped):
             made.run()
         assert owner.state(view) == "halted"
-        assert "TRUNCATE" in (owner.own.registry.read(view).reason or "")
+        assert LOSES_VALUES in (owner.own.registry.read(view).reason or "")
 
 
 def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
@@ -244,11 +245,11 @@ def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
     view = VIEWS["mysql"].id
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
 
-        def truncate() -> None:
-            shelf.execute("TRUNCATE TABLE fill.item")
+        def lose_values() -> None:
+            shelf.execute(LOSES_VALUES)
             owner.pass_everything()
 
-        Chunks(monkeypatch, truncate)
+        Chunks(monkeypatch, lose_values)
         try:
             owner.backfill(view, chunk_rows=10).run()
         except Stopped:

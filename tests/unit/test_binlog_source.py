@@ -95,7 +95,7 @@ def _stream_with_a_halt() -> Stream:
     stream.commit()
     stream.transaction(2, [(100, b"two")])
     stream.gtid(3)
-    stream.query("TRUNCATE TABLE user")
+    stream.query("DROP TABLE user")
     stream.transaction(4, [(101, b"four")])
     return stream
 

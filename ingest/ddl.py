@@ -1,0 +1,649 @@
+"""What a statement of MySQL's data definition language does to tables, read with sqlglot.
+
+`read` gives effects on named tables, or raises Unread: nothing is guessed here, and what to make of either is the
+caller's business. sqlglot's tokenizer takes the text apart; each specification of an ALTER TABLE is given to its parser
+by itself, so that one that it cannot read hides none beside it. What its grammar of MySQL lacks (partitions, RENAME
+TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB: do it when there is a statement.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+logging.getLogger("sqlglot").disabled = True  # it logs the text of statements it does not know
+
+
+class Unread(Exception):
+    """The statement, or the part of it that is told, cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A table; the schema is the session's where the statement names none."""
+
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """All rows are gone."""
+
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The table is gone; `is_replaced`: another one has its name (CREATE OR REPLACE TABLE of MariaDB)."""
+
+    table: Name
+    is_replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseDropped:
+    """The database is gone, with every table of it."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Tables got other names, one pair after the other."""
+
+    pairs: tuple[tuple[Name, Name], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A table is new: like another one, or with columns of its own, where the statement says so."""
+
+    table: Name
+    like: Name | None = None
+    columns: tuple[tuple[str, ColumnType], ...] = ()
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAdded:
+    """A column is new."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDropped:
+    """A column is gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRenamed:
+    """A column has another name."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefined:
+    """A column is defined anew (MODIFY, CHANGE)."""
+
+    old: str
+    new: str
+    type: ColumnType
+    is_computed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeyDropped:
+    """The primary key is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeyAdded:
+    """The primary key is of these columns now."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDropped:
+    """An index, unique or not, is gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsEmptied:
+    """The rows of some partitions are gone (DROP PARTITION, TRUNCATE PARTITION)."""
+
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExchanged:
+    """The rows of a partition and those of another table changed places."""
+
+    other: Name
+
+
+@dataclass(frozen=True, slots=True)
+class TablespaceMoved:
+    """The file with the rows was taken away or put in (DISCARD, IMPORT)."""
+
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Every text has another character set (CONVERT TO)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsForgotten:
+    """The new engine keeps no rows."""
+
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A type as sqlglot names it: one word, signs included, and what stands in its parentheses."""
+
+    word: str
+    arguments: tuple[str, ...]
+    is_unsigned: bool
+
+
+UNKNOWN_TYPE = ColumnType("", (), False)
+
+Change: TypeAlias = (
+    ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
+    | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A table was altered: what bears on its rows and columns, in order. A new name is a `Renamed` of its own."""
+
+    table: Name
+    changes: tuple[Change, ...]
+    algorithms: frozenset[str]  # as asked for, in capitals
+
+
+Effect: TypeAlias = Truncated | Dropped | DatabaseDropped | Renamed | Created | Altered
+
+
+class _Tokenizer(MySQL.Tokenizer):
+    # As they are, the rest of such a statement would be one token.
+    COMMANDS = MySQL.Tokenizer.COMMANDS - {TokenType.COMMAND, TokenType.RENAME, TokenType.SHOW}
+
+
+class _Dialect(MySQL):
+    Tokenizer = _Tokenizer
+
+
+_DIALECT = _Dialect()
+# What CREATE, ALTER and DROP may be about beside tables, and how far behind the verb it stands at most.
+_OBJECTS = frozenset({"DATABASE", "EVENT", "FUNCTION", "INDEX", "INSTANCE", "LIBRARY", "LOGFILE", "PROCEDURE", "ROLE",
+                      "SCHEMA", "SERVER", "TABLESPACE", "TRIGGER", "UNDO", "USER", "VIEW"})  # fmt: skip
+_MODIFIERS = 16
+_PARTITION_VERBS = frozenset({"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR"})
+
+
+def read(statement: str, database: str) -> list[Effect]:
+    """What a CREATE, ALTER, DROP, RENAME or TRUNCATE of a table or database does, in order.
+
+    Args:
+        statement: without comments, what /*!...*/ held left in; identifiers in backticks only.
+        database: the session's.
+
+    Raises Unread for a statement of another kind, too.
+    """
+    words = _Words(_tokens(statement), statement, database)
+    try:
+        return _effects(words)
+    except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
+        raise Unread("a form that is new to viewtail") from None  # of a library's tree
+
+
+def _effects(words: _Words) -> list[Effect]:
+    verb = words.take()
+    match verb:
+        case "TRUNCATE":
+            words.skip("TABLE")
+            return [Truncated(words.last_name())]
+        case "DROP":
+            return _dropped(words)
+        case "RENAME":
+            return [_renamed(words)]
+        case "CREATE":
+            return _created(words)
+        case "ALTER":
+            return _altered(words)
+    raise Unread(f"a {verb} statement")
+
+
+def column_type(declared: str) -> ColumnType:
+    """Of a column as information_schema declares it."""
+    try:
+        type_ = exp.DataType.build(declared, dialect=_DIALECT)
+    except SqlglotError:
+        return UNKNOWN_TYPE
+    return _type(type_, declared.upper().split())
+
+
+def _tokens(statement: str) -> list[Token]:
+    try:
+        return _DIALECT.tokenize(statement)
+    except SqlglotError:
+        raise Unread("a text that cannot be taken apart") from None
+
+
+class _Words:
+    """The tokens of a statement, read from the left."""
+
+    def __init__(self, tokens: Sequence[Token], statement: str, database: str) -> None:
+        self._tokens = tokens
+        self._statement = statement
+        self._database = database
+        self._at = 0
+
+    def is_done(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    def peek(self) -> str:
+        """The next word in capitals; '' for a quoted one and at the end."""
+        return "" if self.is_done() else _word(self._tokens[self._at])
+
+    def take(self) -> str:
+        found = self.peek()
+        self._at += 1
+        return found
+
+    def skip(self, *words: str) -> bool:
+        """Step over these words if they come next, in this order."""
+        ahead = tuple(_word(token) for token in self._tokens[self._at : self._at + len(words)])
+        if ahead == words:
+            self._at += len(words)
+        return ahead == words
+
+    def name(self) -> Name:
+        """A table's name, with or without its schema."""
+        first = self.identifier()
+        if self.skip("."):
+            return Name(first, self.identifier())
+        return Name(self._database, first)
+
+    def last_name(self) -> Name:
+        """A name behind which nothing may come but MariaDB's waiting time."""
+        found = self.name()
+        self.skip_wait()
+        if not self.is_done():
+            raise Unread(f"{self.peek()} behind a name")
+        return found
+
+    def skip_wait(self) -> None:
+        if self.skip("WAIT"):
+            self._at += 1
+        else:
+            self.skip("NOWAIT")
+
+    def identifier(self) -> str:
+        if self.is_done():
+            raise Unread("a statement that ends where a name should be")
+        token = self._tokens[self._at]
+        self._at += 1
+        if token.token_type is TokenType.IDENTIFIER:
+            return token.text
+        if token.token_type is TokenType.STRING or not _is_word(token.text):
+            raise Unread(f"{_word(token) or 'a text'} where a name should be")
+        return token.text
+
+    def specifications(self) -> Iterator[_Words]:
+        """What stands between the commas that are in no parentheses."""
+        depth, begin = 0, self._at
+        for at in range(self._at, len(self._tokens)):
+            word = _word(self._tokens[at])
+            depth += (word == "(") - (word == ")")
+            if word == "," and not depth:
+                yield self._part(begin, at)
+                begin = at + 1
+        yield self._part(begin, len(self._tokens))
+
+    def inside(self) -> _Words:
+        """What stands before the parenthesis that closes the one that was just stepped over."""
+        depth = 1
+        for at in range(self._at, len(self._tokens)):
+            word = _word(self._tokens[at])
+            depth += (word == "(") - (word == ")")
+            if not depth:
+                return self._part(self._at, at)
+        raise Unread("a parenthesis that is not closed")
+
+    def _part(self, begin: int, end: int) -> _Words:
+        return _Words(self._tokens[begin:end], self._statement, self._database)
+
+    def words(self) -> list[str]:
+        """All words that are left, as `peek` gives them."""
+        return [_word(token) for token in self._tokens[self._at :]]
+
+    def text(self) -> str:
+        """The statement's own text of all tokens."""
+        if not self._tokens:
+            return ""
+        return self._statement[self._tokens[0].start : self._tokens[-1].end + 1]
+
+
+def _word(token: Token) -> str:
+    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+        return ""
+    return " ".join(token.text.upper().split())
+
+
+def _is_word(text: str) -> bool:
+    return text.replace("_", "a").replace("$", "a").isalnum()
+
+
+# -- whole tables ---------------------------------------------------------------------------------------------------
+
+
+def _dropped(words: _Words) -> list[Effect]:
+    if words.skip("TEMPORARY"):
+        return []
+    if words.skip("DATABASE") or words.skip("SCHEMA"):
+        words.skip("IF", "EXISTS")
+        return [DatabaseDropped(words.identifier())]
+    if words.skip("INDEX") or words.skip("KEY"):
+        words.skip("IF", "EXISTS")
+        index = words.identifier()
+        if not words.skip("ON"):
+            raise Unread("a DROP INDEX without ON")
+        return [Altered(words.name(), (_index_dropped(index),), frozenset())]
+    if not (words.skip("TABLE") or words.skip("TABLES")):
+        return _others(words, "DROP")
+    words.skip("IF", "EXISTS")
+    tables: list[Effect] = [Dropped(words.name())]
+    while words.skip(","):
+        tables.append(Dropped(words.name()))
+    words.skip_wait()
+    if not (words.is_done() or words.skip("RESTRICT") or words.skip("CASCADE")) or not words.is_done():
+        raise Unread(f"{words.peek()} behind the tables to drop")
+    return tables
+
+
+def _renamed(words: _Words) -> Renamed:
+    if not (words.skip("TABLE") or words.skip("TABLES")):
+        raise Unread(f"RENAME {words.peek()}")
+    words.skip("IF", "EXISTS")
+    pairs: list[tuple[Name, Name]] = []
+    while not pairs or words.skip(","):
+        old = words.name()
+        words.skip_wait()
+        if not words.skip("TO"):
+            raise Unread("a RENAME without TO")
+        pairs.append((old, words.name()))
+    if not words.is_done():
+        raise Unread(f"{words.peek()} behind the tables to rename")
+    return Renamed(tuple(pairs))
+
+
+def _created(words: _Words) -> list[Effect]:
+    is_replaced = words.skip("OR", "REPLACE")
+    if words.skip("TEMPORARY"):
+        return []
+    if not words.skip("TABLE"):
+        return _others(words, "CREATE")
+    words.skip("IF", "NOT", "EXISTS")
+    table = words.name()
+    if is_replaced:
+        return [Dropped(table, is_replaced=True)]
+    has_parenthesis = words.skip("(")
+    if words.skip("LIKE"):
+        return [Created(table, like=words.name())]
+    return [_with_columns(table, words.inside()) if has_parenthesis else Created(table)]
+
+
+def _with_columns(table: Name, words: _Words) -> Created:
+    columns: list[tuple[str, ColumnType]] = []
+    key: tuple[str, ...] = ()
+    for one in words.specifications():
+        is_primary = _has_primary_key(one)
+        if one.peek() in _KEY_WORDS:
+            key = _key_columns(one) if is_primary else key
+        else:
+            definition = one.text()
+            name = one.identifier()
+            columns.append((name, _added_type(definition, one)))
+            key = (name,) if is_primary else key
+    return Created(table, None, tuple(columns), key)
+
+
+def _added_type(definition: str, words: _Words) -> ColumnType:
+    try:
+        action = next(iter(_parsed(f"ADD COLUMN {definition}").args.get("actions") or []), None)
+    except Unread:
+        return UNKNOWN_TYPE
+    kind = action.args.get("kind") if isinstance(action, exp.ColumnDef) else None
+    return _type(kind, words.words()) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
+
+
+def _others(words: _Words, verb: str) -> list[Effect]:
+    """Nothing, for objects that hold no rows; who defines them and how stands between the verb and the kind."""
+    if _OBJECTS & set(words.words()[:_MODIFIERS]):
+        return []
+    raise Unread(f"{verb} {words.peek()}")
+
+
+# -- ALTER TABLE ----------------------------------------------------------------------------------------------------
+
+
+def _altered(words: _Words) -> list[Effect]:
+    while words.skip("ONLINE") or words.skip("IGNORE"):
+        pass
+    if not words.skip("TABLE"):
+        return _others(words, "ALTER")
+    words.skip("IF", "EXISTS")
+    table = words.name()
+    words.skip_wait()
+    changes: list[Change] = []
+    algorithms: set[str] = set()
+    new_names: list[Name] = []
+    is_list = False
+    if not words.is_done():
+        for specification in words.specifications():
+            if is_list and len(specification.words()) == 1:
+                continue  # one more partition
+            is_list = specification.words()[1:2] == ["PARTITION"]
+            if specification.skip("ALGORITHM"):
+                specification.skip("=")
+                algorithms.add(specification.take())
+            elif (name := _new_name(specification)) is not None:
+                new_names.append(name)
+            elif (found := _known_to_us(specification)) is not None:
+                changes += found
+            else:
+                changes += _known_to_sqlglot(specification)
+    effects: list[Effect] = [Altered(table, tuple(changes), frozenset(algorithms))]
+    if new_names:
+        effects.append(Renamed(((table, new_names[-1]),)))
+    return effects
+
+
+def _new_name(words: _Words) -> Name | None:
+    if words.peek() != "RENAME" or {"COLUMN", "INDEX", "KEY"} & set(words.words()[1:2]):
+        return None
+    words.take()
+    if not (words.skip("TO") or words.skip("AS")):
+        words.skip("=")
+    return words.last_name()
+
+
+def _known_to_us(words: _Words) -> list[Change] | None:
+    """Specifications that sqlglot's grammar lacks; None for all others."""
+    verb, following = (*words.words()[:2], "", "")[:2]
+    if following == "PARTITION" and verb in ("DROP", "TRUNCATE"):
+        return [PartitionsEmptied(f"{verb} PARTITION")]
+    if following == "PARTITION" and verb == "EXCHANGE":
+        return [_exchanged(words)]
+    if following == "PARTITION" and verb in ("ADD", *_PARTITION_VERBS):
+        return []  # every row stays: the server refuses a division that has no place for one
+    if verb in ("DISCARD", "IMPORT") and following in ("PARTITION", "TABLESPACE"):
+        return [TablespaceMoved(verb)]
+    if (verb, following) in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS")):
+        return []
+    if (verb, following) == ("CONVERT", "TO"):
+        return [Converted()]
+    if verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY"):
+        return []
+    if verb == "ADD" and following in _KEY_WORDS:
+        return [PrimaryKeyAdded(_key_columns(words))] if _has_primary_key(words) else []
+    if verb == "ADD":
+        return _added(words)
+    return None
+
+
+def _exchanged(words: _Words) -> PartitionExchanged:
+    words.skip("EXCHANGE", "PARTITION")
+    words.identifier()
+    if not words.skip("WITH", "TABLE"):
+        raise Unread("an EXCHANGE PARTITION without WITH TABLE")
+    return PartitionExchanged(words.name())
+
+
+_KEY_WORDS = frozenset({"INDEX", "KEY", "PRIMARY", "PRIMARY KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT",
+                        "FOREIGN", "FOREIGN KEY", "CHECK"})  # fmt: skip
+
+
+def _has_primary_key(words: _Words) -> bool:
+    return "PRIMARY KEY" in " ".join(words.words())
+
+
+def _key_columns(words: _Words) -> tuple[str, ...]:
+    """The names in the first parentheses, without their lengths and directions."""
+    while not words.is_done() and words.take() != "(":
+        pass
+    columns = []
+    depth = 1
+    while depth and not words.is_done():
+        if depth == 1:
+            columns.append(words.identifier())
+        while not words.is_done():
+            word = words.take()
+            depth += (word == "(") - (word == ")")
+            if not depth or (word == "," and depth == 1):
+                break
+    return tuple(columns)
+
+
+def _added(words: _Words) -> list[Change]:
+    """Added columns, whatever their definitions hold: no value that is there changes by one. A key may come with it."""
+    words.take()
+    words.skip("COLUMN")
+    words.skip("IF", "NOT", "EXISTS")
+    changes: list[Change] = []
+    for one in words.inside().specifications() if words.skip("(") else [words]:
+        if one.peek() in _KEY_WORDS:
+            if _has_primary_key(one):
+                changes.append(PrimaryKeyAdded(_key_columns(one)))
+            continue
+        name = one.identifier()
+        changes.append(ColumnAdded(name))
+        if _has_primary_key(one):
+            changes.append(PrimaryKeyAdded((name,)))
+    return changes
+
+
+def _known_to_sqlglot(words: _Words) -> list[Change]:
+    if words.peek() in ("MODIFY", "CHANGE"):
+        return [_defined(words)]
+    alter = _parsed(words.text())
+    changes: list[Change] = []
+    for action in alter.args.get("actions") or []:
+        changes += _change(action, words)
+    for option in alter.args.get("options") or []:
+        if isinstance(option, exp.EngineProperty) and option.name.upper() == "BLACKHOLE":
+            changes.append(RowsForgotten(option.name))
+    return changes
+
+
+def _parsed(specification: str) -> exp.Alter:
+    try:
+        found = _DIALECT.parser(error_level=ErrorLevel.RAISE).parse(
+            _DIALECT.tokenize(f"ALTER TABLE t {specification}"), specification
+        )
+    except SqlglotError:
+        raise Unread(_begin(specification)) from None
+    if len(found) != 1 or not isinstance(found[0], exp.Alter):
+        raise Unread(_begin(specification))
+    return found[0]
+
+
+def _begin(specification: str) -> str:
+    return " ".join(specification.split()[:2]).upper()
+
+
+def _change(action: exp.Expression, words: _Words) -> list[Change]:
+    match action:
+        case exp.Drop():
+            return _dropped_part(action)
+        case exp.RenameColumn():
+            return [ColumnRenamed(action.this.name, action.args["to"].name)]
+        case exp.DropPrimaryKey():
+            return [PrimaryKeyDropped()]
+        case exp.AlterColumn() if action.args.get("dtype") is None:
+            return []  # its default or whether it is visible
+        case exp.RenameIndex() | exp.ForceProperty() | exp.AlterIndex():
+            return []
+    raise Unread(_begin(words.text()))
+
+
+def _dropped_part(action: exp.Drop) -> list[Change]:
+    name = action.args["tables"][0].name if action.args.get("tables") else action.name
+    kind = str(action.args.get("kind") or "").upper()
+    if kind == "COLUMN":
+        return [ColumnDropped(name)]
+    if kind in ("INDEX", "KEY", "CONSTRAINT"):
+        return [_index_dropped(name)]
+    if kind in ("FOREIGN KEY", "CHECK"):
+        return []
+    raise Unread(f"DROP {kind}")
+
+
+def _index_dropped(name: str) -> Change:
+    return PrimaryKeyDropped() if name.upper() == "PRIMARY" else IndexDropped(name)
+
+
+def _defined(words: _Words) -> ColumnDefined:
+    """MODIFY and CHANGE. A type that sqlglot does not know is one that no other is found equal to."""
+    definition = words.words()
+    verb = words.take()
+    words.skip("COLUMN")
+    words.skip("IF", "EXISTS")
+    old = new = words.identifier()
+    if verb == "CHANGE":
+        new = words.identifier()
+    try:
+        action = next(iter(_parsed(words.text()).args.get("actions") or []), None)
+        kind = action.this.args["kind"] if isinstance(action, exp.ModifyColumn) else None
+    except Unread:
+        kind = None
+    type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
+    return ColumnDefined(old, new, type_, is_computed=bool({"AS", "GENERATED"} & set(definition)))
+
+
+def _type(type_: exp.DataType, words: Sequence[str]) -> ColumnType:
+    name = type_.this.name if isinstance(type_.this, exp.DType) else str(type_.this)
+    arguments = tuple(part.name for part in type_.expressions)
+    return ColumnType(name, arguments, "UNSIGNED" in words or "ZEROFILL" in words)

@@ -1,0 +1,257 @@
+"""Which views the statements of a migration would break, told before it runs.
+
+The judgement is that of the running viewtail (ingest/binlog/schema_changes.py), a view at a time: what would halt a
+view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from changes.batches import Followed, Turn
+from changes.errors import DeclarationError
+from changes.tables import Column, Kind, Table
+from ingest import ddl
+from ingest.binlog.schema_changes import judge
+from ingest.binlog.statements import STRICT, concerned, plain, shown
+from operations.migrations import Statement
+from projectors.binding import Describe, bind, named_columns
+from projectors.views import View
+
+_UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
+_TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
+_BYTES = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one statement would do to one view."""
+
+    line: int
+    statement: str  # short, without its strings
+    view: str
+    breaks: bool  # False: the view follows by itself, which is worth knowing
+    why: str
+
+
+@dataclass(slots=True)
+class _Shape:
+    """A table as the file has made it so far; types that are not known are ''."""
+
+    columns: dict[str, ddl.ColumnType]  # by name in lower case
+    key: tuple[str, ...]
+
+    def copy(self) -> _Shape:
+        return _Shape(dict(self.columns), self.key)
+
+
+@dataclass(slots=True)
+class Contract:
+    """What the views need of their tables.
+
+    Args:
+        views: as declared.
+        describe: a table as it is now; None: nobody can be asked, and only what the views name is known.
+        database: of statements that name none, until a USE.
+    """
+
+    views: Sequence[View]
+    describe: Describe | None
+    database: str
+    _followed: dict[str, Followed] = field(default_factory=dict)  # by view
+    _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for view in self.views:
+            self._followed[view.id] = self._of(view)
+        for followed in self._followed.values():
+            if followed.table.columns and self.describe is not None:
+                self._shapes[_name(followed)] = _shape(followed.table)
+
+    def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
+        """The effects on views, in the order of the statements."""
+        for statement in statements:
+            text = plain(statement.text)
+            if text[:4].upper() == "USE ":
+                self.database = text[4:].strip(" `")
+                continue
+            for view in self.views:
+                for breaks, why in self._on(self._followed[view.id], view, text):
+                    yield Effect(
+                        line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why
+                    )
+            self._go_on(text)
+
+    def _of(self, view: View) -> Followed:
+        if self.describe is not None:
+            try:
+                (bound,) = bind([view], self.describe)
+                return Followed(bound.table, bound.needed)
+            except DeclarationError:
+                pass  # the migration may be what it waits for
+        schema, name = view.entity.table.split(".")
+        columns, _ = named_columns(view)
+        table = Table(
+            schema=schema,
+            name=name,
+            columns=tuple(map(_undescribed, sorted(columns))),
+            primary_key=_UNKNOWN_KEY,
+        )
+        return Followed(table, tuple(sorted(columns)))
+
+    def _on(self, followed: Followed, view: View, text: str) -> Iterator[tuple[bool, str]]:
+        _, sees_all = named_columns(view)
+        if sees_all:
+            followed = self._with_all_columns(followed, text)
+        for verdict in judge(text, self.database, [followed], STRICT):
+            if verdict.turn is None:
+                yield True, verdict.why
+            elif verdict.turn is Turn.EMPTIED:
+                yield True, f"{verdict.why}, and so is the view"
+            elif verdict.turn is Turn.THINNED:
+                yield False, f"{verdict.why}, and the view's, too"
+            else:
+                yield from self._replaced(followed, text, verdict.why)
+
+    def _with_all_columns(self, followed: Followed, text: str) -> Followed:
+        """A function may look at any column, so each one that the statement changes is used."""
+        if not concerned(text, self.database, [followed]):
+            return followed
+        known = {column.name.lower() for column in followed.table.columns}
+        more = tuple(
+            _undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known
+        )
+        table = replace(followed.table, columns=(*followed.table.columns, *more))
+        return Followed(table, tuple(column.name for column in table.columns))
+
+    def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
+        """Rows of another table: the view follows if that has what it uses."""
+        arrived = _arrived(ddl.read(text, self.database), _name(followed))
+        if arrived is None:  # rows of an exchanged partition are of the same columns
+            yield False, f"{why}; the view is filled again by itself"
+            return
+        shape = self._shape_of(arrived)
+        if shape is None:
+            yield (
+                True,
+                f"{why}, and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told",
+            )
+            return
+        problem = _misfit(followed, shape)
+        yield (
+            problem is not None,
+            f"{why}, {problem}" if problem else f"{why}; the view is filled again by itself",
+        )
+
+    def _shape_of(self, name: ddl.Name) -> _Shape | None:
+        if name not in self._shapes and self.describe is not None:
+            try:
+                self._shapes[name] = _shape(self.describe(name.schema, name.name))
+            except DeclarationError:
+                self._shapes[name] = None
+        return self._shapes.get(name)
+
+    def _go_on(self, text: str) -> None:
+        """The tables as they are behind the statement."""
+        try:
+            effects = ddl.read(text, self.database)
+        except ddl.Unread:
+            return
+        for effect in effects:
+            match effect:
+                case ddl.Created(table, like, columns, key):
+                    model = self._shape_of(like) if like is not None else None
+                    made = _Shape({name.lower(): type_ for name, type_ in columns}, key) if columns else None
+                    self._shapes[table] = model.copy() if model is not None else made
+                case ddl.Renamed(pairs):
+                    for old, new in pairs:
+                        self._shapes[new] = self._shape_of(old)
+                        self._shapes[old] = None
+                case ddl.Altered(table, changes):
+                    if (shape := self._shape_of(table)) is not None:
+                        _change(shape, changes)
+
+
+def _undescribed(name: str) -> Column:
+    return Column(name=name, kind=Kind.UNSUPPORTED, declared="", is_nullable=True)
+
+
+def _name(followed: Followed) -> ddl.Name:
+    return ddl.Name(followed.table.schema, followed.table.name)
+
+
+def _shape(table: Table) -> _Shape:
+    columns = {column.name.lower(): ddl.column_type(column.declared) for column in table.columns}
+    return _Shape(columns, table.primary_key)
+
+
+def _changed_columns(text: str, database: str) -> list[str]:
+    """The columns that an ALTER TABLE takes away or defines anew."""
+    try:
+        effects = ddl.read(text, database)
+    except ddl.Unread:
+        return []
+    names = []
+    for effect in effects:
+        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
+            match change:
+                case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
+                    names.append(name)
+    return names
+
+
+def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:
+    """Which table has the name after these renames."""
+    before: dict[ddl.Name, ddl.Name] = {}
+    for effect in effects:
+        for old, new in effect.pairs if isinstance(effect, ddl.Renamed) else ():
+            before[new] = before.pop(old, old)
+    return before.get(name)
+
+
+def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
+    for change in changes:
+        match change:
+            case ddl.ColumnAdded(name):
+                shape.columns[name.lower()] = ddl.UNKNOWN_TYPE
+            case ddl.ColumnDropped(name):
+                shape.columns.pop(name.lower(), None)
+            case ddl.ColumnRenamed(old, new):
+                shape.columns[new.lower()] = shape.columns.pop(old.lower(), ddl.UNKNOWN_TYPE)
+            case ddl.ColumnDefined(old, new, type_):
+                shape.columns.pop(old.lower(), None)
+                shape.columns[new.lower()] = type_
+            case ddl.PrimaryKeyAdded(columns):
+                shape.key = columns
+
+
+def _misfit(followed: Followed, shape: _Shape) -> str | None:
+    """Why a table cannot take the place of the followed one; None where it can."""
+    key = followed.table.primary_key
+    if shape.key and key not in (shape.key, _UNKNOWN_KEY):
+        return f"and its primary key is ({', '.join(shape.key)})"
+    for name in followed.columns:
+        now, before = shape.columns.get(name.lower()), followed.table.column(name)
+        if now is None:
+            return f"and it has no column {name}"
+        if before is not None and before.declared and not _is_like(ddl.column_type(before.declared), now):
+            return f"and its column {name} is of another type than {before.declared}"
+    return None
+
+
+def _is_like(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
+    """Whether values mean the same in both: sizes may differ, for the view is filled again."""
+    if "" in (before.word, now.word):
+        return True
+    for family in (_TEXTS, _BYTES):
+        if before.word in family:
+            return now.word in family
+    if before.word.removeprefix("U") in _INTEGERS:
+        return now.word.removeprefix("U") in _INTEGERS and now.is_unsigned == before.is_unsigned
+    if before.word == now.word == "DECIMAL":
+        return before.arguments[1:] == now.arguments[1:]
+    if before.word in ("ENUM", "SET"):
+        return now.word == before.word and now.arguments[: len(before.arguments)] == before.arguments
+    return (before.word, before.arguments) == (now.word, now.arguments)

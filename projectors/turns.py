@@ -1,0 +1,180 @@
+"""What becomes of views when a statement took rows of their table away, or put others in their place.
+
+A TRUNCATE is one tombstone for each key that the view shows with an older version, with the statement's own: so what is
+inserted later stays, and the statement can be applied again. Where only some rows went (DROP PARTITION), the keys that
+the table no longer has get theirs: whatever was deleted since is gone a moment early, and whatever was inserted again
+comes with its own event. Where others may have come (the tables of gh-ost, an exchanged partition), the views are
+filled again in place, if the table as it is now still fits them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+import pymysql
+import structlog
+
+from changes.batches import TableTurn, Turn
+from changes.errors import RETRIES, DeclarationError, SourceError, SourceUnavailableError
+from changes.tables import unlike
+from changes.versions import MAX_VERSION
+from changes.writes import Key, ViewWrites, Write
+from ingest.canonical import describe, fetch_rows, select_list
+from offsets import OffsetStore
+from offsets.session import quote
+from projectors.backfill import KEYS_A_QUERY, equal
+from projectors.binding import BoundView, bind
+from projectors.dead_letters import DeadLetters
+from projectors.fill_gate import FillGate
+from projectors.projection import Projections
+from projectors.sinks import Sink
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+
+class Turns:
+    """Applies them to the views of one pipeline.
+
+    Args:
+        open_source: a session on the tailed server.
+        gate: of the fills.
+        fill_after: marks a view to be filled anew, under a watermark above a version.
+    """
+
+    def __init__(
+        self,
+        *,
+        projections: Projections,
+        sink: Sink,
+        offsets: OffsetStore,
+        dead_letters: DeadLetters,
+        open_source: Callable[[], pymysql.Connection[Any]],
+        gate: FillGate,
+        fill_after: Callable[[str, int], None],
+        check_lease: Callable[[], None],
+        stop: threading.Event,
+    ) -> None:
+        self._projections = projections
+        self._sink = sink
+        self._offsets = offsets
+        self._dead_letters = dead_letters
+        self._open_source = open_source
+        self._gate = gate
+        self._fill_after = fill_after
+        self._check_lease = check_lease
+        self._stop = stop
+
+    def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
+        """In order, behind the rows of their batch: the versions tell which came before and which after.
+
+        `halt` is called with a view, and why, where its table cannot be gone on with. False: it was stopped half-way,
+        and the batch is to be read again.
+        """
+        try:
+            self._apply_all(turns, halt)
+        except _Stopped:
+            return False
+        return True
+
+    def _apply_all(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
+        for turn in turns:
+            views = [
+                view
+                for view in self._projections.views_of(turn.followed)
+                if not self._projections.is_halted(view.id)
+            ]
+            _log.info("rows went without row events", what=turn.turn.value, why=turn.reason)
+            for view in views:
+                self._apply(view, turn, halt)
+
+    def _apply(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
+        try:
+            if turn.turn is Turn.REPLACED:
+                self._replace(view, turn)
+            else:
+                self._take_away(view, turn)
+        except (SourceError, DeclarationError) as error:
+            halt(
+                view.id,
+                f"{turn.reason}, and the table cannot be gone on with: {error}. When it is as it should be, fill the "
+                f"view again: viewtail replay {view.id}",
+            )
+
+    def _replace(self, view: BoundView, turn: TableTurn) -> None:
+        """Another table has the name: filled again if what the view uses of it is as it was."""
+        with closing(self._open_source()) as connection:
+            (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
+        if [column.name for column in now.key] != [column.name for column in view.key]:
+            raise SourceError("its key is another")
+        for name in view.needed:
+            before, after = view.table.column(name), now.table.column(name)
+            assert before is not None
+            if after is None:
+                raise SourceError(f"column {name} is gone")
+            if (difference := unlike(before, after)) is not None:
+                raise SourceError(f"column {name}: {difference}")
+        self._fill_after(view.id, turn.version)
+
+    def _take_away(self, view: BoundView, turn: TableTurn) -> None:
+        entity = view.view.entity
+        if entity.append_only:
+            return  # archiving, as its row deletes are
+        with self._gate.closed(view.id):
+            if turn.turn is Turn.EMPTIED and entity.version is None:
+                self._empty(view, turn.version)
+            else:
+                self._thin(view, turn.version)
+
+    def _empty(self, view: BoundView, version: int) -> None:
+        for page in self._sink.keys_below(view.id, version):
+            self._bury(view, {key: Write(version, None) for key, _ in page})
+
+    def _thin(self, view: BoundView, version: int) -> None:
+        """With a version column a delete is one above the row's version, and which rows are older is not told."""
+        is_column = view.view.entity.version is not None
+        with closing(self._open_source()) as connection:
+            for page in self._sink.keys_below(view.id, MAX_VERSION if is_column else version):
+                absent = _absent(connection, view, [key for key, _ in page])
+                self._bury(
+                    view,
+                    {
+                        key: Write(stored | 1 if is_column else version, None)
+                        for key, stored in page
+                        if key in absent
+                    },
+                )
+
+    def _bury(self, view: BoundView, tombstones: dict[Key, Write]) -> None:
+        """One page, durable by itself: the offset stays before the statement until all are."""
+        self._check_lease()
+        if self._stop.is_set():
+            raise _Stopped
+        if tombstones:
+            writes = [ViewWrites(view.id, tombstones)]
+            self._sink.write(writes, None)
+            self._offsets.save_rows()
+            self._dead_letters.clear_applied(writes, [])
+
+
+class _Stopped(Exception):
+    """A large view takes longer than a stop may."""
+
+
+def _absent(connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]) -> set[Key]:
+    """Which of these keys the table does not have. The statement's event came after it had taken effect."""
+    table = quote(view.table.schema, view.table.name)
+    absent: set[Key] = set()
+    for start in range(0, len(keys), KEYS_A_QUERY):
+        some = keys[start : start + KEYS_A_QUERY]
+        wanted = " OR ".join(f"({equal(connection, view.key, key)})" for key in some)
+        query = f"SELECT {select_list(view.key)} FROM {table} WHERE {wanted}"
+        try:
+            present = fetch_rows(connection, query, view.key)
+            connection.commit()  # the next one sees what was committed since
+        except pymysql.err.MySQLError:
+            raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
+        absent |= set(some) - {tuple(row) for row in present}
+    return absent

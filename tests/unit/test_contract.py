@@ -1,0 +1,139 @@
+"""What `viewtail contract check` says of a migration, with and without knowing the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changes.errors import DeclarationError
+from changes.tables import Column, Kind, Table
+from operations.contract import Contract, Effect
+from operations.migrations import Statement, statements
+from projectors.views import Entity, IndexTable, RedisHash, RedisJson, View
+
+
+def _column(name: str, kind: Kind, declared: str, **more: Any) -> Column:
+    return Column(name=name, kind=kind, declared=declared, is_nullable=name != "id", **more)
+
+
+USER = Table(
+    schema="shop",
+    name="user",
+    columns=(
+        _column("id", Kind.INTEGER, "int"),
+        _column("email", Kind.TEXT, "varchar(60)", charset="utf8mb4", length=60),
+        _column("name", Kind.TEXT, "varchar(60)", charset="utf8mb4", length=60),
+        _column("unused", Kind.INTEGER, "int"),
+    ),
+    primary_key=("id",),
+)
+VIEWS: list[View] = [
+    IndexTable("by_email", Entity("shop.user"), value="email"),
+    RedisHash("user", Entity("shop.user"), fields=["name"]),
+]
+
+
+def describe(schema: str, name: str) -> Table:
+    if (schema, name) != ("shop", "user"):
+        raise DeclarationError(f"table {schema}.{name} does not exist")
+    return USER
+
+
+def effects(sql: str, views: list[View] = VIEWS, *, is_offline: bool = False) -> list[Effect]:
+    return list(Contract(views, None if is_offline else describe, "shop").check(statements(sql)))
+
+
+def broken(sql: str, views: list[View] = VIEWS, *, is_offline: bool = False) -> set[str]:
+    return {effect.view for effect in effects(sql, views, is_offline=is_offline) if effect.breaks}
+
+
+EMAIL, NAME = "mysql:by_email", "redis:user"
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+@pytest.mark.parametrize(
+    ("sql", "views"),
+    [
+        ("ALTER TABLE user DROP COLUMN email", {EMAIL}),
+        ("ALTER TABLE shop.user RENAME COLUMN name TO full_name", {NAME}),
+        ("ALTER TABLE user MODIFY email INT", {EMAIL}),
+        ("ALTER TABLE user CHANGE email mail VARCHAR(60), DROP COLUMN name", {EMAIL, NAME}),
+        ("ALTER TABLE user DROP PRIMARY KEY, ADD PRIMARY KEY (id, email)", {EMAIL, NAME}),
+        ("ALTER TABLE user CONVERT TO CHARACTER SET latin1", {EMAIL, NAME}),
+        ("ALTER TABLE user EXPLODE email", {EMAIL, NAME}),
+        ("TRUNCATE TABLE user", {EMAIL, NAME}),
+        ("DROP TABLE other, user", {EMAIL, NAME}),
+        ("DROP DATABASE shop", {EMAIL, NAME}),
+        ("RENAME TABLE user TO person", {EMAIL, NAME}),
+        ("ALTER TABLE user DROP COLUMN unused", set()),
+        ("ALTER TABLE user ADD COLUMN age INT, ADD INDEX (email)", set()),
+        ("ALTER TABLE user DROP PARTITION p0", set()),
+        ("USE other; TRUNCATE TABLE user; DROP TABLE email", set()),
+        ("INSERT INTO log VALUES ('email')", set()),
+        (("CREATE TABLE new LIKE user; ALTER TABLE new ADD COLUMN age INT;"
+         "RENAME TABLE user TO old, new TO user; DROP TABLE old"), set()),
+        (("CREATE TABLE new LIKE user; ALTER TABLE new DROP COLUMN name;"
+         "RENAME TABLE user TO old, new TO user"), {NAME}),
+        ("CREATE TABLE new (id INT PRIMARY KEY, email VARCHAR(90)); RENAME TABLE user TO old, new TO user", {NAME}),
+        ("RENAME TABLE user TO old, unknown TO user", {EMAIL, NAME}),
+    ],
+)  # fmt: skip
+def test_a_statement_breaks_the_views_that_use_what_it_changes(
+    sql: str, views: set[str], is_offline: bool
+) -> None:
+    if is_offline and "LIKE user" in sql:
+        views = {EMAIL, NAME}  # what the table has beside what views name is not known
+    assert broken(sql, is_offline=is_offline) == views
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_broken"),
+    [
+        ("ALTER TABLE user MODIFY email VARCHAR(90)", False),
+        ("ALTER TABLE user MODIFY email VARCHAR(20)", True),
+        ("CREATE TABLE n LIKE user; ALTER TABLE n MODIFY email VARCHAR(20); RENAME TABLE user TO o, n TO user", False),
+        ("CREATE TABLE n LIKE user; ALTER TABLE n MODIFY email INT; RENAME TABLE user TO o, n TO user", True),
+        ("CREATE TABLE n LIKE user; ALTER TABLE n MODIFY id BIGINT; RENAME TABLE user TO o, n TO user", False),
+        (("CREATE TABLE n LIKE user; ALTER TABLE n DROP PRIMARY KEY, ADD PRIMARY KEY (id, email);"
+         "RENAME TABLE user TO o, n TO user"), True),
+    ],
+)  # fmt: skip
+def test_types_are_compared_with_those_of_the_table_as_it_is(sql: str, is_broken: bool) -> None:
+    assert (EMAIL in broken(sql)) is is_broken
+
+
+def test_a_function_that_may_look_at_every_column_is_broken_by_each() -> None:
+    views: list[View] = [RedisJson("card", Entity("shop.user"), document=lambda row: {"n": row["unused"]})]
+    for is_offline in (False, True):
+        assert broken("ALTER TABLE user DROP COLUMN unused", views, is_offline=is_offline) == {"redis:card"}
+    assert broken("ALTER TABLE user ADD COLUMN other INT", views) == set()
+
+
+def test_each_effect_names_line_statement_view_and_reason() -> None:
+    (effect,) = effects(
+        "-- first\n\nALTER TABLE other ADD a INT;\n  ALTER TABLE user\n  DROP COLUMN email;\n"
+    )
+    assert effect == Effect(
+        line=4,
+        statement="ALTER TABLE user DROP COLUMN email",
+        view=EMAIL,
+        breaks=True,
+        why="column email was dropped",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("a; b", [("a", 1), ("b", 1)]),
+        ("a\n;\n\nb;", [("a", 1), ("b", 4)]),
+        ("x ';' y; `;`; \"a;\"", [("x ';' y", 1), ("`;`", 1), ('"a;"', 1)]),
+        ("-- a;\nb /* ; */ c; # d;\n", [("b /* ; */ c", 2)]),
+        ("/*!80000 a; */ b", [("/*!80000 a; */ b", 1)]),
+        ("DELIMITER //\na; b;//\nDELIMITER ;\nc;", [("a; b;", 2), ("c", 4)]),
+        ("; ;\n", []),
+    ],
+)
+def test_a_file_is_split_as_the_mysql_client_does(sql: str, expected: list[tuple[str, int]]) -> None:
+    assert statements(sql) == [Statement(text, line) for text, line in expected]

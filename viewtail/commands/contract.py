@@ -1,0 +1,88 @@
+"""`viewtail contract check`: which views the statements of an SQL file would break."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from changes.errors import MisuseError
+from ingest.canonical import describe
+from offsets.session import open_session
+from operations.contract import Contract, Effect
+from operations.migrations import Statement, statements
+from projectors.views import View
+from viewtail import declarations, settings
+from viewtail.commands.output import print_json
+
+
+def check(config: Path | None, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
+    """Print what each statement would do to each view; the exit code is 1 when one breaks."""
+    loaded = settings.load(config, os.environ)
+    views = declarations.load(loaded.views)
+    found = statements(_text(file))
+    if not found:
+        raise MisuseError(f"{file}: there is no statement in it")
+    default = database or _only_schema(views)
+    if is_offline:
+        effects = list(Contract(views, None, default).check(found))
+    else:
+        with closing(open_session(loaded.source_address(), role="source")) as connection:
+            contract = Contract(views, lambda schema, name: describe(connection, schema, name), default)
+            effects = list(contract.check(found))
+    if as_json:
+        print_json(_plain(file, found, effects))
+    else:
+        _print(file, found, effects)
+    return 1 if any(effect.breaks for effect in effects) else 0
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise MisuseError(f"{file}: {error.strerror}; name a file with SQL statements") from None
+    except UnicodeDecodeError:
+        raise MisuseError(f"{file}: it is no text in UTF-8") from None
+
+
+def _only_schema(views: Sequence[View]) -> str:
+    """Of statements that name no database; '' where the views do not agree on one."""
+    schemas = {view.entity.table.split(".")[0] for view in views}
+    return schemas.pop() if len(schemas) == 1 else ""
+
+
+def _plain(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) -> dict[str, object]:
+    return {
+        "is_well": not any(effect.breaks for effect in effects),
+        "file": str(file),
+        "statements": len(found),
+        "effects": [
+            {
+                "line": effect.line,
+                "statement": effect.statement,
+                "view": effect.view,
+                "breaks": effect.breaks,
+                "why": effect.why,
+            }
+            for effect in effects
+        ],
+    }
+
+
+def _print(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) -> None:
+    for line in dict.fromkeys(effect.line for effect in effects):
+        of_line = [effect for effect in effects if effect.line == line]
+        print(f"{file}:{line}: {of_line[0].statement}")
+        for effect in of_line:
+            print(f"  {'breaks' if effect.breaks else 'note  '}  {effect.view}: {effect.why}")
+    broken = sorted({effect.view for effect in effects if effect.breaks})
+    if broken:
+        print(f"\n{len(found)} statements, {len(broken)} views break: {', '.join(broken)}")
+        print(
+            "Change the views first (or the migration), or run it and fill them again then: "
+            f"viewtail replay {' '.join(broken)}"
+        )
+    else:
+        print(f"{len(found)} statements, no view breaks")
