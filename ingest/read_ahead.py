@@ -21,7 +21,7 @@ from ingest import Source
 class Limits:
     """How much is held between the two stages."""
 
-    rows: int = 12000  # of a handed-over batch, which holds at least one of the source's
+    rows: int = 24000  # of a handed-over batch, which holds at least one of the source's
     bytes: int = 2 << 20  # likewise, counted as the events stood in the binlog
     waiting_bytes: int = 4 << 20  # the reading thread waits while more than this waits to be written
     tick_s: float = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at

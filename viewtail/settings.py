@@ -194,7 +194,7 @@ class Run(Group):
     """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
 
     batch_rows: int = Field(
-        default=12000, ge=1, le=100_000, description="rows written to a store at once, at most"
+        default=24000, ge=1, le=100_000, description="rows written to a store at once, at most"
     )
     batch_bytes: int = Field(
         default=2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once"
@@ -212,7 +212,7 @@ class Run(Group):
         default=256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
     )
     chunk_rows: int = Field(
-        default=12_000,
+        default=24_000,
         ge=1,
         le=100_000,
         description="rows of one chunk while a view is filled, in 8 MiB at most",
