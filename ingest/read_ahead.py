@@ -6,6 +6,7 @@ behind. The queue counts bytes, not items.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,13 +44,19 @@ class ReadAhead:
         self._put_bytes = 0
         self._taken_bytes = 0
         self._has_room = threading.Event()
+        self._first: Batch | None = (
+            None  # taken from those that wait, and too large for the batch formed last
+        )
+        self._formed: Batch | None = None  # comes next
+        self._formed_bytes = 0  # of the batch that was handed over last
+        self._is_done = False
         self._error: BaseException | None = None
         self._is_closed = False
         self._thread = threading.Thread(target=self._read, name="read", daemon=True)
 
-    def __enter__(self) -> Iterator[Batch | None]:
+    def __enter__(self) -> ReadAhead:
         self._thread.start()
-        return self._hand_over()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -84,25 +91,43 @@ class ReadAhead:
     def _is_full(self) -> bool:
         return self._put_bytes - self._taken_bytes > self._limits.waiting_bytes
 
-    def _hand_over(self) -> Iterator[Batch | None]:
-        first: Batch | None = None
-        is_done = False
-        while not is_done:
-            if first is None:
-                try:
-                    first = self._waiting.get(timeout=self._limits.tick_s)
-                except Empty:
-                    yield None
-                    continue
-                if first is None:
-                    break
-            some, first, is_done = self._take(first)
-            self._taken_bytes += sum(batch.byte_count for batch in some)
-            if not self._has_room.is_set():
-                self._has_room.set()
-            yield _merged(some)
+    def __iter__(self) -> Iterator[Batch | None]:
+        """Batches in order, None for each tick without one; raises what ended the reading, behind all that was read."""
+        while True:
+            try:
+                batch = self._formed or self._form(self._limits.tick_s)
+            except Empty:
+                yield None
+                continue
+            if batch is None:
+                break
+            self._formed = None
+            self._formed_bytes = batch.byte_count
+            yield batch
         if self._error is not None:
             raise self._error
+
+    def following(self) -> Batch | None:
+        """The batch that comes next, if as much waits as the last one had; it does not grow any more then."""
+        if self._formed is None and self._put_bytes - self._taken_bytes > self._formed_bytes:
+            with contextlib.suppress(Empty):
+                self._formed = self._form(0)
+        return self._formed
+
+    def _form(self, timeout_s: float) -> Batch | None:
+        """What waits, as one batch; None behind the last. Raises Empty."""
+        if self._is_done and self._first is None:
+            return None
+        first = self._first or self._waiting.get(timeout_s > 0, timeout_s)
+        if first is None:
+            self._is_done = True
+            return None
+        some, self._first, is_done = self._take(first)
+        self._is_done = self._is_done or is_done
+        self._taken_bytes += sum(batch.byte_count for batch in some)
+        if not self._has_room.is_set():
+            self._has_room.set()
+        return _merged(some)
 
     def _take(self, first: Batch) -> tuple[list[Batch], Batch | None, bool]:
         """What fits into one batch, what came after it, and whether that is all there will be.

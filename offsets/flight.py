@@ -68,7 +68,7 @@ class Flight:
     def _command(self, command: int, body: bytes) -> None:
         """Small ones are given to the socket some at a time: a call for each costs more than the making of it."""
         if len(body) >= _LARGEST_BODY:
-            self._flush()
+            self.flush()
             self._connection._execute_command(command, body)
             self._sent.append(self._connection._next_seq_id)
             return
@@ -76,9 +76,10 @@ class Flight:
         self._sent.append(1)
         self._waiting_bytes += len(body)
         if self._waiting_bytes >= _FLUSH_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Give the socket what it was not given yet."""
         if self._packets:
             if not self._connection.open:
                 raise pymysql.err.InterfaceError(0, "the connection is closed")
@@ -90,7 +91,7 @@ class Flight:
 
         Raises pymysql's error when the connection breaks: then nothing is known of any of them.
         """
-        self._flush()
+        self.flush()
         answers: list[int | pymysql.err.MySQLError] = []
         for number in self._sent:
             self._connection._next_seq_id = number

@@ -31,7 +31,7 @@ from projectors import failpoints
 from projectors.binding import BoundView, paging_key
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
-from projectors.projection import Projections
+from projectors.projection import Projected, Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
 from projectors.sinks import Sink
 from projectors.watermarks import Watermarks
@@ -93,7 +93,7 @@ class Backfill:
         assert record.watermark_version is not None
         chunks = _Chunks(self, record)
         try:
-            self._fill(chunks, record)
+            self._fill(chunks)
             self._sweep(chunks, record.watermark_version)
         finally:
             chunks.close()
@@ -150,19 +150,17 @@ class Backfill:
         )
         return record
 
-    def _fill(self, chunks: _Chunks, record: ViewRecord) -> None:
-        version = record.watermark_version
-        assert version is not None
-        for rows, key, read_at in chunks:
-            with self.gate.open(self.view.id, read_at) as is_right:
-                if not is_right or time.monotonic() - read_at > CHUNK_AGE_LIMIT_S:
+    def _fill(self, chunks: _Chunks) -> None:
+        for chunk in chunks:
+            with self.gate.open(self.view.id, chunk.read_at) as is_right:
+                if not is_right or time.monotonic() - chunk.read_at > CHUNK_AGE_LIMIT_S:
                     chunks.read_again()
                     continue
-                projected = self.projections.of_rows(self.view.id, rows, version)
-                parked = projected.parked + self.sink.write(projected.writes, None)
-                self._park(projected.writes, parked)
-                self.vitals.row_count += len(rows)
-                self.progress.save(key, self.vitals.row_count)
+                writes = chunk.projected.writes
+                parked = chunk.projected.parked + self.sink.write(writes, None)
+                self._park(writes, parked)
+                self.vitals.row_count += chunk.row_count
+                self.progress.save(chunk.last_key, self.vitals.row_count)
             failpoints.reach("after chunk")
             if self.stop.is_set():
                 raise Stopped
@@ -226,6 +224,15 @@ class Backfill:
             connection.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    projected: Projected
+    row_count: int
+    last_key: tuple[Any, ...]
+    read_at: float  # monotonic, when its reading began
+    is_last: bool
+
+
 class _Chunks:
     """Pages of canonical rows in primary-key order, the next one read while the present one is written."""
 
@@ -248,25 +255,30 @@ class _Chunks:
         self._growth = 2.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="chunk")
 
-    def __iter__(self) -> Iterator[tuple[list[Row], tuple[Any, ...], float]]:
-        ahead = self._pool.submit(self._read, self._after)
-        while True:
-            rows, read_at, rows_follow = ahead.result()
-            if not rows:
-                return
-            last = tuple(rows[-1][at] for at in self._key_at)
-            self._ahead_of = self._after
-            self._after = last
-            is_last = not rows_follow
+    def __iter__(self) -> Iterator[_Chunk]:
+        ahead = self._pool.submit(self._make, self._after)
+        while (chunk := ahead.result()) is not None:
+            before, self._after = self._after, chunk.last_key
             self._is_rejected = False
-            if not is_last:
-                ahead = self._pool.submit(self._read, last)
-            yield ([row[: len(self._columns)] for row in rows] if self._extra else rows), last, read_at
+            if not chunk.is_last:
+                ahead = self._pool.submit(self._make, chunk.last_key)
+            yield chunk
             if self._is_rejected:
-                self._after = self._ahead_of
-                ahead = self._pool.submit(self._read, self._after)
-            elif is_last:
+                self._after = before
+                ahead = self._pool.submit(self._make, before)
+            elif chunk.is_last:
                 return
+
+    def _make(self, after: tuple[Any, ...] | None) -> _Chunk | None:
+        """The chunk after a key, read and projected while the one before it is written; None where nothing follows."""
+        rows, read_at, rows_follow = self._read(after)
+        if not rows:
+            return None
+        last = tuple(rows[-1][at] for at in self._key_at)
+        if self._extra:
+            rows = [row[: len(self._columns)] for row in rows]
+        projected = self._fill.projections.of_rows(self._fill.view.id, rows, self._version)
+        return _Chunk(projected, len(rows), last, read_at, not rows_follow)
 
     def read_again(self) -> None:
         """The chunk just given is too old to be written."""

@@ -13,6 +13,7 @@ cannot be applied is parked and a table that cannot be read halts its views, whi
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -31,7 +32,7 @@ from ingest.read_ahead import Limits, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters
-from projectors.projection import Projections
+from projectors.projection import Projected, Projections
 from projectors.registry import Registry
 from projectors.sinks import Sink
 from projectors.turns import Turns
@@ -61,6 +62,15 @@ class Vitals:
     started_at: float = field(default_factory=time.time)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A batch that was projected before its turn."""
+
+    batch: Batch
+    projected: Projected
+    halted_count: int  # of views: what was projected for one that is halted since must not be written
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pipeline:
     """One store's views, kept up to date until `stop` is set."""
@@ -86,6 +96,7 @@ class Pipeline:
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
+    _ahead: _Ahead | None = None
 
     def run(self, offset: Position) -> None:
         """From `offset` until stopped; a store that is away is waited for.
@@ -109,7 +120,9 @@ class Pipeline:
                 self._wait_for_store(error, attempt)
 
     def _keep_up(self, offset: Position) -> None:
+        self._ahead = None
         with ReadAhead(self.source, offset, self.limits) as batches:
+            self.sink.meanwhile = lambda: self._look_ahead(batches)
             self.vitals.state = "running"
             self.vitals.error = None
             for batch in batches:
@@ -131,7 +144,7 @@ class Pipeline:
         failpoints.reach("after read")
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._halt_unreadable(batch)
-        projected = self.projections.of(batch)
+        projected = self._projected(batch)
         failpoints.reach("before write")
         refused = self.sink.write(projected.writes, None if batch.turns else batch.end)
         failpoints.reach("after write")
@@ -149,6 +162,20 @@ class Pipeline:
         self.vitals.write_count += sum(len(found.writes) for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
+
+    def _look_ahead(self, batches: ReadAhead) -> None:
+        """Project the next batch while the store is busy with this one."""
+        following = None if self._ahead is not None else batches.following()
+        if following is None or following.halts or following.turns:
+            return
+        with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
+            self._ahead = _Ahead(following, self.projections.of(following), self.projections.halted_count)
+
+    def _projected(self, batch: Batch) -> Projected:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.batch is batch and ahead.halted_count == self.projections.halted_count:
+            return ahead.projected
+        return self.projections.of(batch)
 
     def _turn(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""

@@ -72,6 +72,11 @@ class Projections:
         """Whether `halt` was called for it: its changes since are lost to it, so only a new taking brings it back."""
         return view in self._halted
 
+    @property
+    def halted_count(self) -> int:
+        """How many views were halted; only ever rises."""
+        return len(self._halted)
+
     def views_of(self, followed: Followed) -> list[BoundView]:
         return [projection.view for projection in self._projections.get(id(followed), ())]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from changes.positions import Position
@@ -12,6 +12,8 @@ from projectors.binding import BoundView
 
 class Sink(Protocol):
     """The writer of one store. Not thread-safe: a pipeline and each backfill have their own."""
+
+    meanwhile: Callable[[], None]  # `write` may call it when all is under way, before it waits for the store
 
     def prepare(self) -> None:
         """Connect, and create what is missing in the store. Idempotent.
@@ -60,6 +62,10 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Give the connection up; an open transaction is rolled back."""
+
+
+def nothing() -> None:
+    """What there is to do meanwhile, unless somebody says otherwise."""
 
 
 def takes_equal_versions(view: BoundView) -> bool:

@@ -24,6 +24,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from projectors.binding import BoundView
+from projectors.sinks import nothing
 from projectors.sinks.elasticsearch_bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
 from projectors.sinks.elasticsearch_index import DELETED, POSITION, Names, make_ready, mapping_of
 from projectors.sinks.elasticsearch_reading import Hit, SearchPage, get, keys_below, search
@@ -62,6 +63,7 @@ class ElasticsearchSink:
         self, client_factory: Callable[[], Elasticsearch], views: Sequence[BoundView], name: str
     ) -> None:
         self._open = client_factory
+        self.meanwhile = nothing
         self._name = name
         self._views = {view.id: view for view in views}
         self._client: Elasticsearch | None = None

@@ -26,6 +26,7 @@ from offsets.mysql import Owner
 from offsets.servers import ServerFacts, facts_of
 from offsets.session import TEMPORARY_NUMBERS, quote
 from projectors.binding import BoundView
+from projectors.sinks import nothing
 from projectors.sinks.index_table import VERSION, IndexTableShape
 from projectors.sinks.literals import literal, selected
 from projectors.sinks.lone_rows import LoneRows
@@ -93,6 +94,7 @@ class MySQLSink:
         self, connection_factory: Callable[[], Connection], database: str, views: Sequence[BoundView]
     ) -> None:
         self._open = connection_factory
+        self.meanwhile = nothing
         self._database = database
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
@@ -257,6 +259,8 @@ class MySQLSink:
                     flown.append((upsert, items))
         if self._offsets is not None and upto is not None:
             self._offsets.send(flight, upto)
+        flight.flush()
+        self.meanwhile()
         answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
         parked = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]

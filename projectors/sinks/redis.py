@@ -28,6 +28,7 @@ from changes.rendering import render_key
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.binding import BoundView
+from projectors.sinks import nothing
 from projectors.sinks.redis_keys import RedisKeys
 from projectors.sinks.redis_rows import Item, Packer, Unfit
 from projectors.sinks.redis_script import APPLY, MOVE_WITNESS
@@ -69,6 +70,7 @@ class RedisSink:
         self, client_factory: Callable[[], Client], views: Sequence[BoundView], database: str, name: str
     ) -> None:
         self._open = client_factory
+        self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._witness_key = witness_key(database, name)
         self._client: Client | None = None
@@ -229,6 +231,7 @@ class RedisSink:
                     waiting.append((of_view.view, part))
                     if len(waiting) >= SCRIPTS_UNDER_WAY:
                         self._settle(*waiting.popleft(), parked)
+        self.meanwhile()
         while waiting:
             self._settle(*waiting.popleft(), parked)
         return parked

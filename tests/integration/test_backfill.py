@@ -321,18 +321,18 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
         return rows, read_at - age, rows_follow
 
     written: list[Any] = []
-    of_rows = backfill.Projections.of_rows
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
         made = owner.backfill(VIEWS["mysql"].id, chunk_rows=10)
+        write = made.sink.write
 
-        def seen(projections: Any, view: str, rows: Any, version: int) -> Any:
-            written.extend(row for row in rows if row[0] == 15)
-            return of_rows(projections, view, rows, version)
+        def seen(writes: Any, upto: Any) -> Any:
+            written.extend(found.writes[15,][1] for found in writes if (15,) in found.writes)
+            return write(writes, upto)
 
         monkeypatch.setattr(backfill._Chunks, "_read", old)
-        monkeypatch.setattr(backfill.Projections, "of_rows", seen)
+        monkeypatch.setattr(made.sink, "write", seen)
         made.run()
-        assert [row[1] for row in written] == ["newer"]
+        assert written == [("newer",)]
         owner.pass_everything()
         assert shelf.shown("mysql") == shelf.in_table()
 

@@ -24,7 +24,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.binding import BoundView
-from projectors.sinks import takes_equal_versions
+from projectors.sinks import nothing, takes_equal_versions
 
 PAGE = 3  # small, so that tests meet several pages
 
@@ -111,6 +111,7 @@ class FakeSink:
     def __init__(self, views: Sequence[BoundView], store: FakeStore | None = None) -> None:
         self.store = FakeStore() if store is None else store
         self.faults = Faults()
+        self.meanwhile = nothing
         self.prepare_count = 0
         self._views = {view.id: view for view in views}
         self._is_connected = False
@@ -123,6 +124,7 @@ class FakeSink:
         self._require_connection()
         try:
             self.faults.before()
+            self.meanwhile()
             parked = [letter for of_view in writes for letter in self._apply(of_view)]
             self.store.witness = upto or self.store.witness
             self.store.write_count += 1

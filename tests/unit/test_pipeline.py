@@ -1,0 +1,184 @@
+"""The loop, with a scripted source and stores in memory: batches that are projected before their turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
+from changes.positions import Position
+from changes.tables import Column, Kind, Table
+from ingest.read_ahead import Limits, ReadAhead
+from projectors.binding import BoundView, bind
+from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
+from projectors.projection import Projected, Projections, followed_tables
+from projectors.views import Entity, IndexTable
+from tests.support.fake_offsets import FakeOffsets, Memory
+from tests.support.fake_sink import FakeSink
+from tests.support.fake_source import FakeSource
+
+BYTES = 1000  # of each batch
+
+
+def at(number: int) -> Position:
+    return Position(epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50)
+
+
+def view() -> BoundView:
+    columns = (
+        Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(
+            name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9
+        ),
+    )
+    table = Table(schema="shop", name="user", columns=columns, primary_key=("id",))
+    return bind([IndexTable("by_name", Entity("shop.user"), value="name")], lambda schema, name: table)[0]
+
+
+def batch(followed: Followed, number: int, ids: list[int], name: str = "n", kind: int = INSERT) -> Batch:
+    rows: list[tuple[Any, ...]] = [(i, name) for i in ids]
+    return Batch(
+        changes=[RowChanges(followed, kind, at(number).version, rows)],
+        end=at(number),
+        row_count=len(rows),
+        byte_count=BYTES,
+        oldest_commit_us=0,
+    )
+
+
+class Loop:
+    """A pipeline over these batches, one row of each handed over at a time."""
+
+    def __init__(self, bound: BoundView, followed: dict[Any, Followed], batches: list[Batch]) -> None:
+        self.halted: list[str] = []
+        self.ahead: list[bool] = []  # of each batch in its turn, whether it was projected before
+        self.sink = FakeSink([bound])
+        self.sink.prepare()
+        self.offsets = FakeOffsets(Memory())
+        self.offsets.take()
+        self.stop = threading.Event()
+        self.letters: list[Any] = []
+        letters: Any = SimpleNamespace(
+            record=self.letters.extend, clear_applied=lambda writes, parked: None, count=0
+        )
+        nothing: Any = SimpleNamespace(saw=lambda tokens: None)
+        registry: Any = SimpleNamespace(halt=lambda view, reason: self.halted.append(view))
+        self.source = FakeSource(at(0), batches)
+        self.last = batches[-1].end
+        self.pipeline = Pipeline(
+            name="fake",
+            source=self.source,
+            projections=Projections([bound], followed),
+            sink=self.sink,
+            offsets=self.offsets,
+            registry=registry,
+            dead_letters=letters,
+            watermarks=nothing,
+            turns=nothing,
+            stop=self.stop,
+            epoch=1,
+            check_lease=lambda: None,
+            on_store_lost=lambda views: None,
+            on_store_behind=lambda version: None,
+            limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
+        )
+
+    def run(self) -> None:
+        thread = threading.Thread(target=self.pipeline.run, args=(at(0),))
+        thread.start()
+        deadline = time.monotonic() + 20
+        while (
+            self.pipeline.vitals.position != self.last and thread.is_alive() and time.monotonic() < deadline
+        ):
+            time.sleep(0.005)
+        self.stop.set()
+        self.source.interrupt()
+        thread.join(20)
+        assert self.pipeline.vitals.position == self.last
+
+    def names(self) -> dict[int, Any]:
+        """What the view shows."""
+        shown = self.sink.store.shown("mysql:by_name")
+        return {key[0]: write[1][0] for key, write in shown.items() if write[1] is not None}
+
+
+def slow_down(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the reader be ahead, and note what was projected before its turn."""
+    taken = Pipeline._projected
+
+    def projected(pipeline: Pipeline, turn: Batch) -> Projected:
+        loop.ahead.append(pipeline._ahead is not None and pipeline._ahead.batch is turn)
+        return taken(pipeline, turn)
+
+    monkeypatch.setattr(Pipeline, "_projected", projected)
+    loop.sink.faults.slow(0.01)
+
+
+@pytest.fixture
+def bound() -> BoundView:
+    return view()
+
+
+def loop_of(bound: BoundView, *made: tuple[list[int], str, int], halt_at: int | None = None) -> Loop:
+    followed = followed_tables([bound])
+    table = followed["shop", "user"]
+    batches = [batch(table, number, *one) for number, one in enumerate(made, 1)]
+    if halt_at is not None:
+        batches[halt_at].halts.append(Halt(table, at(halt_at + 1).version, "it cannot be read"))
+    return Loop(bound, followed, batches)
+
+
+def test_batches_are_projected_while_the_store_is_busy_and_come_in_order(
+    bound: BoundView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loop_of(bound, *[([number, 100], "n", INSERT) for number in range(50)])
+    slow_down(loop, monkeypatch)
+    loop.run()
+    assert sum(loop.ahead) > 40, loop.ahead
+    assert loop.names() == dict.fromkeys([*range(50), 100], "n")
+    assert loop.sink.store.shown("mysql:by_name")[100,][0] == at(50).version
+
+
+def test_what_was_projected_for_a_view_that_is_halted_since_is_not_written(
+    bound: BoundView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = list(range(PARKED_IN_A_ROW)), [1000, 1001]
+    loop = loop_of(
+        bound, ([500], "n", INSERT), (bad, "n", INSERT), (good, "n", INSERT), ([1002], "n", INSERT)
+    )
+    for key in bad:
+        loop.sink.faults.reject("mysql:by_name", (key,))
+    slow_down(loop, monkeypatch)
+    loop.run()
+    assert loop.ahead[2], "the batch behind the refusals was not projected before them"
+    assert loop.halted == ["mysql:by_name"] and len(loop.letters) == PARKED_IN_A_ROW
+    assert loop.names() == {500: "n"}
+
+
+def test_a_batch_that_halts_a_view_is_not_projected_before_its_turn(
+    bound: BoundView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loop_of(bound, ([1], "n", INSERT), ([2], "n", INSERT), ([3], "n", INSERT), halt_at=1)
+    slow_down(loop, monkeypatch)
+    loop.run()
+    assert not loop.ahead[1]
+    assert loop.halted == ["mysql:by_name"] and loop.names() == {1: "n"}
+
+
+def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> None:
+    table = followed_tables([bound])["shop", "user"]
+    source = FakeSource(at(0), [batch(table, number, [number]) for number in range(1, 21)])
+    with ReadAhead(source, at(0), Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01)) as batches:
+        time.sleep(0.1)
+        foretold, came = None, []
+        for found in batches:
+            if found is None:
+                break
+            assert foretold is None or found is foretold
+            foretold = batches.following()
+            came.append(found.changes[0][3][0][0])
+        assert came == list(range(1, 21)) and batches.following() is None
