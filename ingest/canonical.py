@@ -300,13 +300,13 @@ class _Result:
     def rows(self) -> list[Row]:
         data = b""
         while True:
+            if self._left is not None and self._left <= 0 and self._rows:
+                self.is_whole = False
+                return self._rows
             at = self._complete_rows(data)
             data = data[at:]
             if self._left is not None:
                 self._left -= at
-                if self._left <= 0 and self._rows:
-                    self.is_whole = False
-                    return self._rows
             if len(data) >= 4:
                 length = int.from_bytes(data[:3], "little")
                 if length == _LARGEST_PACKET:

@@ -133,8 +133,8 @@ class MariaDBEvents(RareEvents):
                 found["ignore"] is not None
             )  # rows that a new key does not allow go, without row events
             statement = f"ALTER {statement[found.end() :]}"
-        if _REPLACED_DATABASE.match(statement):
-            statement = f"DROP DATABASE {statement}"
+        if found := _REPLACED_DATABASE.match(statement):
+            statement = f"DROP DATABASE {statement[found.end() :]}"
         elif found := _REPLACED.match(statement):
             self._halt_named(found, database, log_pos, "a CREATE OR REPLACE TABLE statement made it anew")
         elif (found := _ALTERED.match(statement)) and (is_ignoring or _MOVES_ROWS.search(statement)):

@@ -16,7 +16,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
 from offsets import schema
 from offsets.mysql import MySQLOffsets
-from offsets.session import MySQLAddress, open_session, quote
+from offsets.session import MySQLAddress, open_session
 from projectors.binding import BoundView
 from projectors.sinks.mysql import MySQLSink, get, lookup
 from projectors.sinks.upserts import BLOCKS
@@ -72,8 +72,7 @@ class Place:
 
     def shared_offsets(self, sink: MySQLSink) -> MySQLOffsets:
         """Offsets of a pipeline that was taken, in the transactions of the sink's rows."""
-        for statement in schema.STORE_TABLES:
-            self.ask(statement.format(database=quote(self.database)))
+        schema.create(self._plain, self.address, self.database, schema.STORE_TABLES, "store")
         offsets = MySQLOffsets(lambda: sink.connection, self.database, "mysql")
         sink.share_transaction(offsets)
         offsets.take()

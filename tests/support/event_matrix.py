@@ -59,11 +59,12 @@ _T, _U = f"{_SCHEMA}.t", f"{_SCHEMA}.u"
 _DOCUMENT = '{"a": [1, 2], "b": "' + "x" * 100 + '"}'
 _FIRST = f"INSERT INTO {_T} VALUES (1, 1, '{_DOCUMENT}')"
 _INSERT = f"INSERT INTO {_T} VALUES (2, 2, NULL)"
+_CONVERTED = f"ALTER TABLE {_T} CONVERT TO CHARACTER SET latin1"
 _XA = ("XA START 'x'", _INSERT, "XA END 'x'", "XA PREPARE 'x'")
 _BY_STATEMENT = ("SET SESSION binlog_format = 'STATEMENT'",)
 PRODUCERS: Sequence[Producer] = (
     _producer(2, "BEGIN; DDL of another table", f"CREATE TABLE {_SCHEMA}.other (id INT)"),
-    _producer(2, "DDL that changes followed rows", f"ALTER TABLE {_T} DROP COLUMN n"),
+    _producer(2, "DDL that changes followed rows", _CONVERTED),
     _producer(
         2, "a change in statement format, followed table", *_BY_STATEMENT, f"UPDATE {_T} SET n = 7"
     ),
@@ -131,7 +132,7 @@ PRODUCERS: Sequence[Producer] = (
     _producer(162, "any transaction", _INSERT),
     _producer(163, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
     _compressed(165, "a long statement", f"CREATE TABLE {_SCHEMA}.long_one (id INT COMMENT '{'x' * 200}')"),
-    _compressed(165, "a long statement on followed rows", f"ALTER TABLE {_T} DROP COLUMN n /* {'x' * 200} */"),
+    _compressed(165, "a long statement on followed rows", f"{_CONVERTED} /* {'x' * 200} */"),
     _compressed(166, "INSERT, log_bin_compress", f"INSERT INTO {_T} VALUES (3, 3, '\"{'x' * 200}\"')"),
     _compressed(167, "UPDATE, log_bin_compress", f"UPDATE {_T} SET n = n + 1"),
     _compressed(168, "DELETE, log_bin_compress", f"DELETE FROM {_T}"),
