@@ -80,7 +80,8 @@ class MySQLOffsets:
         self._update: Prepared | None = None
         self._moved = _NOT_MOVED
         self._ahead: Position | None = None  # the rows up to it are durable, whatever the offset says
-        self._late: Position | None = None  # to be saved, but not yet
+        # To be saved, but not yet, and on which session: a new one may be to a server that lost those rows.
+        self._late: tuple[Position, pymysql.Connection[Any]] | None = None
         self._saved_at = 0.0
         self._id = self.fence = 0
 
@@ -115,13 +116,14 @@ class MySQLOffsets:
     def save(self, position: Position) -> None:
         """At once, but for rows that were committed without it: then not more often than every LATE_S."""
         if position is self._ahead and time.monotonic() - self._saved_at < LATE_S:
-            self._late = position
+            self._late = position, self._session()
         else:
             self._commit(position)
 
     def settle(self) -> None:
-        if self._late is not None:
-            self._commit(self._late)
+        late, self._late = self._late, None
+        if late is not None and late[1] is self._session():
+            self._commit(late[0])
 
     def saved(self) -> Position | None:
         """The offset as the server has it."""
@@ -168,6 +170,9 @@ class MySQLOffsets:
 
     def moved(self, position: Position, found: int) -> None:
         """What was sent was executed in the open transaction and found so many rows: `save` needs only to commit."""
+        self._ahead = (
+            None  # one position may be that of several batches, while an XA transaction holds it back
+        )
         self._moved = (position, found)
 
     def save_rows(self) -> None:
@@ -187,7 +192,7 @@ class MySQLOffsets:
             connection.rollback()
             raise
         if position is not None:
-            self._late, self._saved_at = None, time.monotonic()
+            self._ahead, self._late, self._saved_at = None, None, time.monotonic()
 
     def _move(self, connection: pymysql.Connection[Any], position: Position) -> int:
         """Rows found: 1, or 0 when the fence was raised."""

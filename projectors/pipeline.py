@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from changes.batches import Batch
-from changes.errors import HistoryGoneError, StoreUnavailableError
+from changes.errors import HistoryGoneError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.writes import Parked, ViewWrites
 from ingest import Source
@@ -118,6 +118,10 @@ class Pipeline:
             except StoreUnavailableError as error:
                 attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
                 self._wait_for_store(error, attempt)
+            except SourceError:
+                with contextlib.suppress(ViewtailError):
+                    self.offsets.settle()  # another server is judged by all that was applied
+                raise
 
     def _keep_up(self, offset: Position) -> None:
         self._ahead = None
@@ -157,6 +161,8 @@ class Pipeline:
             self.offsets.save(batch.end)
             self.vitals.position, self._unsaved = batch.end, None
         failpoints.reach("after offset")
+        if batch.watermarks:
+            self.offsets.settle()  # what a fill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += batch.row_count
         self.vitals.write_count += sum(len(found.writes) for found in projected.writes)

@@ -576,3 +576,36 @@ def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) ->
     place.ask(f"UPDATE {place.database}.pipeline SET end_position = 64, start_position = 48")
     assert sink.witness(position(9)) == position(4)
     sink.close()
+
+
+def test_a_late_offset_is_not_saved_on_another_session(place: Place) -> None:
+    """The new one may be to a server that came back without the row."""
+    view = index_table("lone_back", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    offsets.save(position(1))
+    upto = position(2)
+    assert sink.write(alone(view, 1, 2, "a"), upto) == []
+    offsets.save(upto)
+    place.ask(f"DELETE FROM {place.database}.lone_back")
+    sink.close()
+    sink.connect()
+    offsets.settle()
+    assert offsets.saved() == position(1)
+    sink.close()
+
+
+def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(place: Place) -> None:
+    """While an XA transaction holds the offset back, several batches end at one position."""
+    view = index_table("lone_shared", [EMAIL])
+    sink = place.prepared(view)
+    offsets = place.shared_offsets(sink)
+    offsets.save(position(1))
+    upto = position(2)
+    assert sink.write(alone(view, 1, 2, "a"), upto) == []
+    offsets.save(upto)
+    both = [ViewWrites(view.id, {(8,): Write(4, ("e",)), (9,): Write(4, ("e",))})]
+    assert sink.write(both, upto) == []
+    offsets.save(upto)
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone_shared") == [(3,)]
+    sink.close()
