@@ -494,7 +494,10 @@ def alone(view: BoundView, key: int, version: int, email: str | None) -> list[Vi
     return [ViewWrites(view.id, {(key,): Write(version, None if email is None else (email,))})]
 
 
-def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(place: Place) -> None:
+def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
     view = index_table("lone", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
@@ -578,8 +581,9 @@ def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) ->
     sink.close()
 
 
-def test_a_late_offset_is_not_saved_on_another_session(place: Place) -> None:
+def test_a_late_offset_is_not_saved_on_another_session(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one may be to a server that came back without the row."""
+    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
     view = index_table("lone_back", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
@@ -595,8 +599,11 @@ def test_a_late_offset_is_not_saved_on_another_session(place: Place) -> None:
     sink.close()
 
 
-def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(place: Place) -> None:
+def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While an XA transaction holds the offset back, several batches end at one position."""
+    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
     view = index_table("lone_shared", [EMAIL])
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
