@@ -75,6 +75,7 @@ class MySQLOffsets:
 
     def __init__(self, session: Session, database: str, pipeline: str) -> None:
         self._session = session
+        self._database = database
         self._table = quote(database, "pipeline")
         self._pipeline = pipeline
         self._update: Prepared | None = None
@@ -129,14 +130,10 @@ class MySQLOffsets:
         """The offset as the server has it."""
         connection = self._session()
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT {_POSITION} FROM {self._table} WHERE id = %s", (self._id,))
-                row = cursor.fetchone()
-            connection.commit()
-        except pymysql.err.MySQLError as error:
+            return saved_position(connection, self._database, self._pipeline)
+        except StoreUnavailableError:
             connection.close()
-            raise unavailable(error, f"reading the offset of pipeline {self._pipeline}") from None
-        return _position(row) if row is not None else None
+            raise
 
     @property
     def owner(self) -> Owner:
