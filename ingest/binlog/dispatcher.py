@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 from zlib import crc32
 
 from changes.batches import (
@@ -35,9 +34,11 @@ from ingest.binlog.events import (
 from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import BEGIN_TAIL, is_begin
+from ingest.binlog.rare_events import is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
-from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed, Plan
+from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.usual import UsualTransactions
+from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
@@ -45,20 +46,15 @@ _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
 _HEAD_BYTES = PACKET_HEAD_BYTES
 
-_BRIEF = struct.Struct("<4xB4xB4xII2x").unpack_from  # of the same: status, type, size, end position
 _RESIDUE = CHECKSUM_RESIDUE
-_LOOK_AHEAD = 64  # more than the next event's header, and what is looked at before its length is known
-_XID_BYTES = 36  # packet header, status byte, event header, number, checksum
 
 _MALFORMED = (
     IndexError,
     struct.error,
 )  # what reading past an event's end comes to, where no rule was broken before
-_NO_BODY: Any = None
-_NO_PLAN: Any = None
 
 
-class Dispatcher(MariaDBEvents):
+class Dispatcher(UsualTransactions, MariaDBEvents):
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
 
     # -- the hot path -----------------------------------------------------------------------------------------
@@ -75,7 +71,7 @@ class Dispatcher(MariaDBEvents):
             malformed(self.place, error)
 
     def _walk(self, buffer: bytearray, start: int, filled: int) -> int:
-        head, brief, table_id, check = _HEAD.unpack_from, _BRIEF, _TABLE_ID, crc32
+        head, table_id, check = _HEAD.unpack_from, _TABLE_ID, crc32
         memo, tables, changes = self._memo, self._tables, self._changes
         new, change_type = tuple.__new__, RowChanges
         base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
@@ -86,9 +82,9 @@ class Dispatcher(MariaDBEvents):
         )
         end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         spool_bytes, p = self._spool_bytes, start
-        usual_body: bytes = _NO_BODY
-        usual: Plan = _NO_PLAN
-        usual_id = usual_image_at = -1
+        odd_at = gtid_at = (
+            begin_at
+        ) = -1  # where a run of usual transactions ended; the last GTID event, and its end
         with memoryview(buffer) as view:
             while filled - p >= _HEAD_BYTES:
                 word, status, _, kind, _, size, log_pos, flags = head(buffer, p)
@@ -103,90 +99,21 @@ class Dispatcher(MariaDBEvents):
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
+                        if p != odd_at and checksum_bytes and self._spool is None and not self._open_refused:
+                            taken = self._take_usual(buffer, view, p, filled, last_pos)
+                            if taken is not None:
+                                p, last_pos, gtid, txn_start, size = taken
+                                txn_start += above
+                                committed, is_quiet = len(changes), False
+                                committed_bytes += size
+                                end, odd_at = (file, above + last_pos, txn_start, gtid), p
+                                continue
                         gtid, txn_start = (
                             buffer[b : b + GTID_BYTES],
                             above + log_pos - size,
                         )
                         tables.clear()
-                        last_pos, p = log_pos, q
-                        if (
-                            not checksum_bytes
-                            or filled - p < _LOOK_AHEAD
-                            or self._spool is not None
-                            or self._open_refused
-                        ):
-                            continue
-                        # The usual transaction (BEGIN, one table map, one row event, commit), walked in one go.
-                        # What does not fit falls back to the general walk, at the event where it stopped fitting.
-                        status, kind, size, log_pos = brief(buffer, p)
-                        q = p + 5 + size
-                        if kind != QUERY or status or log_pos != last_pos + size or q + _LOOK_AHEAD > filled:
-                            continue
-                        # Nothing of a BEGIN is used but that it is one: the tail and the lengths say so.
-                        at = p + 47 + buffer[p + 32] + (buffer[p + 35] | buffer[p + 36] << 8)
-                        if at != q or buffer[q - 10 : q - 4] != BEGIN_TAIL:
-                            continue
-                        self._begun_at, last_pos, p = txn_start, log_pos, q
-                        status, kind, size, log_pos = brief(buffer, p)
-                        q = p + 5 + size
-                        if (
-                            kind != TABLE_MAP
-                            or status
-                            or log_pos != last_pos + size
-                            or q + _LOOK_AHEAD > filled
-                        ):
-                            continue
-                        body = bytes(view[p + 24 : q - 4])
-                        if body != usual_body:
-                            plan = memo.get(body)
-                            if not plan or check(view[p + 5 : q]) != _RESIDUE:
-                                continue
-                            usual_body, usual, (low, high) = body, plan, table_id(body)
-                            usual_id = low | high << 32
-                            usual_image_at = 32 + len(plan.write_image)
-                            is_quiet = False
-                        tables[usual_id] = usual
-                        last_pos, p = log_pos, q
-                        status, kind, size, log_pos = brief(buffer, p)
-                        q = p + 5 + size
-                        if (
-                            (kind != WRITE_ROWS and kind != DELETE_ROWS)
-                            or q + _XID_BYTES > filled
-                            or status
-                            or log_pos <= last_pos
-                            or held + size > spool_bytes
-                            or check(view[p + 5 : q]) != _RESIDUE
-                            or buffer[p + 32 : p + usual_image_at] != usual.write_image
-                            or buffer[p + 24 : p + 30] != usual_body[:6]
-                        ):
-                            continue
-                        try:
-                            rows = usual.decode(buffer, p + usual_image_at, q - 4)
-                        except (UnicodeDecodeError, TableUnreadableError):
-                            continue
-                        changes.append(
-                            new(
-                                change_type,
-                                (
-                                    usual.followed,
-                                    kind - WRITE_ROWS,
-                                    base | log_pos >> 4,
-                                    rows,
-                                ),
-                            )
-                        )
-                        held += size
-                        last_pos, p = log_pos, q
-                        status, kind, size, log_pos = brief(buffer, p)
-                        q = p + 5 + size
-                        if kind != XID or status or log_pos <= last_pos or check(view[p + 5 : q]) != _RESIDUE:
-                            continue
-                        committed = len(changes)
-                        committed_bytes += held
-                        held = 0
-                        end = (file, above + log_pos, txn_start, gtid)
-                        gtids += gtid
-                        last_pos, p = log_pos, q
+                        gtid_at, begin_at, last_pos, p = p, q, log_pos, q
                         continue
                     if kind == TABLE_MAP:
                         body = bytes(view[b:rows_end])
@@ -236,6 +163,8 @@ class Dispatcher(MariaDBEvents):
                     if kind == QUERY:
                         if is_begin(buffer, b, rows_end):
                             self._begun_at = txn_start
+                            if p == begin_at:
+                                self._openings.learn(buffer, gtid_at, p)
                             last_pos, p = log_pos, q
                             continue
                     elif kind == XID and self._spool is None and not self._open_refused:
@@ -297,7 +226,7 @@ class Dispatcher(MariaDBEvents):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
 
-    def _load(self) -> tuple[int, int, int, int, bytearray, int, int, bool]:
+    def _load(self) -> tuple[int, int, int, int, Buffer, int, int, bool]:
         return (
             self._base | self._wraps << 28,
             self._last_pos,
@@ -347,7 +276,7 @@ class Dispatcher(MariaDBEvents):
         assert last is not None
         yield last
 
-    def _large_piece(self, first_gtid: bytearray) -> Batch:
+    def _large_piece(self, first_gtid: Buffer) -> Batch:
         """What may leave by now of a large transaction, with what of it was refused."""
         self._committed_bytes, self._held_bytes = self._held_bytes, 0
         self._refused += self._open_refused
@@ -397,7 +326,7 @@ class Dispatcher(MariaDBEvents):
         """Whether the open transaction touched anything that is not viewtail's own."""
         return self._loud is self._gtid or any(plan is not OWN for plan in self._tables.values())
 
-    def _piece(self, first_gtid: bytearray) -> Batch:
+    def _piece(self, first_gtid: Buffer) -> Batch:
         changes = self._changes[: self._committed]
         del self._changes[: self._committed]
         if self._halted:

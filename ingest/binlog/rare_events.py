@@ -45,6 +45,7 @@ from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_without_map
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
+from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
 
@@ -56,7 +57,6 @@ _ARTIFICIAL = frozenset(
 _GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
 _INNER_HEAD_BYTES = 19
-BEGIN_TAIL = b"\0BEGIN"
 
 
 class RareEvents(Transactions):

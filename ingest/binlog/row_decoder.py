@@ -507,19 +507,9 @@ class _Decoder:
         for layout in layouts:
             self._names |= layout.names
         self._names["other"] = self._other
-        self._run: Callable[..., int] = self._compile(_Writer(layouts).plain_rows())
-
-    def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        rows: list[Row] = []
-        if _BULK_BYTES < end - start <= _LARGE_BYTES and type(buffer) is bytearray:
-            buffer = bytes(buffer[start:end])
-            start, end = 0, end - start
-        try:
-            if self._run(buffer, start, end, rows.append) == end:
-                return rows
-        except (IndexError, struct.error, MalformedJsonError):
-            pass
-        raise self._misfit()
+        self._names["MISFITS"] = _MISFITS
+        self._names["misfit"] = self._misfit
+        self.decode: Callable[[Buffer, int, int], list[Row]] = self._compile(_Writer(layouts).plain_rows())
 
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
         if self._careful is None:
@@ -528,7 +518,7 @@ class _Decoder:
         try:
             if self._careful(buffer, start, end, rows.append) == end:
                 return rows
-        except (IndexError, struct.error, MalformedJsonError):
+        except _MISFITS:
             pass
         raise self._misfit()
 
@@ -568,16 +558,16 @@ class _Decoder:
             self._any_pattern = self._compile(_Writer(self._layouts).one_row())
         return self._any_pattern
 
-    def _compile(self, source_and_names: tuple[str, dict[str, Any]]) -> Callable[..., int]:
+    def _compile(self, source_and_names: tuple[str, dict[str, Any]]) -> Callable[..., Any]:
         source, names = source_and_names
         scope = self._names | names
         exec(compile(source, f"<decoder of {self._table}>", "exec"), scope)
-        run: Callable[..., int] = scope["run"]
+        run: Callable[..., Any] = scope["run"]
         return run
 
 
 class _Writer:
-    """Writes the source of one function run(buffer, p, end, append) -> where it stopped."""
+    """Writes the source of one function; if not said otherwise, run(buffer, p, end, append) -> where it stopped."""
 
     def __init__(self, layouts: list[_Layout], *, is_careful: bool = False) -> None:
         self._layouts = layouts
@@ -593,7 +583,7 @@ class _Writer:
         self._tuple = "(" + "".join(f"v{number}, " for number in wanted) + ")"
 
     def plain_rows(self) -> tuple[str, dict[str, Any]]:
-        """Rows without NULLs; those with some go to `other`."""
+        """The decoder itself, run(buffer, p, end) -> rows: those without NULLs; those with some go to `other`."""
         mask = (1 << len(self._layouts)) - 1
         size = self._null_bytes
         if not any(layout.is_nullable for layout in self._layouts):
@@ -604,13 +594,29 @@ class _Writer:
             has_nulls = f"buffer[p] or buffer[p + 1] & {mask >> 8}"
         else:
             has_nulls = f"from_bytes(buffer[p:p + {size}], 'little') & {mask}"
-        self._begin_loop()
+        self._lines += [
+            "def run(buffer, p, end):",
+            "    rows = []",
+            "    append = rows.append",
+            f"    if {_BULK_BYTES} < end - p <= {_LARGE_BYTES} and type(buffer) is bytearray:",
+            "        buffer, p, end = bytes(buffer[p:end]), 0, end - p",
+            "    try:",
+            "        while p < end:",
+        ]
+        self._indent = " " * 12
         if has_nulls:
             self._line(f"if {has_nulls}:")
             self._line("    p = other(buffer, p, end, append)")
             self._line("    continue")
         self._known_row(0)
-        return self._finish()
+        self._lines += [
+            "    except MISFITS:",
+            "        raise misfit() from None",
+            "    if p != end:",
+            "        raise misfit()",
+            "    return rows",
+        ]
+        return "\n".join(self._lines), self._names
 
     def rows_with(self, pattern: bytes) -> tuple[str, dict[str, Any]]:
         """Rows whose NULL bitmap is `pattern`, until one has another."""
@@ -747,6 +753,7 @@ class _Writer:
         self._lines.append(self._indent + line)
 
 
+_MISFITS = (IndexError, struct.error, MalformedJsonError)  # what reading past a row's end comes to
 _PREFIXES = {1: ("B", ("n",), 1), 2: ("H", ("n",), 2), 3: ("HB", ("n", "n2"), 3), 4: ("I", ("n",), 4)}
 
 

@@ -7,7 +7,7 @@ move it on; nothing here reads an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import structlog
@@ -21,8 +21,9 @@ from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
-from ingest.binlog.row_decoder import Decoder
+from ingest.binlog.row_decoder import Buffer, Decoder
 from ingest.binlog.seen import Seen
+from ingest.binlog.shapes import Openings, RowsHead, rows_head
 from ingest.binlog.spool import Spool
 from ingest.binlog.table_map import TableMap
 
@@ -42,7 +43,11 @@ class Plan:
     write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
     update_image: bytes
     table_map: TableMap
+    rows_head: RowsHead = field(init=False)
     partial: PartialUpdates | None = None  # made when the first such update is seen
+
+    def __post_init__(self) -> None:
+        self.rows_head = rows_head(self.write_image, self.update_image)
 
 
 class Own:
@@ -56,7 +61,7 @@ OWN = Own()
 
 
 # Where a committed transaction ended, and which it was: file, end and start in bytes, GTID event's first bytes.
-End = tuple[str, int, int, bytearray]
+End = tuple[str, int, int, Buffer]
 XaName = tuple[int, bytes, bytes]  # format, global part, branch part
 
 
@@ -142,17 +147,17 @@ class WalkState:
         self._committed_bytes = 0
         self._held_bytes = 0  # of followed row events of the open transaction
         self._txn_start = after.start
-        self._gtid = bytearray(GTID_BYTES)
+        self._gtid: Buffer = bytearray(GTID_BYTES)
         self._gtids = (
             bytearray()
         )  # of committed transactions that are not in `_seen` yet, one after the other
         self._seen = _seen(after.seen) if after.gtid_base else None
-        self._first_gtid: bytearray | None = None  # of the batch that is gathered, once it is in `_seen`
+        self._first_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
         self._end: End | None = None
         self._big_end: End | None = None
         self._open_refused: list[Refused] = []
-        self._loud: bytearray | None = None  # _gtid of the last transaction that `_mark_loud` was told of
+        self._loud: Buffer | None = None  # _gtid of the last transaction that `_mark_loud` was told of
         self._watermark_was_seen = False
         self._refused: list[Refused] = []
         self._halts: list[Halt] = []
@@ -168,6 +173,7 @@ class WalkState:
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._large_files = large_files
         self._last_end: End | Position = after  # of the last transaction that was handed over
+        self._openings = Openings()
         self._decompressor = zstandard.ZstdDecompressor()
         self.is_quiet = True
 

@@ -75,9 +75,14 @@ class Stream:
         return self.event(19, body)
 
     def rows(
-        self, kind: int, rows: list[tuple[int, bytes | None]], table_id: int = 7, bitmap: int = 0xFF
+        self,
+        kind: int,
+        rows: list[tuple[int, bytes | None]],
+        table_id: int = 7,
+        bitmap: int = 0xFF,
+        second: int | None = None,
     ) -> bytes:
-        images = b"\x02" + bytes([bitmap]) * (2 if kind == 31 else 1)
+        images = bytes([2, bitmap]) + bytes([bitmap if second is None else second] if kind == 31 else [])
         body = struct.pack("<IHHH", table_id, 0, 1, 2) + images
         for number, name in rows:
             body += bytes([0 if name is not None else 2]) + struct.pack("<q", number)

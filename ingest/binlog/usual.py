@@ -1,0 +1,110 @@
+"""The usual transactions, taken in whole: GTID, BEGIN, one table map, one row event, commit.
+
+Most transactions of a busy server are it, one like the other, and a look at each header by itself would cost more than
+their rows. What has not the known shape, or is not whole, is left untouched to the general walk (dispatcher.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+from changes.batches import RowChanges
+from changes.errors import TableUnreadableError
+from ingest.binlog.events import CHECKSUM_RESIDUE, DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS
+from ingest.binlog.shapes import BEGIN_TAIL, XID_PACKET_BYTES, Opening, xid_head
+from ingest.binlog.walk_state import Plan, WalkState
+
+_LOOK_AHEAD = 64  # more than an event's header, and what is looked at before its length is known
+
+
+class Taken(NamedTuple):
+    """What a run of usual transactions came to."""
+
+    p: int  # behind the last
+    last_pos: int
+    gtid: bytes  # of the last
+    start: int  # where the last begins, without the wraps
+    byte_count: int  # of row events
+
+
+class UsualTransactions(WalkState):
+    """Reads runs of them."""
+
+    def _take_usual(
+        self, buffer: bytearray, view: memoryview, p: int, filled: int, last_pos: int
+    ) -> Taken | None:
+        """Gather the usual transactions from `p` on, where a GTID event stands that the walk knows to be whole.
+
+        None when the first is not one. Checksums are on, and no transaction is open.
+        """
+        openings, memo, changes, gtids = self._openings.by_size, self._memo, self._changes, self._gtids
+        base = self._base | self._wraps << 28
+        new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
+        known: Opening | None = None
+        plan: Plan | None = None
+        map_body = b""
+        taken = last_start = 0
+        gtid = b""
+        while p + _LOOK_AHEAD <= filled and (opening := openings[buffer[p + 14]]) is not None:
+            if opening is not known:
+                known = opening
+                unpack, gtid_head, begin_head, commit_head, gtid_bytes, map_at = opening
+            map_p = p + map_at
+            if map_p + _LOOK_AHEAD > filled:
+                break
+            s1, head_1, start, this_gtid, s2, head_2, tail, s3, map_bytes = unpack(buffer, p)
+            rows_p = map_p + 5 + map_bytes
+            if (
+                s1
+                or s2
+                or s3
+                or head_1 != gtid_head
+                or head_2 != begin_head
+                or tail != BEGIN_TAIL
+                or start <= last_pos
+                or rows_p + _LOOK_AHEAD > filled
+            ):
+                break
+            body = bytes(view[map_p + 24 : rows_p - 4])
+            if body != map_body:
+                plan = memo.get(body) or None
+                if plan is None:
+                    break  # what is remembered was whole, so it needs no checksum
+                map_body, map_id = body, body[:6]
+                rows_head, image, second_bitmap, rows_at = plan.rows_head
+            assert plan is not None
+            if rows_p + rows_at > filled:
+                break
+            s1, kind, rows_bytes, rows_end, table_id, seen_image = rows_head(buffer, rows_p)
+            commit_p = rows_p + 5 + rows_bytes
+            if commit_p + XID_PACKET_BYTES > filled:
+                break
+            s2, head_2, end = xid_head(buffer, commit_p)
+            at = rows_p + rows_at
+            if kind == UPDATE_ROWS:
+                at += len(second_bitmap)
+                if buffer[rows_p + rows_at : at] != second_bitmap:
+                    break
+            if (
+                not WRITE_ROWS <= kind <= DELETE_ROWS
+                or head_2 != commit_head
+                or seen_image != image
+                or table_id != map_id
+                or s1
+                or s2
+                or not start < rows_end < end
+                or check(view[p + 5 : p + 5 + gtid_bytes]) != residue
+                or check(view[rows_p + 5 : commit_p]) != residue
+                or check(view[commit_p + 5 : commit_p + XID_PACKET_BYTES]) != residue
+            ):
+                break
+            try:
+                rows = plan.decode(buffer, at, commit_p - 4)
+            except (UnicodeDecodeError, TableUnreadableError):
+                break
+            changes.append(new(change_type, (plan.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
+            taken += rows_bytes
+            gtids += this_gtid
+            gtid, last_start, last_pos, p = this_gtid, start - gtid_bytes, end, commit_p + XID_PACKET_BYTES
+        return Taken(p, last_pos, gtid, last_start, taken) if taken else None
