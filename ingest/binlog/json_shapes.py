@@ -80,7 +80,8 @@ def _source(types: bytes) -> Any:
     lines += [f"    p{number} = at + v{number}" for number in outside]
     if outside:
         lines.append(f"    if v{outside[0]} < REST: raise Unusual")
-    shown = []
+    shown: list[str] = []
+    strings: list[str] = []
     for number, type_ in enumerate(types):
         place, limit = f"p{number}", following.get(number, "")
         if type_ == STRING:
@@ -89,10 +90,9 @@ def _source(types: bytes) -> Any:
                 f"    if n > 127: b, n = length(raw, {place})",
                 "    e = b + n",
                 f"    if e > {limit}: raise Unusual",
-                f"    s{number} = str(raw[b:e], 'utf-8')",
-                f"    if not s{number}.isprintable() or '\"' in s{number} or '\\\\' in s{number}:",
-                f"        s{number} = quoted(s{number})[1:-1]",
+                f"    s{number} = raw[b:e].decode()",
             ]
+            strings.append(f"s{number}")
             shown.append(f'{{h{number}}}"{{s{number}}}"')
             continue
         if type_ == LITERAL:
@@ -116,5 +116,11 @@ def _source(types: bytes) -> Any:
             else:
                 lines.append(f"    {value} = child(raw, {type_}, {place}, {limit}, depth - 1)")
         shown.append(f"{{h{number}}}{{{value}}}")
+    if strings:  # one look at all of them
+        lines += [
+            f"    t = {strings[0]}" if len(strings) == 1 else f"    t = f'{{{'}{'.join(strings)}}}'",
+            "    if not t.isprintable() or '\"' in t or '\\\\' in t:",
+            *(f"        {name} = quoted({name})[1:-1]" for name in strings),
+        ]
     lines.append(f"    return f'{''.join(shown)}{{tail}}'")
     return compile("\n".join(lines), "<reader of a kind of JSON>", "exec")
