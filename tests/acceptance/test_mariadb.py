@@ -167,7 +167,7 @@ def test_views_of_mariadb_tables_are_filled_and_kept(
         "VIEWTAIL_RUN__CHUNK_ROWS": "10",
     }
     with running(folder, VIEWS, environment) as run:
-        wait_for("the views are filled", lambda: run.command("status").returncode == 0)
+        wait_for("the views are filled", run.is_well)
         if target is mariadb:  # one of the two is enough to see that kills lose nothing
             run.kill_worker("redis")
             run.kill_worker("mysql")
@@ -180,7 +180,7 @@ def test_views_of_mariadb_tables_are_filled_and_kept(
         wanted = expected(mariadb)
         assert len(wanted["user"]) > 10 and len(wanted["price"]) > 10
         wait_for("views and tables are equal", lambda: actual(target, client) == wanted)
-        wait_for("all is well", lambda: run.command("status").returncode == 0)
+        wait_for("all is well", run.is_well)
         assert run.stop() == 0
 
 

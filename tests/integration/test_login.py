@@ -212,7 +212,7 @@ def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_p
     checked = run.command("check", "--json")
     assert checked.returncode == 0, checked.stdout
     with running(tmp_path, VIEWS, environment) as going:
-        wait_for("all is well", lambda: going.command("status").returncode == 0)
+        wait_for("all is well", going.is_well)
         execute(server, "UPDATE shop.user SET email = 'grace' WHERE id = 1")
         wait_for(
             "the change is found",

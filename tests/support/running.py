@@ -68,6 +68,12 @@ class Run:
             check=False,
         )
 
+    def is_well(self) -> bool:
+        """Whether `viewtail status` says so; fails with what it says instead."""
+        done = self.command("status")
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return True
+
     def workers(self) -> dict[str, int]:
         """Process ids of the pipelines, by store."""
         assert self.process is not None
