@@ -59,7 +59,7 @@ def mariadb(tmp_path: Path) -> Iterator[Server]:
         for statement in TABLES:
             cursor.execute(statement)
     yield server
-    server.stop()
+    server.kill()
 
 
 class Writer(threading.Thread):
@@ -234,7 +234,7 @@ def test_check_asks_what_mariadb_has_and_prints_the_sql_that_mends_it(tmp_path: 
                         cursor.execute(statement)
         assert [one for one in findings(run) if one["level"] != "ok"] == []
     finally:
-        server.stop()
+        server.kill()
 
 
 def test_check_names_the_foreign_keys_whose_cascades_are_not_logged(mariadb: Server, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Shop:
 def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
     yield server
-    server.stop()
+    server.kill()
 
 
 @pytest.fixture

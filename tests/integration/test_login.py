@@ -101,7 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iter
         "INSERT INTO shop.user VALUES (1, 'ada')",
     )
     yield started
-    started.stop()
+    started.kill()
 
 
 def execute(server: Server, *statements: str) -> list[tuple[Any, ...]]:
