@@ -59,7 +59,7 @@ def prepare(directory: Path, port: int | None = None, options: Sequence[str] = (
         argv=(*_not_as_root(), str(home / "bin/elasticsearch"), *_settings(directory, chosen), *options),
         environment={
             "ES_JAVA_HOME": str(java_home),
-            "ES_JAVA_OPTS": f"-Xms{HEAP} -Xmx{HEAP}",
+            "ES_JAVA_OPTS": f"-Xms{HEAP} -Xmx{HEAP} {os.environ.get('ES_JAVA_OPTS', '')}".rstrip(),
             "ES_PATH_CONF": str(directory / "config"),
             "ES_TMPDIR": str(directory / "tmp"),
         },

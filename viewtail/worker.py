@@ -48,6 +48,8 @@ SWITCH_INTERVAL_S = (
 )
 _LONGEST_PAUSE_S = 5.0
 
+_Told = tuple[str | None, str | None, int | None]  # of a report: state, error, and how many writes
+
 
 class Worker:
     """Owns one pipeline, again and again, until told to stop."""
@@ -62,6 +64,11 @@ class Worker:
         self.rate = 0  # writes a second, over the last report
         self.own: Ownership | None = None
         self.views: tuple[str, ...] = ()  # the ids of those that are kept
+        self._saving = (
+            threading.Lock()
+        )  # two threads save reports: what was looked at last must be what stays
+        self._saved: _Told = (None, None, None)
+        self._saved_at = 0.0
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
 
     def run(self) -> None:
@@ -190,8 +197,8 @@ class Worker:
     # -- reports ------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        saved_at, saved, collected_at = 0.0, (None, None, -1), time.monotonic()
-        last_count, last_at = 0, time.monotonic()
+        collected_at = last_at = time.monotonic()
+        last_count = 0
         while True:
             is_last = self.stop.wait(REPORT_EVERY_S)
             now = time.monotonic()
@@ -209,11 +216,14 @@ class Worker:
                 self.stop.set()
             if is_last:
                 return
-            told = (line["state"], line["error"], line["writes"])
-            every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
-            if own and (told[:2] != saved[:2] or now - saved_at > every_s):
+            if own and self._is_due(line):
                 self._save_report()
-                saved_at, saved = now, told
+
+    def _is_due(self, line: dict[str, Any]) -> bool:
+        """Whether what was saved last, by whichever thread, is not true any more or too old."""
+        told, saved = _told(line), self._saved
+        every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
+        return told[:2] != saved[:2] or time.monotonic() - self._saved_at > every_s
 
     def _vitals(self) -> dict[str, Any]:
         """This process, as the supervisor shows it."""
@@ -255,7 +265,14 @@ class Worker:
 
     def _save_report(self) -> None:
         """Into MySQL, for `status`; a failure here is no reason to stop."""
-        line = self._vitals()
+        with self._saving:
+            line = self._vitals()
+            is_saved = self._save(line)
+            # One that failed is tried again after a while, not at each look.
+            self._saved = _told(line) if is_saved else (line["state"], line["error"], None)
+            self._saved_at = time.monotonic()
+
+    def _save(self, line: dict[str, Any]) -> bool:
         report = status.Report(
             state=line["state"],
             error=line["error"],
@@ -270,8 +287,14 @@ class Worker:
             status.save(session, self.settings.store_database, self.store, report)
         except ViewtailError as error:
             _log.debug("status not saved", error=str(error))
+            return False
         finally:
             session.close()
+        return True
+
+
+def _told(line: dict[str, Any]) -> _Told:
+    return line["state"], line["error"], line["writes"]
 
 
 def _held_back(prepared_count: int, oldest_us: int) -> str | None:

@@ -411,7 +411,7 @@ def test_the_sql_that_check_prints_mends_what_it_found(tmp_path: Path) -> None:
         )  # compressed transactions and partial JSON are read, so nobody need mend them
         assert running.command("check").returncode == 0
     finally:
-        server.stop()
+        server.kill()
 
 
 def _check(running: Run) -> list[dict[str, str]]:

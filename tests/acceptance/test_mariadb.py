@@ -59,7 +59,7 @@ def mariadb(tmp_path: Path) -> Iterator[Server]:
         for statement in TABLES:
             cursor.execute(statement)
     yield server
-    server.stop()
+    server.kill()
 
 
 class Writer(threading.Thread):
@@ -167,7 +167,7 @@ def test_views_of_mariadb_tables_are_filled_and_kept(
         "VIEWTAIL_RUN__CHUNK_ROWS": "10",
     }
     with running(folder, VIEWS, environment) as run:
-        wait_for("the views are filled", lambda: run.command("status").returncode == 0)
+        wait_for("the views are filled", run.is_well)
         if target is mariadb:  # one of the two is enough to see that kills lose nothing
             run.kill_worker("redis")
             run.kill_worker("mysql")
@@ -180,7 +180,7 @@ def test_views_of_mariadb_tables_are_filled_and_kept(
         wanted = expected(mariadb)
         assert len(wanted["user"]) > 10 and len(wanted["price"]) > 10
         wait_for("views and tables are equal", lambda: actual(target, client) == wanted)
-        wait_for("all is well", lambda: run.command("status").returncode == 0)
+        wait_for("all is well", run.is_well)
         assert run.stop() == 0
 
 
@@ -234,7 +234,7 @@ def test_check_asks_what_mariadb_has_and_prints_the_sql_that_mends_it(tmp_path: 
                         cursor.execute(statement)
         assert [one for one in findings(run) if one["level"] != "ok"] == []
     finally:
-        server.stop()
+        server.kill()
 
 
 def test_check_names_the_foreign_keys_whose_cascades_are_not_logged(mariadb: Server, tmp_path: Path) -> None:

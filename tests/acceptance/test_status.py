@@ -33,6 +33,8 @@ pet = Entity("shop.pet")
 views = [IndexTable("user_by_email", user, value="email"), IndexTable("pet_by_name", pet, value="name")]
 """
 TABLES = (
+    "DROP DATABASE IF EXISTS viewtail",
+    "DROP DATABASE IF EXISTS shop",
     "CREATE DATABASE shop",
     "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(100))",
     "CREATE TABLE shop.pet (id INT PRIMARY KEY, name VARCHAR(100))",
@@ -110,15 +112,21 @@ class Shop:
         self.until(lambda: list(self.views().values()) == ["filled", "filled"])
 
 
+@pytest.fixture(scope="module")
+def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Where viewtail has its default database, which nobody else's test may drop."""
+    server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
+    yield server
+    server.kill()
+
+
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    server = stack.mysql.start(tmp_path / "mysql")
+def shop(own_mysql: Server, tmp_path: Path) -> Iterator[Shop]:
     folder = tmp_path / "shop"
     folder.mkdir()
-    shop = Shop(server, folder)
+    shop = Shop(own_mysql, folder)
     yield shop
     shop.connection.close()
-    server.stop()
 
 
 def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None:
@@ -298,4 +306,4 @@ def test_a_store_that_outlived_the_offsets_is_not_left_behind_in_silence(shop: S
             assert client.hget("user_by_email:1", "email") == b"ada@example.com"
             shop.sql("UPDATE shop.user SET email = 'ada@example.net' WHERE id = 1")
             shop.until(lambda: client.hget("user_by_email:1", "email") == b"ada@example.net")
-    store.stop()
+    store.kill()

@@ -22,5 +22,5 @@ def test_each_type_of_event_is_read_as_the_page_says(tmp_path: Path) -> None:
             "run: python -m tests.support.event_matrix > docs/events.md"
         )
     finally:
-        mysql.stop()
-        mariadb.stop()
+        mysql.kill()
+        mariadb.kill()

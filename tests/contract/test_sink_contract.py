@@ -421,4 +421,4 @@ def test_writing_goes_on_after_the_server_was_killed_and_came_back(name: str, tm
     assert apply(store, sink, batch) == []
     assert store.shown(store.person)[1,] == (6, ("after", "n"))
     sink.close()
-    server.stop()
+    server.kill()

@@ -82,7 +82,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that may be harmed; each test leaves it running."""
     found = stack.elasticsearch.start(tmp_path_factory.mktemp("harmed"))
     yield found
-    found.stop()
+    found.kill()
 
 
 @pytest.fixture

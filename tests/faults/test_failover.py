@@ -97,9 +97,6 @@ class Chain:
         """Until then a row may come from the fill, whatever the stream does."""
         return self.store.rows(f"SELECT state FROM {STORE}.view") == [("filled",)]
 
-    def is_well(self) -> bool:
-        return self.run.command("status").returncode == 0
-
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
@@ -169,7 +166,7 @@ def test_a_promoted_replica_is_followed_under_a_new_epoch(chain: Chain) -> None:
     chain.c.execute("INSERT INTO fail.user VALUES (4, 'by c')")
     wait_for("the view equals its table", lambda: chain.equals(chain.c))
     assert chain.epoch() == 3
-    wait_for("all is well", chain.is_well)
+    wait_for("all is well", chain.run.is_well)
     assert "filling" not in chain.run.log.partition("another server, whose history continues")[2]
 
     # And back, to one that caught up meanwhile.
@@ -197,7 +194,7 @@ def test_a_replica_that_lacks_what_was_read_halts_until_it_has_it(chain: Chain) 
     chain.b.execute("START REPLICA")
     wait_for("the view equals its table", lambda: chain.equals(chain.b))
     assert chain.epoch() == 2
-    wait_for("all is well", chain.is_well)
+    wait_for("all is well", chain.run.is_well)
 
 
 def test_a_replica_that_purged_what_was_not_read_halts_until_a_new_history_is_begun(chain: Chain) -> None:

@@ -88,7 +88,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
     caught_up(one, two)
     yield one, two
     for node in nodes:
-        node.server.stop()
+        node.server.kill()
 
 
 def insert(node: Node, *ids: int) -> None:

@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={LOCK_WAIT_S}"]
     )
     yield found
-    found.stop()
+    found.kill()
 
 
 class Scene:

@@ -59,7 +59,7 @@ class Scene:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = stack.redis.start(tmp_path_factory.mktemp("harmed"))
     yield found
-    found.stop()
+    found.kill()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class Shop:
 def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = stack.mysql.start(tmp_path_factory.mktemp("mysql"))
     yield server
-    server.stop()
+    server.kill()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def shop(own_mysql: Server) -> Shop:
 
 def started(shop: Shop, run: Run) -> None:
     wait_for("both views are filled", lambda: shop.emails() == {"a"} and shop.cities() == {"Bern"})
-    wait_for("status says that all is well", lambda: run.command("status").returncode == 0)
+    wait_for("status says that all is well", run.is_well)
 
 
 def goes_on(shop: Shop) -> None:
@@ -239,6 +239,21 @@ def test_a_second_run_stands_by_and_takes_over_within_10_s(number: int, shop: Sh
             assert second.stop() == 0
 
 
+def test_a_pipeline_that_is_taken_again_says_that_it_runs(shop: Shop, tmp_path: Path) -> None:
+    """Though nothing is written before and after: what a minute passes over is not what was said of the one before."""
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        wait_for(
+            "it is said to run",
+            lambda: shop.rows("SELECT state FROM viewtail.pipeline_status") == [("running",)],
+        )
+        fence = shop.rows("SELECT fence FROM viewtail.pipeline")
+        shop.execute("SET @holder = IS_USED_LOCK('viewtail:viewtail:mysql')", "KILL @holder")
+        wait_for("it is taken again", lambda: shop.rows("SELECT fence FROM viewtail.pipeline") > fence)
+        wait_for("status says that all is well", run.is_well, timeout_s=10)
+        assert run.stop() == 0
+
+
 def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
@@ -275,7 +290,7 @@ def test_a_source_that_hangs_shows_in_status_within_two_heartbeats(
     elsewhere = Shop(mysql_server)
     elsewhere.execute("DROP DATABASE IF EXISTS viewtail_stall")
     with running(tmp_path, VIEWS, addresses(shop.server) | store) as run:
-        wait_for("all is well", lambda: run.command("status").returncode == 0)
+        wait_for("all is well", run.is_well)
 
         def state() -> tuple[Any, ...]:
             return elsewhere.rows("SELECT state, error FROM viewtail_stall.pipeline_status")[0]

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of this module's own: it is stopped and killed."""
     started = stack.mysql.start(tmp_path_factory.mktemp("source") / "mysql")
     yield started
-    started.stop()
+    started.kill()
 
 
 @contextmanager

@@ -148,4 +148,4 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
         assert len(shown) == 500 and shown[(1,)] == (6, ("later", None))
         sink.close()
     finally:
-        server.stop()
+        server.kill()

@@ -101,7 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iter
         "INSERT INTO shop.user VALUES (1, 'ada')",
     )
     yield started
-    started.stop()
+    started.kill()
 
 
 def execute(server: Server, *statements: str) -> list[tuple[Any, ...]]:
@@ -212,7 +212,7 @@ def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_p
     checked = run.command("check", "--json")
     assert checked.returncode == 0, checked.stdout
     with running(tmp_path, VIEWS, environment) as going:
-        wait_for("all is well", lambda: going.command("status").returncode == 0)
+        wait_for("all is well", going.is_well)
         execute(server, "UPDATE shop.user SET email = 'grace' WHERE id = 1")
         wait_for(
             "the change is found",

@@ -402,4 +402,4 @@ def test_a_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Cluster"):
         sink.prepare()
     sink.close()
-    server.stop()
+    server.kill()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -274,8 +275,9 @@ def matrix(servers: Mapping[str, Server]) -> str:
     """The page, with a column for each server."""
     benches = [_Bench(server) for server in servers.values()]
     rows = [["Type", "Event", "Made by", *servers], ["---"] * (3 + len(servers))]
-    for producer in PRODUCERS:
-        verdicts = [bench.verdict(producer) for bench in benches]
+    with ThreadPoolExecutor() as pool:  # server beside server: much of it is waiting for one
+        columns = list(pool.map(lambda bench: [bench.verdict(one) for one in PRODUCERS], benches))
+    for producer, verdicts in zip(PRODUCERS, zip(*columns, strict=True), strict=True):
         rows.append([str(producer.event), NAMES[producer.event], producer.made_by, *verdicts])
     return _SAYS.format(
         table="\n".join("| " + " | ".join(row) + " |" for row in rows),

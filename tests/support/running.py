@@ -23,6 +23,7 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
     deadline = time.monotonic() + timeout_s
     last: object = None
     while True:
+        began = time.monotonic()
         try:
             found = condition()
             if found:
@@ -32,7 +33,8 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")
-        time.sleep(0.05)
+        # One that starts a process leaves as much time to what it waits for.
+        time.sleep(min(0.5, max(0.05, time.monotonic() - began)))
 
 
 class Run:
@@ -67,6 +69,12 @@ class Run:
             timeout=timeout_s,
             check=False,
         )
+
+    def is_well(self) -> bool:
+        """Whether `viewtail status` says so; fails with what it says instead."""
+        done = self.command("status")
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return True
 
     def workers(self) -> dict[str, int]:
         """Process ids of the pipelines, by store."""

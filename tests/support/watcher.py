@@ -23,6 +23,9 @@ class Watcher:
         self._last: dict[str, Seen] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
+        # Kept from look to look: opening some each time took more than looking.
+        self._mysql: Any = None
+        self._redis = redis.Redis(port=world.redis.port, socket_timeout=2)
         self.regressions: list[str] = []
         self.looks = 0
 
@@ -33,6 +36,8 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._redis.close()
+        self._give_up_mysql()
 
     def _watch(self) -> None:
         while not self._stop.wait(0.02):
@@ -55,24 +60,31 @@ class Watcher:
         self._last[key] = now
 
     def _index_rows(self) -> dict[str, Seen]:
-        connection = self._world.connect()
+        keys = ",".join(map(str, _KEYS))
         try:
-            with connection.cursor() as cursor:
-                keys = ",".join(map(str, _KEYS))
+            if self._mysql is None:
+                self._mysql = self._world.connect()
+            with self._mysql.cursor() as cursor:
                 cursor.execute(f"SELECT id, email, version FROM viewtail.ix_email WHERE id IN ({keys})")
-                return {f"mysql {i}": (version, True) for i, _, version in cursor.fetchall()}
-        finally:
-            connection.close()
+                rows = cursor.fetchall()
+            self._mysql.commit()  # the next look is to see what is there then
+        except (pymysql.err.MySQLError, OSError):
+            self._give_up_mysql()
+            raise
+        return {f"mysql {i}": (version, True) for i, _, version in rows}
+
+    def _give_up_mysql(self) -> None:
+        if self._mysql is not None and self._mysql.open:
+            self._mysql.close()
+        self._mysql = None
 
     def _redis_hashes(self) -> dict[str, Seen]:
-        client = redis.Redis(port=self._world.redis.port, socket_timeout=2)
         found: dict[str, Seen] = {}
-        with client.pipeline(transaction=True) as look:
+        with self._redis.pipeline(transaction=True) as look:
             for key in _KEYS:
                 look.hget(f"user:{key}", "_version")
                 look.get(f"{{user:{key}}}:t")
             answers: list[Any] = look.execute()
-        client.close()
         for key, version, tombstone in zip(_KEYS, answers[::2], answers[1::2], strict=True):
             if version is not None or tombstone is not None:
                 found[f"redis {key}"] = (max(int(version or 0), int(tombstone or 0)), version is not None)

@@ -158,19 +158,20 @@ class World:
             f"redis:{name}": {} for name in ("user", "document", "pair", "cell")
         }
         client = redis.Redis(port=self.redis.port)
-        for raw in client.scan_iter(count=5000):
-            key = raw.decode()
-            name = key.partition(":")[0]
-            if f"redis:{name}" not in found:
-                continue  # tombstones and the witness
-            if name == "document":
-                text = client.get(raw)
-                content = json.loads(text) if text else {}
-            else:
-                content = {field.decode(): value.decode() for field, value in client.hgetall(raw).items()}
-            assert len(content.pop("_version")) == 19
-            found[f"redis:{name}"][key] = content
+        names = {raw: raw.decode().partition(":")[0] for raw in client.scan_iter(count=5000)}
+        keys = [raw for raw in names if f"redis:{names[raw]}" in found]  # no tombstones, no witness
+        with client.pipeline(transaction=False) as look:
+            for raw in keys:
+                look.get(raw) if names[raw] == "document" else look.hgetall(raw)
+            answers: list[Any] = look.execute()
         client.close()
+        for raw, answer in zip(keys, answers, strict=True):
+            if names[raw] == "document":
+                content = json.loads(answer) if answer else {}
+            else:
+                content = {field.decode(): value.decode() for field, value in answer.items()}
+            assert len(content.pop("_version")) == 19
+            found[f"redis:{names[raw]}"][raw.decode()] = content
         return found
 
     def _documents(self) -> dict[str, dict[Any, Any]]:
