@@ -596,7 +596,7 @@ class FullDisk:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("failing", ["open", "write", "seek", "readinto"])
+@pytest.mark.parametrize("failing", ["open", "write", "seek", "read"])
 def test_a_full_disk_is_waited_out_and_says_where_to_make_room(
     failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
