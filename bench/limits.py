@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 import redis
@@ -194,21 +195,18 @@ class Cases:
         others, null_bytes = count - 2, (count + 7) // 8
         rng = random.Random(1)
 
-        def half() -> str:
-            return ", ".join(rng.choice(("7", "NULL")) for _ in range(others))
-
         ints = ", ".join(f"c{number} INT" for number in range(others))
+        sevens = repeat(", ".join("7" for _ in range(others)))
+        halves = (", ".join(rng.choice(("7", "NULL")) for _ in range(others)) for _ in repeat(None))
         for name, values, row_bytes in (
-            ("none NULL", lambda: ", ".join("7" for _ in range(others)), 4 * others),
-            ("half NULL at random", half, 2 * others),
+            ("none NULL", sevens, 4 * others),
+            ("half NULL at random", halves, 2 * others),
         ):
             # In the row image the one text has a byte of NULL bits before it, and two of length.
-            text = row_bytes + null_bytes - 3
+            text = repeat(f"REPEAT('x', {row_bytes + null_bytes - 3})")
             yield (
                 self._filled("many", ints, rows, f"{count:,} numbers, {name}", values),
-                self._filled(
-                    "few", "c TEXT", rows, "as many bytes in 3 columns", lambda: f"REPEAT('x', {text})"
-                ),  # noqa: B023
+                self._filled("few", "c TEXT", rows, "as many bytes in 3 columns", text),
             )
         few = max(1, others // 100)
         wide, narrow = (
@@ -217,7 +215,7 @@ class Cases:
                 ", ".join(f"c{number} VARCHAR(5) CHARACTER SET latin1 NOT NULL" for number in range(texts)),
                 some,
                 what,
-                lambda: ", ".join("'abcd'" for _ in range(texts)),  # noqa: B023
+                repeat(", ".join("'abcd'" for _ in range(texts))),
             )
             for name, texts, some, what in (
                 ("texts", others, rows // 4, f"{count:,} short texts"),
@@ -226,7 +224,7 @@ class Cases:
         )
         yield wide, replace(narrow, work=few / others)
 
-    def _filled(self, table: str, declared: str, rows: int, what: str, values: Callable[[], str]) -> Case:
+    def _filled(self, table: str, declared: str, rows: int, what: str, values: Iterator[str]) -> Case:
         """So many rows in transactions of 50, of which id and n are followed."""
         self.setting.run(
             f"DROP TABLE IF EXISTS limits.{table}",
@@ -234,9 +232,11 @@ class Cases:
             "DO 1",
         )
         place = self.setting.place()
-        statements = [f"INSERT INTO limits.{table} VALUES (-1, 7, {values()})"]
+        statements = [f"INSERT INTO limits.{table} VALUES (-1, 7, {next(values)})"]
         for first in range(0, rows, 50):
-            some = ", ".join(f"({number}, 7, {values()})" for number in range(first, min(first + 50, rows)))
+            some = ", ".join(
+                f"({number}, 7, {next(values)})" for number in range(first, min(first + 50, rows))
+            )
             statements.append(f"INSERT INTO limits.{table} VALUES {some}")
         self.setting.run(*statements, "DO 1")
         return Case(name=what, table=table, columns=("id", "n"), place=place, rows=rows + 1)
