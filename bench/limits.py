@@ -326,15 +326,21 @@ def through(setting: Setting, case: Case, field: str) -> list[str]:
 def measure(setting: Setting, sizes: Sizes, rounds: int) -> list[list[str]]:
     """All lines."""
     cases = Cases(setting, sizes)
-    lines = []
+    lines: list[list[str]] = []
+
+    def add(line: list[str]) -> None:
+        print(" | ".join(line), file=sys.stderr, flush=True)
+        lines.append(line)
+
     large, small = cases.transaction()
-    lines.append(compare(setting, large, small, rounds))
-    lines.append(through(setting, large, "n"))
+    add(compare(setting, large, small, rounds))
+    add(through(setting, large, "n"))
     large, small = cases.row()
-    lines.append(compare(setting, large, small, rounds))
-    lines.append(through(setting, large, "body"))
-    lines += [compare(setting, many, few, rounds) for many, few in cases.columns()]
-    lines.append(compare(setting, *cases.tables(), rounds))
+    add(compare(setting, large, small, rounds))
+    add(through(setting, large, "body"))
+    for many, few in cases.columns():
+        add(compare(setting, many, few, rounds))
+    add(compare(setting, *cases.tables(), rounds))
     return lines
 
 
@@ -379,7 +385,9 @@ def main() -> int:
         read(int(port), name, columns, file, int(start), int(rows))
         return 0
     with tempfile.TemporaryDirectory(prefix="viewtail-limits-") as folder:
-        mysql = stack.mysql.start(Path(folder) / "mysql", options=["--max-allowed-packet=128M"])
+        # What is written is only to be read again; how it is flushed is not measured.
+        options = ["--max-allowed-packet=128M", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"]
+        mysql = stack.mysql.start(Path(folder) / "mysql", options=options)
         redis_server = stack.redis.start(Path(folder) / "redis")
         try:
             # No Elasticsearch here: nothing asks for it.
