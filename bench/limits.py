@@ -185,44 +185,43 @@ class Cases:
         return made[0], made[1]
 
     def columns(self) -> Iterator[tuple[Case, Case]]:
-        """Tables of so many columns of which two are followed: none NULL; half NULL, no row like another; texts.
+        """Tables of so many columns of which two are followed: numbers; numbers with NULLs that no row repeats; texts.
 
-        What is beside has the same followed columns, and the other bytes of the row in one text that nobody follows, so
-        that what the columns cost is all of the difference. A text of its own length cannot be stepped over without a
-        look at that length, so many texts have the same texts in rows of ten columns beside them.
+        Beside the numbers stand the same followed columns, with the other bytes of the row in one text that nobody
+        follows, so that what the columns cost is all of the difference. A NULL and the length of a text must be looked
+        at wherever they stand, so those have as many of them in rows of some ten columns beside them.
         """
         count, rows = self.sizes.columns, self.sizes.rows
         others, null_bytes = count - 2, (count + 7) // 8
         rng = random.Random(1)
 
-        ints = ", ".join(f"c{number} INT" for number in range(others))
-        sevens = repeat(", ".join("7" for _ in range(others)))
-        halves = (", ".join(rng.choice(("7", "NULL")) for _ in range(others)) for _ in repeat(None))
-        for name, values, row_bytes in (
-            ("none NULL", sevens, 4 * others),
-            ("half NULL at random", halves, 2 * others),
-        ):
-            # In the row image the one text has a byte of NULL bits before it, and two of length.
-            text = repeat(f"REPEAT('x', {row_bytes + null_bytes - 3})")
-            yield (
-                self._filled("many", ints, rows, f"{count:,} numbers, {name}", values),
-                self._filled("few", "c TEXT", rows, "as many bytes in 3 columns", text),
-            )
-        few = max(1, others // 100)
-        wide, narrow = (
-            self._filled(
-                name,
-                ", ".join(f"c{number} VARCHAR(5) CHARACTER SET latin1 NOT NULL" for number in range(texts)),
-                some,
-                what,
-                repeat(", ".join("'abcd'" for _ in range(texts))),
-            )
-            for name, texts, some, what in (
-                ("texts", others, rows // 4, f"{count:,} short texts"),
-                ("ten", few, rows, f"as many in rows of {few + 2} columns"),
-            )
+        few, sevens = max(1, others // 100), ", ".join("7" for _ in range(others))
+        # In the row image the one text has a byte of NULL bits before it, and two of length.
+        text = f"REPEAT('x', {4 * others + null_bytes - 3})"
+        yield (
+            self._filled("many", _columns(others, "INT"), rows, f"{count:,} numbers", repeat(sevens)),
+            self._filled("one_text", "c TEXT", rows, "as many bytes in 3 columns", repeat(text)),
         )
-        yield wide, replace(narrow, work=few / others)
+
+        def halves(numbers: int) -> Iterator[str]:
+            for _ in repeat(None):
+                yield ", ".join(rng.choice(("7", "NULL")) for _ in range(numbers))
+
+        def texts(number: int) -> Iterator[str]:
+            return repeat(", ".join("'abcd'" for _ in range(number)))
+
+        short = "VARCHAR(5) CHARACTER SET latin1 NOT NULL"
+        for what, type_, values in (
+            ("numbers, half of them NULL at random", "INT", halves),
+            ("short texts", short, texts),
+        ):
+            wide = self._filled(
+                "many", _columns(others, type_), rows // 2, f"{count:,} {what}", values(others)
+            )
+            narrow = self._filled(
+                "few", _columns(few, type_), rows, f"as many in rows of {few + 2} columns", values(few)
+            )
+            yield wide, replace(narrow, work=few / others)
 
     def _filled(self, table: str, declared: str, rows: int, what: str, values: Iterator[str]) -> Case:
         """So many rows in transactions of 50, of which id and n are followed."""
@@ -270,6 +269,10 @@ class Cases:
                 self.setting.run(*statements, "DO 1")
             made.append(Case(name=name, table="one", columns=("id", "n"), place=place, rows=rows))
         return made[0], made[1]
+
+
+def _columns(count: int, type_: str) -> str:
+    return ", ".join(f"c{number} {type_}" for number in range(count))
 
 
 def compare(setting: Setting, large: Case, small: Case, rounds: int) -> list[str]:
@@ -368,8 +371,8 @@ table's decoder happen once. An update is two rows. *To Redis* is the whole pipe
 A row that is a thousand times as wide is compared with as much work in small, by the share of it in a row: the large
 transaction with the same rows in small ones; the large row with as many bytes in small rows; the 1,000 numbers, of
 which two are followed, with a row of as many bytes that has those two and one text, so that the factor is what columns
-nobody follows cost. Texts must be looked at one by one, since each has a length of its own, so 1,000 short ones are
-compared with as many in rows of some ten columns. The 10,000 tables are written in turn, every tenth row in the table
+nobody follows cost. NULLs and the lengths of texts must be looked at, so 1,000 columns with them are compared with as
+many in rows of some ten. The 10,000 tables are written in turn, every tenth row in the table
 that is followed, beside the same rows in two tables.
 """
 
@@ -386,7 +389,10 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="viewtail-limits-") as folder:
         # What is written is only to be read again; how it is flushed is not measured.
-        options = ["--max-allowed-packet=128M", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"]
+        options = [
+            "--max-allowed-packet=128M", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2",
+            "--innodb-file-per-table=OFF",
+        ]  # fmt: skip
         mysql = stack.mysql.start(Path(folder) / "mysql", options=options)
         redis_server = stack.redis.start(Path(folder) / "redis")
         try:

@@ -160,7 +160,7 @@ class MariaDBEvents(RareEvents):
         if not plan:
             return
         self._held_bytes += size
-        if self._held_bytes > self._spool_bytes:
+        if self._held_bytes > self._most_held:
             self._held_bytes = self._spill(self._committed, self._held_bytes, size)
         if kind in _ROWS_V1:
             version = self._version(log_pos)

@@ -315,7 +315,7 @@ def test_doubles_in_json_read_back_equal(value: float) -> None:
 
 @pytest.mark.parametrize("columns", [6, 33, 130])
 def test_rows_whose_nulls_never_repeat_are_read_exactly(columns: int) -> None:
-    """From some thousand patterns on, columns nobody follows are counted by their width instead of looked at."""
+    """From some hundred patterns on, columns nobody follows are counted by their width instead of looked at."""
     rng = random.Random(columns)
     made, followed_columns = [seen("id", types.LONG)], [described("id", Kind.INTEGER)]
     for number in range(1, columns):
@@ -347,7 +347,7 @@ def test_rows_whose_nulls_never_repeat_are_read_exactly(columns: int) -> None:
     for event, expected in zip(events, rows, strict=True):
         assert decoder.decode(bytearray(b"head") + event, 4, 4 + len(event)) == expected
         assert decoder.decode_carefully(bytes(event), 0, len(event)) == expected
-        if columns > 12:  # with fewer there are no thousands of patterns
+        if columns > 12:  # with fewer there are no hundreds of patterns
             with pytest.raises(TableUnreadableError):
                 decoder.decode(event + b"\0", 0, len(event) + 1)
             with pytest.raises(TableUnreadableError):
