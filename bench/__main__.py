@@ -32,7 +32,7 @@ from stack import StackError
 MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live")
 
 
-TURNS = 3  # of a drain of single rows in one round
+TURNS = 3  # of reference and ours in one round
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +169,16 @@ class Bench:
         for number in range(self.rounds):
             say(f"drains, round {number + 1} of {self.rounds}")
             for store in ("mysql", "redis"):
-                # Reference and drain by turns, since the machine's speed changes within seconds.
-                slowest, seconds = [], []
-                for _ in range(TURNS):
-                    slowest.append(bare.floor(setting, single_at, sizes.floor_single // TURNS))
-                    seconds.append(self._drain(store, sizes.single, single_at))
-                floor[store].add(sizes.single / statistics.fmean(seconds), statistics.harmonic_mean(slowest))
-                peer = peers[store](setting, sizes.bulk)
-                bulk[store].add(sizes.bulk / self._drain(store, sizes.bulk, bulk_at), peer)
+                by_turns(
+                    floor[store],
+                    lambda: bare.floor(setting, single_at, sizes.floor_single // TURNS),
+                    lambda store=store: sizes.single / self._drain(store, sizes.single, single_at),
+                )
+                by_turns(
+                    bulk[store],
+                    lambda store=store: peers[store](setting, sizes.bulk),
+                    lambda store=store: sizes.bulk / self._drain(store, sizes.bulk, bulk_at),
+                )
 
     def _drain(self, store: str, rows: int, place: Place) -> float:
         """Into an empty target: seconds. Raises when rows are missing afterwards."""
@@ -237,13 +239,20 @@ class Bench:
         prepare(self.setting)
         write_bulk_rows(self.setting, 0, rows)
         line = self.line(f"backfill of {rows:,} rows to MySQL", "rows/s", "bare", 0.7)
+
+        def peer() -> float:
+            self.setting.run("CREATE DATABASE IF NOT EXISTS viewtail", "DO 1")
+            return bare.mysql(self.setting, rows)
+
+        def ours() -> float:
+            self.setting.run("DROP DATABASE viewtail", "DO 1")
+            seconds = self.child("fill", "mysql")
+            self._check("mysql", rows)
+            return rows / seconds
+
         for number in range(self.rounds):
             say(f"backfill, round {number + 1} of {self.rounds}")
-            self.setting.run("CREATE DATABASE IF NOT EXISTS viewtail", "DO 1")
-            peer = bare.mysql(self.setting, rows)
-            self.setting.run("DROP DATABASE viewtail", "DO 1")
-            line.add(rows / self.child("fill", "mysql"), peer)
-            self._check("mysql", rows)
+            by_turns(line, peer, ours)
 
     def live(self) -> None:
         """Commit to visible at 300 transactions a second, a store at a time: the bare loop and ours by turns."""
@@ -307,6 +316,15 @@ class Bench:
         self._ask("DELETE", f"/{index}?ignore_unavailable=true")
 
 
+def by_turns(line: Line, theirs: Callable[[], float], ours: Callable[[], float]) -> None:
+    """One round: reference and ours a few times in alternation, since the machine's speed changes within seconds."""
+    rates = [(theirs(), ours()) for _ in range(TURNS)]
+    line.add(
+        statistics.harmonic_mean([ours for _, ours in rates]),
+        statistics.harmonic_mean([it for it, _ in rates]),
+    )
+
+
 def say(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
@@ -367,7 +385,8 @@ run, on this machine: {machine}. The servers run on the same cores as what is me
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents ready-made.
 - The rows: BIGINT key, INT, VARCHAR(64), BIGINT, TIMESTAMP(6). The index table holds the VARCHAR, the hash the VARCHAR
   and the BIGINT, the document three columns.
-- A round of single-row transactions is three drains, a third of the floor's rows before each; of the other work one.
+- A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the other;
+  its rates are of all rows over all the time. Of the other work a round is one turn.
 - A drain is timed inside the process, from the call of the pipeline's loop to the last row applied; Python's start is
   not in it. Before it the rows are written with relaxed flushing, which is set back before anything is timed. After
   each drain its rows are counted, and in MySQL compared with the table.
@@ -403,7 +422,9 @@ def main() -> int:
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
                 getattr(bench, name)()
-            text = TEXT.format(machine=machine(bench), table=table(bench), decoded=decoded(bench))
+            text = TEXT.format(
+                machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench)
+            )
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1

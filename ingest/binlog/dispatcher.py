@@ -66,7 +66,8 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
         that cannot be read, CorruptEventError for one that another reading may bring whole.
         """
         try:
-            return self._walk(buffer, start, filled)
+            p = self._take_usual(buffer, start, filled)
+            return p if p == filled else self._walk(buffer, p, filled)
         except _MALFORMED as error:
             malformed(self.place, error)
 
@@ -82,9 +83,8 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
         )
         end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
         most_held, p = self._most_held, start
-        odd_at = gtid_at = (
-            begin_at
-        ) = -1  # where a run of usual transactions ended; the last GTID event, and its end
+        odd_at = start  # where a run of usual transactions ended
+        gtid_at = begin_at = -1  # the last GTID event, and its end
         with memoryview(buffer) as view:
             while filled - p >= _HEAD_BYTES:
                 word, status, _, kind, _, size, log_pos, flags = head(buffer, p)
@@ -99,14 +99,17 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
-                        if p != odd_at and checksum_bytes and self._spool is None and not self._open_refused:
-                            taken = self._take_usual(buffer, view, p, filled, last_pos)
-                            if taken is not None:
-                                p, last_pos, gtid, txn_start, size = taken
-                                txn_start += above
-                                committed, is_quiet = len(changes), False
-                                committed_bytes += size
-                                end, odd_at = (file, above + last_pos, txn_start, gtid), p
+                        if p != odd_at:
+                            self._last_pos, self._held_bytes = last_pos, held
+                            self._committed, self._committed_bytes = committed, committed_bytes
+                            odd_at = self._take_usual(buffer, p, filled)
+                            if p != odd_at:
+                                p = odd_at
+                                base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = (
+                                    self._load()
+                                )
+                                committed, committed_bytes = self._committed, self._committed_bytes
+                                end, is_quiet = self._end, self.is_quiet
                                 continue
                         gtid, txn_start = (
                             buffer[b : b + GTID_BYTES],

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 
-from ingest.binlog.json_shapes import MOST_MEMBERS, Reader, Unusual, made_for
+from ingest.binlog.json_shapes import MOST_MEMBERS, Reader, Unusual, made_for, unknown
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
@@ -51,6 +51,10 @@ _SHAPE_BYTES = 4096  # of an object whose keys are remembered
 _KINDS: dict[
     tuple[bytes, ...], Reader
 ] = {}  # keys and types of an object's values, types of an array's: code for them
+_ROOTS: dict[int, list[Reader]] = {
+    _SMALL_OBJECT: [unknown],
+    _SMALL_ARRAY: [unknown],
+}  # of the last whole values
 _SEEN: dict[tuple[bytes, ...], int] = {}
 _SEEN_OFTEN = 16
 _MOST_KINDS = 1000
@@ -89,8 +93,10 @@ def to_text(raw: bytes) -> str:
         return "null"
     if raw[0] in (_SMALL_OBJECT, _SMALL_ARRAY):
         try:
-            return _child(raw, raw[0], 1, len(raw), _MAX_DEPTH)
-        except (Unusual, IndexError, struct.error, KeyError, ValueError):
+            last = _ROOTS[raw[0]]
+            text = last[0](raw, 1, len(raw), _MAX_DEPTH)
+            return _child(raw, raw[0], 1, len(raw), _MAX_DEPTH, last) if text is None else text
+        except (Unusual, IndexError, struct.error, KeyError, UnicodeDecodeError, MalformedJsonError):
             pass  # what is wrong with it, if anything, is said below
     pieces: list[str] = []
     try:
@@ -100,8 +106,11 @@ def to_text(raw: bytes) -> str:
     return "".join(pieces)
 
 
-def _child(raw: bytes, type_: int, at: int, end: int, depth: int) -> str:
-    """A container or opaque value between `at` and `end`, which nothing else claims, by the code for its kind."""
+def _child(raw: bytes, type_: int, at: int, end: int, depth: int, last: list[Reader] | None = None) -> str:
+    """A container or opaque value between `at` and `end`, which nothing else claims, by the code for its kind.
+
+    That code becomes the `last` of the place where the value stands.
+    """
     if type_ == _OPAQUE:
         start, stop = _claimed(raw, at + 1, end, [end - at])
         return _opaque(raw[at], raw[start:stop])
@@ -124,27 +133,26 @@ def _child(raw: bytes, type_: int, at: int, end: int, depth: int) -> str:
     if stop > end or names_end > stop or rest_at > names_end:
         raise Unusual
     read = _KINDS.get(kind)
-    if read is not None:
-        return read(raw, at, stop, depth - 1)
+    if read is not None and (text := read(raw, at, stop, depth)) is not None:
+        if last is not None:
+            last[0] = read
+        return text
     if 0 < count <= MOST_MEMBERS:
-        _learn(raw, kind, at, values_at, rest_at, names_end, stop)
+        _learn(raw, kind, at, values_at, rest_at, stop)
     pieces: list[str] = []
     _append_container(pieces, raw, type_, at, end, depth, [stop - at])
     return "".join(pieces)
 
 
-def _learn(
-    raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at: int, names_end: int, stop: int
-) -> None:
+def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at: int, stop: int) -> None:
     """Have code made for a kind that is seen often enough."""
     seen = _SEEN[kind] = _SEEN.get(kind, 0) + 1
     if len(_SEEN) > 10 * _MOST_KINDS:
         _SEEN.clear()
     if seen < _SEEN_OFTEN or len(_KINDS) >= _MOST_KINDS or sum(map(len, kind)) > _SHAPE_BYTES:
         return
-    types = kind[-1]
     if len(kind) == 1:
-        heads: Sequence[str] = ["["] + [", "] * (len(types) - 1)
+        heads: Sequence[str] = ["["] + [", "] * (len(kind[0]) - 1)
     else:
         heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
         if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
@@ -156,8 +164,7 @@ def _learn(
         "double": double_text,
         "length": _variable_length,
     }
-    tail = "]" if len(kind) == 1 else "}"
-    _KINDS[kind] = made_for(heads, tail, types, values_at - at, names_end - at, names)
+    _KINDS[kind] = made_for(heads, "]" if len(kind) == 1 else "}", kind, names)
 
 
 def _append_value(

@@ -3,6 +3,9 @@
 What a table's documents have in common is judged once and not for each document. `made_for` gives a function for one
 kind; it takes values that lie one behind the other, as the server writes them, and raises Unusual for anything else,
 which `json_binary` then reads step by step. The code depends on the types alone; keys come to it as values.
+
+Which kind a value is of is seldom looked up: the function of the last one in its place is tried, and says None when the
+value is of another kind.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING = range(4, 
 OPAQUE = 15
 MOST_MEMBERS = 64
 
-Reader = Callable[[bytes, int, int, int], str]  # of (value's bytes, place, end, depth left)
+# Of (value's bytes, place, end at the latest, depth left).
+Reader = Callable[[bytes, int, int, int], str | None]
 
+_PLAIN_DOUBLE = "1e-4 <= {0} < 1e15"  # which Python writes as MySQL does
 _ENTRY = {LITERAL: "xBx", INT16: "xh", UINT16: "xH"}  # others: "xH", the place
 _FIXED = {INT32: ("<i", 4), UINT32: ("<I", 4), INT64: ("<q", 8), UINT64: ("<Q", 8), DOUBLE: ("<d", 8)}
 
@@ -27,26 +32,33 @@ class Unusual(Exception):
     """A value that this code does not read; it may be right or wrong."""
 
 
-def made_for(
-    heads: Sequence[str], tail: str, types: bytes, entries: int, rest: int, names: dict[str, Any]
-) -> Reader:
+def unknown(_raw: bytes, _at: int, _end: int, _depth: int) -> None:
+    """The reader before the first: every value is of another kind."""
+
+
+def made_for(heads: Sequence[str], tail: str, kind: tuple[bytes, ...], names: dict[str, Any]) -> Reader:
     """A function for one kind of object or array.
 
     Args:
         heads: what stands before each value.
         tail: what stands behind the last.
-        types: of the values.
-        entries: where the values' entries begin, from the container's own place.
-        rest: where the values' bytes may begin.
+        kind: the bytes of the keys' entries, of their names, and the values' types; of an array only these.
         names: what the code calls: LITERALS, child, quoted, double, length.
     """
-    source = _source(types)
-    unpack = struct.Struct("<" + "".join(_ENTRY.get(type_, "xH") for type_ in types)).unpack_from
-    heads_by_name = {f"h{number}": head for number, head in enumerate(heads)}
-    scope = names | heads_by_name | {"tail": tail, "unpack": unpack, "ENTRIES": entries, "REST": rest}
+    types = kind[-1]
+    keys, members = kind[:-1] if len(kind) > 1 else (b"", b"")
+    entries_at = 4 + len(keys)
+    rest = entries_at + 3 * len(types) + len(members)
+    entries = "".join(_ENTRY.get(type_, "xH") for type_ in types)
+    scope = names | {f"h{number}": head for number, head in enumerate(heads)}
+    scope |= {
+        "unpack": struct.Struct(f"<HH{len(keys)}s{entries}{len(members)}s").unpack_from,
+        "COUNT": len(types), "KEYS": keys, "MEMBERS": members, "TYPES": types, "REST": rest, "tail": tail,
+        "ENTRIES": entries_at, "ENTRIES_END": entries_at + 3 * len(types), "Unusual": Unusual,
+    }  # fmt: skip
     scope |= {f"at{type_}": struct.Struct(code).unpack_from for type_, (code, _) in _FIXED.items()}
-    scope["Unusual"] = Unusual
-    exec(source, scope)
+    scope |= {f"g{number}": [unknown] for number, type_ in enumerate(types) if type_ in (OBJECT, ARRAY)}
+    exec(_source(types), scope)
     run: Reader = scope["run"]
     return run
 
@@ -54,13 +66,22 @@ def made_for(
 @lru_cache(maxsize=1000)
 def _source(types: bytes) -> Any:
     outside = [number for number, type_ in enumerate(types) if type_ not in _ENTRY]
-    following = dict(zip(outside, [f"p{number}" for number in outside[1:]] + ["end"], strict=True))
+    following = dict(zip(outside, [*(f"p{number}" for number in outside[1:]), "stop"], strict=False))
     variables = ", ".join(f"v{number}" for number in range(len(types)))
-    lines = ["def run(raw, at, end, depth):", f"    {variables}, = unpack(raw, at + ENTRIES)"]
+    lines = [
+        "def run(raw, at, end, depth):",
+        "    if at + REST > end: return None",
+        f"    count, size, keys, {variables}, members = unpack(raw, at)",
+        "    if count != COUNT or keys != KEYS or members != MEMBERS: return None",
+        "    if raw[at + ENTRIES:at + ENTRIES_END:3] != TYPES: return None",
+        "    stop = at + size",
+        "    if stop > end or size < REST or not depth: raise Unusual",
+    ]
     lines += [f"    p{number} = at + v{number}" for number in outside]
     if outside:
         lines.append(f"    if v{outside[0]} < REST: raise Unusual")
-    shown = []
+    shown: list[str] = []
+    strings: list[str] = []
     for number, type_ in enumerate(types):
         place, limit = f"p{number}", following.get(number, "")
         if type_ == STRING:
@@ -69,10 +90,9 @@ def _source(types: bytes) -> Any:
                 f"    if n > 127: b, n = length(raw, {place})",
                 "    e = b + n",
                 f"    if e > {limit}: raise Unusual",
-                f"    s{number} = str(raw[b:e], 'utf-8')",
-                f"    if not s{number}.isprintable() or '\"' in s{number} or '\\\\' in s{number}:",
-                f"        s{number} = quoted(s{number})[1:-1]",
+                f"    s{number} = raw[b:e].decode()",
             ]
+            strings.append(f"s{number}")
             shown.append(f'{{h{number}}}"{{s{number}}}"')
             continue
         if type_ == LITERAL:
@@ -84,10 +104,23 @@ def _source(types: bytes) -> Any:
             value = f"at{type_}(raw, {place})[0]"
             if type_ == DOUBLE:
                 lines.append(f"    d{number} = {value}")
-                value = f"double(d{number})"
+                plain = _PLAIN_DOUBLE.format(f"d{number}")
+                value = f"repr(d{number}) if {plain} else double(d{number})"
         else:
-            lines.append(f"    c{number} = child(raw, {type_}, {place}, {limit}, depth)")
             value = f"c{number}"
+            if type_ in (OBJECT, ARRAY):
+                lines += [
+                    f"    {value} = g{number}[0](raw, {place}, {limit}, depth - 1)",
+                    f"    if {value} is None: {value} = child(raw, {type_}, {place}, {limit}, depth - 1, g{number})",
+                ]
+            else:
+                lines.append(f"    {value} = child(raw, {type_}, {place}, {limit}, depth - 1)")
         shown.append(f"{{h{number}}}{{{value}}}")
+    if strings:  # one look at all of them
+        lines += [
+            f"    t = {strings[0]}" if len(strings) == 1 else f"    t = f'{{{'}{'.join(strings)}}}'",
+            "    if not t.isprintable() or '\"' in t or '\\\\' in t:",
+            *(f"        {name} = quoted({name})[1:-1]" for name in strings),
+        ]
     lines.append(f"    return f'{''.join(shown)}{{tail}}'")
     return compile("\n".join(lines), "<reader of a kind of JSON>", "exec")

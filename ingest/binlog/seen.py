@@ -11,7 +11,8 @@ import struct
 from changes.gtid_sets import GtidSet, Source
 from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, TAG_LENGTH_AT
 
-_NUMBER_AT = 17
+_NUMBER_AT, _NUMBER_END = 17, 25
+_SOURCE_BYTES = 16
 
 
 class Seen:
@@ -20,10 +21,15 @@ class Seen:
     def __init__(self, base: str) -> None:
         self._set = GtidSet(base)
         self._growing: Source | None = None  # the only source of which something was added since `base`
+        self._interval = [0, 0]  # the last of the source that grows
+        self._next = b""  # source and number that only make it longer
         self.base = base
 
     def add(self, gtids: bytearray) -> None:
         """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
+        if gtids[1:_NUMBER_END] == self._next and len(gtids) == GTID_BYTES and gtids[0] < HAS_TAG:
+            self._grow(self._next[:_SOURCE_BYTES], self._interval[1] + 1)
+            return
         count = len(gtids) // GTID_BYTES
         begin = _number(gtids, 0)
         if not _is_run(gtids, count, begin):
@@ -45,9 +51,15 @@ class Seen:
             self._rebase()
         else:
             self._growing = source
+            self._interval = self._set.intervals[source][-1]
+            self._grow(source[0], self._interval[1])
+
+    def _grow(self, server: bytes, last: int) -> None:
+        self._interval[1] = last
+        self._next = server + (last + 1).to_bytes(8, "little")
 
     def _rebase(self) -> None:
-        self.base, self._growing = self.exact(), None
+        self.base, self._growing, self._next = self.exact(), None, b""
 
     def exact(self) -> str:
         """The whole set."""

@@ -6,7 +6,6 @@ their rows. What has not the known shape, or is not whole, is left untouched to 
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from zlib import crc32
 
 from changes.batches import RowChanges
@@ -18,27 +17,28 @@ from ingest.binlog.walk_state import Plan, WalkState
 _LOOK_AHEAD = 64  # more than an event's header, and what is looked at before its length is known
 
 
-class Taken(NamedTuple):
-    """What a run of usual transactions came to."""
-
-    p: int  # behind the last
-    last_pos: int
-    gtid: bytes  # of the last
-    start: int  # where the last begins, without the wraps
-    byte_count: int  # of row events
-
-
 class UsualTransactions(WalkState):
     """Reads runs of them."""
 
-    def _take_usual(
-        self, buffer: bytearray, view: memoryview, p: int, filled: int, last_pos: int
-    ) -> Taken | None:
-        """Gather the usual transactions from `p` on, where a GTID event stands that the walk knows to be whole.
+    def _take_usual(self, buffer: bytearray, p: int, filled: int) -> int:
+        """Gather the usual transactions from `p` on, as far as they are whole; returns where they end.
 
-        None when the first is not one. Checksums are on, and no transaction is open.
+        `p` is between two transactions or in the midst of one, whose rows are not gathered by then.
         """
+        if (
+            not self._checksum_bytes
+            or self._verifying is not None
+            or self._spool is not None
+            or self._open_refused
+            or len(self._changes) != self._committed
+        ):
+            return p
+        with memoryview(buffer) as view:
+            return self._run(buffer, view, p, filled)
+
+    def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:
         openings, memo, changes, gtids = self._openings.by_size, self._memo, self._changes, self._gtids
+        last_pos = self._last_pos
         base = self._base | self._wraps << 28
         new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
         known: Opening | None = None
@@ -107,4 +107,11 @@ class UsualTransactions(WalkState):
             taken += rows_bytes
             gtids += this_gtid
             gtid, last_start, last_pos, p = this_gtid, start - gtid_bytes, end, commit_p + XID_PACKET_BYTES
-        return Taken(p, last_pos, gtid, last_start, taken) if taken else None
+        if taken:
+            above = self._wraps << 32
+            self._last_pos, self._gtid, self._txn_start = last_pos, gtid, above + last_start
+            self._committed = len(changes)
+            self._committed_bytes += taken
+            self.is_quiet = False
+            self._end = (self._file, above + last_pos, self._txn_start, gtid)
+        return p

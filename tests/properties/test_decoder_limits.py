@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from dataclasses import replace
@@ -265,6 +266,86 @@ def test_the_code_for_a_kind_of_document_reads_as_step_by_step(monkeypatch: pyte
     for raw in damaged[::7]:
         assert {_read(raw) for _ in range(20)} == {_read(raw)}  # kinds of damaged ones too
     assert [_read(raw) for raw in damaged] == wanted
+
+
+def _encoded(value: Any) -> tuple[int, bytes]:
+    """Type and bytes of a value in the small form; of inlined values the two bytes of their entry."""
+    if isinstance(value, bool) or value is None:
+        return 4, bytes([0 if value is None else 1 if value else 2, 0])
+    if isinstance(value, int):
+        return (5, struct.pack("<h", value)) if abs(value) < 1 << 15 else (9, struct.pack("<q", value))
+    if isinstance(value, float):
+        return 11, struct.pack("<d", value)
+    if isinstance(value, str):
+        return 12, bytes([len(value.encode())]) + value.encode()
+    members = list(value.values()) if isinstance(value, dict) else value
+    names = [name.encode() for name in value] if isinstance(value, dict) else []
+    at = 4 + 4 * len(names) + 3 * len(members)
+    keys, entries, rest = b"", b"", b"".join(names)
+    for name in names:
+        keys += struct.pack("<HH", at, len(name))
+        at += len(name)
+    for type_, raw in map(_encoded, members):
+        if type_ in (4, 5):
+            entries += bytes([type_]) + raw
+        else:
+            entries += struct.pack("<BH", type_, at)
+            rest += raw
+            at += len(raw)
+    made = struct.pack("<HH", len(members), 4 + len(keys + entries + rest)) + keys + entries + rest
+    return (0 if isinstance(value, dict) else 2), made
+
+
+def _random_json(by: random.Random, depth: int) -> Any:
+    kind = by.randrange(8 if depth else 5)
+    if kind < 5:
+        return by.choice(
+            (None, True, by.randrange(-99, 99), 1 << 40, by.random() * 10, "a", 'say "x"', "\n", "é")
+        )
+    if kind == 5:
+        return [_random_json(by, depth - 1) for _ in range(by.randrange(4))]
+    return {name: _random_json(by, depth - 1) for name in ("a", "b", "k1")[: by.randrange(4)]}
+
+
+def test_documents_of_many_kinds_in_one_place_are_each_read_by_the_code_of_their_own() -> None:
+    by = random.Random(7)
+    # An array of one double has, where an object of one key has the key's place, a byte that is the same.
+    some: list[Any] = [
+        {"a": 1},
+        [1.5],
+        {"a": [1.5]},
+        {"a": {"a": 1}},
+        [[1.5]],
+        [{"a": 1}],
+        {"a": 1, "b": [True]},
+    ]
+    some += [{"a": ["some text"] * 40}, [[[1.5]]]]
+    some += [_random_json(by, 3) for _ in range(100)]
+    some = [one for one in some if isinstance(one, dict | list)]
+    made = []
+    for one in some:
+        type_, raw = _encoded(one)
+        made.append((bytes([type_]) + raw, json.dumps(one, ensure_ascii=False)))
+    for _ in range(30):
+        by.shuffle(made)
+        for raw, text in made:
+            assert to_text(raw) == text
+            assert to_text(raw) == text
+
+
+def test_the_code_for_a_kind_in_its_usual_place_looks_at_sizes_and_depth() -> None:
+    def nested(levels: int) -> bytes:
+        value: list[Any] = []
+        for _ in range(levels):
+            value = [value]
+        return b"\2" + _encoded(value)[1]
+
+    whole = b"\0" + _encoded({"a": 1})[1]
+    for usual, wrong in ((nested(50), nested(200)), (whole, whole.replace(b"\x0c", b"\x08", 1))):
+        for _ in range(20):
+            to_text(usual)
+        with pytest.raises(MalformedJsonError):
+            to_text(wrong)
 
 
 def test_values_that_share_their_bytes_end_before_they_add_up() -> None:
