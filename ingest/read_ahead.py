@@ -132,7 +132,7 @@ class ReadAhead:
     def _take(self, first: Batch) -> tuple[list[Batch], Batch | None, bool]:
         """What fits into one batch, what came after it, and whether that is all there will be.
 
-        Pieces of a large transaction stay alone.
+        Pieces of a large transaction stay among themselves.
         """
         some = [first]
         rows, size = first.row_count, first.byte_count
@@ -145,8 +145,7 @@ class ReadAhead:
             if (
                 rows > self._limits.rows
                 or size > self._limits.bytes
-                or following.end is None
-                or some[-1].end is None
+                or (following.end is None) is not (some[-1].end is None)
             ):
                 return some, following, False
             some.append(following)

@@ -83,6 +83,7 @@ def _install(names: list[str], engine: str) -> int:
         progress(f"{name}: {_MODULES[name].install()}")
     if names == list(_MODULES):
         progress(f"percona: {percona.install()}")  # no server, but tests run it
+        progress(f"mariadb's plugins: {mariadb.plugins()}")  # tests encrypt its binlogs
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from stack.server import HOST, Launch, Server, free_port
 
 SUITE = "bookworm"  # the Debian release whose MariaDB is 10.11, whatever this machine's own is
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
+PLUGIN_PACKAGES = ("mariadb-server",)  # the service as a whole; of it only the plugins are used
 DEFAULTS = (
     "--log-bin=binlog",
     "--binlog-format=ROW",
@@ -39,6 +41,18 @@ _SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "my
 def install() -> Path:
     """The prefix that holds mariadbd, mariadb and mariadb-binlog; downloaded on first use (about 30 MB)."""
     return install_once("mariadb", lambda into: archives.unpack("mariadb", PACKAGES, into, SUITE))
+
+
+def plugins() -> Path:
+    """The folder with plugins that `install` lacks (file_key_management); downloaded on first use (about 30 MB)."""
+    return install_once("mariadb-plugins", _unpack_plugins)
+
+
+def _unpack_plugins(into: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=into.parent) as whole:
+        archives.unpack("mariadb", PLUGIN_PACKAGES, Path(whole), SUITE)
+        for plugin in (Path(whole) / "usr/lib/mysql/plugin").glob("*.so"):
+            plugin.rename(into / plugin.name)
 
 
 def start(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:

@@ -56,6 +56,11 @@ class Server:
         return f"<{self.name} {self.url} {'running' if self.is_running() else 'stopped'}>"
 
     @property
+    def launch(self) -> Launch:
+        """How it is started."""
+        return self._launch
+
+    @property
     def name(self) -> str:
         """mysql, mariadb, redis or elasticsearch."""
         return self._launch.name

@@ -82,7 +82,7 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
             self._committed_bytes,
         )
         end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
-        spool_bytes, p = self._spool_bytes, start
+        most_held, p = self._most_held, start
         odd_at = start  # where a run of usual transactions ended
         gtid_at = begin_at = -1  # the last GTID event, and its end
         with memoryview(buffer) as view:
@@ -137,8 +137,9 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                             held += size
                             image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
                             r = b + 8 + len(image)
-                            if held > spool_bytes:
+                            if held > most_held:
                                 held = self._spill(committed, held, size)
+                                most_held = self._most_held
                             if buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
                             else:

@@ -95,10 +95,7 @@ class MariaDBEvents(RareEvents):
             # MySQL knows some forty types of events.
             self._is_mariadb = rows_end - b - _EVENT_TYPES_AT > MARIADB_GTID
         elif kind == MARIADB_START_ENCRYPTION:
-            raise SourceError(
-                f"{self._file} is encrypted, and the source sends it as it is. Make it send its events decrypted, or "
-                "turn encrypt_binlog off; the pipeline stops here"
-            )
+            return  # sent as it stands in the file; what stands behind it comes decrypted [M, 10.11]
         elif self._verifying is None and kind in COMPRESSED:
             self._compressed_kind(kind, flags, buffer, b, rows_end, log_pos)
             return
@@ -163,7 +160,7 @@ class MariaDBEvents(RareEvents):
         if not plan:
             return
         self._held_bytes += size
-        if self._held_bytes > self._spool_bytes:
+        if self._held_bytes > self._most_held:
             self._held_bytes = self._spill(self._committed, self._held_bytes, size)
         if kind in _ROWS_V1:
             version = self._version(log_pos)

@@ -188,7 +188,7 @@ class RareEvents(Transactions):
             rows_without_map(PARTIAL_UPDATE_ROWS, self.place)
         if plan := self._tables[table]:
             self._held_bytes += size
-            if self._held_bytes > self._spool_bytes:
+            if self._held_bytes > self._most_held:
                 self._held_bytes = self._spill(self._committed, self._held_bytes, size)
             self._partial_update(plan, self._version(log_pos), buffer, b, rows_end)
 

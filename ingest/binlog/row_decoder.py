@@ -6,8 +6,8 @@ the same that ingest/canonical.py selects. Columns nobody follows are stepped ov
 does not parse event headers.
 
 How it is fast: fixed-width columns that stand together are one Struct; rows that have the same columns NULL
-share straight-line code, made when such a row is seen often enough; texts of dates and decimals are
-remembered.
+share straight-line code, made when such a row is seen often enough; where no row has the NULLs of another, columns
+that nobody follows are counted, not looked at; texts of dates and decimals are remembered.
 
 Source of the forms: sql/field.cc (pack, unpack), sql-common/my_time.cc, strings/decimal.cc of MySQL 9.
 """
@@ -38,6 +38,8 @@ _ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times
+_SEEN_ONCE = 500  # so many others before one was seen often: they are as good as random
+_NARROW_BYTES = 4  # of NULL bits, which are one small integer
 _BULK_BYTES = 2048  # from here on one copy into bytes costs less than slicing a bytearray ...
 _LARGE_BYTES = 1 << 20  # ... up to here: a larger event holds one row, whose copy is only memory
 _INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
@@ -502,6 +504,7 @@ class _Decoder:
         self._seen: dict[bytes, int] = {}
         self._patterns: dict[bytes, Callable[..., int]] = {}
         self._any_pattern: Callable[..., int] | None = None
+        self._any_patterns: Callable[..., int] | None = None  # of rows whose patterns are not worth a look
         self._careful: Callable[..., int] | None = None
         self._names = dict(_GLOBALS)
         for layout in layouts:
@@ -543,6 +546,8 @@ class _Decoder:
 
     def _other(self, buffer: Buffer, at: int, end: int, append: Callable[[Row], None]) -> int:
         # The rows from `at` on that have the NULLs of the first of them; gives where they end.
+        if self._any_patterns is not None:
+            return self._any_patterns(buffer, at, end, append)
         pattern = bytes(buffer[at : at + self._null_bytes])
         run = self._patterns.get(pattern)
         return (run or self._pattern(pattern))(buffer, at, end, append)
@@ -552,8 +557,10 @@ class _Decoder:
         if seen >= _SEEN_OFTEN and len(self._patterns) < _PATTERNS:
             run = self._patterns[pattern] = self._compile(_Writer(self._layouts).rows_with(pattern))
             return run
-        if len(self._seen) > 100 * _PATTERNS:
+        if len(self._seen) > _SEEN_ONCE:
             self._seen.clear()
+            if not self._patterns:
+                self._any_patterns = self._compile(_Writer(self._layouts).any_rows())
         if self._any_pattern is None:
             self._any_pattern = self._compile(_Writer(self._layouts).one_row())
         return self._any_pattern
@@ -584,25 +591,24 @@ class _Writer:
 
     def plain_rows(self) -> tuple[str, dict[str, Any]]:
         """The decoder itself, run(buffer, p, end) -> rows: those without NULLs; those with some go to `other`."""
-        mask = (1 << len(self._layouts)) - 1
-        size = self._null_bytes
+        last = self._null_bytes - 1
+        mask = (1 << len(self._layouts) - 8 * last) - 1  # of the last byte; the other bits say nothing
         if not any(layout.is_nullable for layout in self._layouts):
             has_nulls = ""
-        elif size == 1:
+        elif last == 0:
             has_nulls = f"buffer[p] & {mask}"
-        elif size == 2:
-            has_nulls = f"buffer[p] or buffer[p + 1] & {mask >> 8}"
+        elif last == 1:
+            has_nulls = f"buffer[p] or buffer[p + 1] & {mask}"
         else:
-            has_nulls = f"from_bytes(buffer[p:p + {size}], 'little') & {mask}"
-        self._lines += [
-            "def run(buffer, p, end):",
-            "    rows = []",
-            "    append = rows.append",
-            f"    if {_BULK_BYTES} < end - p <= {_LARGE_BYTES} and type(buffer) is bytearray:",
-            "        buffer, p, end = bytes(buffer[p:end]), 0, end - p",
-            "    try:",
-            "        while p < end:",
-        ]
+            has_nulls = f"buffer[p:p + {last}] != NO_NULLS or buffer[p + {last}] & {mask}"
+            self._names["NO_NULLS"] = bytes(last)
+        self._lines += ["def run(buffer, p, end):", "    rows = []", "    append = rows.append"]
+        if any(layout.prefix and layout.number is not None for layout in self._layouts):
+            self._lines += [
+                f"    if {_BULK_BYTES} < end - p <= {_LARGE_BYTES} and type(buffer) is bytearray:",
+                "        buffer, p, end = bytes(buffer[p:end]), 0, end - p",
+            ]
+        self._lines += ["    try:", "        while p < end:"]
         self._indent = " " * 12
         if has_nulls:
             self._line(f"if {has_nulls}:")
@@ -665,26 +671,58 @@ class _Writer:
         self._at, self._offset = "p", 0
 
     def _unknown_row(self) -> None:
-        self._line(f"nulls = from_bytes(buffer[p:p + {self._null_bytes}], 'little')")
-        self._line(f"p += {self._null_bytes}")
-        outer = self._indent
-        for index, layout in enumerate(self._layouts):
-            if layout.is_nullable:
-                if layout.number is None:
-                    self._line(f"if not nulls & {1 << index}:")
-                else:
-                    self._line(f"if nulls & {1 << index}: v{layout.number} = None")
-                    self._line("else:")
-                self._indent = outer + "    "
-            self._column(layout)
-            self._settle()
-            if self._at != "p" or self._offset:
-                self._line(f"p = {self._place(self._offset)}")
-            elif layout.is_nullable and not layout.size and not layout.prefix:
-                self._line("pass")
-            self._at, self._offset = "p", 0
-            self._indent = outer
+        size, at = self._null_bytes, 0
+        counted = [self._is_counted(layout) for layout in self._layouts]
+        if size <= _NARROW_BYTES or any(counted):
+            self._line(f"nulls = from_bytes(buffer[p:p + {size}], 'little')")
+        self._line("row = p")
+        self._line(f"p += {size}")
+        while at < len(self._layouts):
+            stop = at + 1
+            while counted[at] and stop < len(self._layouts) and counted[stop]:
+                stop += 1
+            if counted[at]:
+                self._count(at, stop)
+            else:
+                self._one_column(at)
+            at = stop
         self._line(f"append({self._tuple})")
+
+    def _is_counted(self, layout: _Layout) -> bool:
+        return layout.number is None and not layout.prefix
+
+    def _count(self, at: int, stop: int) -> None:
+        """Step over columns of fixed width that nobody follows: of each width, so many as are not NULL."""
+        of_size: dict[int, int] = {}  # bit masks of those that may be NULL
+        for index in range(at, stop):
+            layout = self._layouts[index]
+            if layout.size and layout.is_nullable:
+                of_size[layout.size] = of_size.get(layout.size, 0) | 1 << index
+        whole = sum(layout.size for layout in self._layouts[at:stop])
+        absent = "".join(f" - {size} * (nulls & {mask}).bit_count()" for size, mask in of_size.items())
+        if whole:
+            self._line(f"p += {whole}{absent}")
+
+    def _one_column(self, index: int) -> None:
+        layout, outer = self._layouts[index], self._indent
+        if layout.is_nullable:
+            is_null = f"nulls & {1 << index}"
+            if self._null_bytes > _NARROW_BYTES:
+                is_null = f"buffer[row + {index >> 3}] & {1 << (index & 7)}"
+            if layout.number is None:
+                self._line(f"if not {is_null}:")
+            else:
+                self._line(f"if {is_null}: v{layout.number} = None")
+                self._line("else:")
+            self._indent = outer + "    "
+        self._column(layout)
+        self._settle()
+        if self._at != "p" or self._offset:
+            self._line(f"p = {self._place(self._offset)}")
+        elif layout.is_nullable and not layout.size and not layout.prefix:
+            self._line("pass")
+        self._at, self._offset = "p", 0
+        self._indent = outer
 
     def _column(self, layout: _Layout) -> None:
         if not layout.prefix:

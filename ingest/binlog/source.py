@@ -22,6 +22,7 @@ from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.refusals import DumpEnded, WentBackError, corrupt
+from ingest.binlog.walk_state import PACKET_HEAD_BYTES
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session, session_error
 
@@ -261,34 +262,40 @@ class BinlogSource:
 
     def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:
         """An event that does not fit the buffer: joined from its packets, or, above the bound, read past."""
-        packet_bytes, is_last = incoming.packet_header()
-        event = bytearray(incoming.take(25))  # status byte and header
-        size = _U32(event, 10)[0]
+        left, is_last = incoming.packet_header()
+        head = incoming.take(PACKET_HEAD_BYTES - 4)  # status byte and header, which are there already
+        received, size = left, _U32(head, 10)[0]
+        left -= len(head)
         is_kept = size <= dispatcher.max_event_bytes
-        left, received, checksum = packet_bytes - len(event), packet_bytes, crc32(event[1:])
+        # Received where it is walked: each copy of a large event costs as much as reading it.
+        event = bytearray(size + 5 if is_kept else PACKET_HEAD_BYTES)
+        event[:PACKET_HEAD_BYTES] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
+        filled, checksum = PACKET_HEAD_BYTES, crc32(head[1:])
         while True:
             if received > size + 1 or (is_last and received != size + 1):
                 # Waiting for what a garbled length promises could last for ever, and end in silence.
                 raise CorruptEventError(
                     f"the packet after {dispatcher.place} has another length than its event"
                 )
-            while left:
+            if is_kept:
+                with memoryview(event) as view:
+                    incoming.take_into(view[filled : filled + left])
+                filled += left
+            while left and not is_kept:
                 piece = incoming.take(min(left, _PIECE_BYTES))
                 left -= len(piece)
                 checksum = crc32(piece, checksum)
-                if is_kept or len(event) < 64:
-                    event += piece if is_kept else piece[:64]
+                event += piece[: max(0, 64 - len(event))]
             if is_last:
                 break
             left, is_last = incoming.packet_header()
             received += left
         if is_kept:
-            event[:0] = struct.pack("<I", min(size + 1, 0xFFFFFF))
             yield from self._consume(dispatcher, event, len(event))
             return
         if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
-            corrupt(event[5], dispatcher.place)
-        dispatcher.halt_too_large(bytes(event[1:]), size)
+            corrupt(head[5], dispatcher.place)
+        dispatcher.halt_too_large(bytes(event[5:]), size)
 
 
 class _Incoming:
@@ -307,6 +314,14 @@ class _Incoming:
         taken = bytes(self._buffer[:count])
         del self._buffer[:count]
         return taken
+
+    def take_into(self, target: memoryview) -> None:
+        """Fill `target`."""
+        filled = min(len(target), len(self._buffer))
+        target[:filled] = self._buffer[:filled]
+        del self._buffer[:filled]
+        while filled < len(target):
+            filled += self._connection.receive_into(target[filled:])
 
     def packet_header(self) -> tuple[int, bool]:
         """(payload bytes, whether it is the last packet of its event)."""

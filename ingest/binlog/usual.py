@@ -43,7 +43,7 @@ class UsualTransactions(WalkState):
         new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
         known: Opening | None = None
         plan: Plan | None = None
-        map_body = b""
+        map_body, map_size = b"", -1
         taken = last_start = 0
         gtid = b""
         while p + _LOOK_AHEAD <= filled and (opening := openings[buffer[p + 14]]) is not None:
@@ -66,12 +66,12 @@ class UsualTransactions(WalkState):
                 or rows_p + _LOOK_AHEAD > filled
             ):
                 break
-            body = bytes(view[map_p + 24 : rows_p - 4])
-            if body != map_body:
-                plan = memo.get(body) or None
+            if map_bytes != map_size or not buffer.startswith(map_body, map_p + 24):
+                map_body, map_size = bytes(view[map_p + 24 : rows_p - 4]), map_bytes
+                plan = memo.get(map_body) or None
                 if plan is None:
                     break  # what is remembered was whole, so it needs no checksum
-                map_body, map_id = body, body[:6]
+                map_id = map_body[:6]
                 rows_head, image, second_bitmap, rows_at = plan.rows_head
             assert plan is not None
             if rows_p + rows_at > filled:

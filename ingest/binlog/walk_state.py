@@ -30,6 +30,9 @@ from ingest.binlog.table_map import TableMap
 _log = structlog.get_logger("viewtail.source")
 
 PACKET_HEAD_BYTES = 24  # packet length and sequence, status byte, event header
+_PIECE_BYTES = (
+    1 << 20
+)  # of a spooled transaction: they are written while the processor still has them in its cache
 BEFORE_ALL = -1  # a last position below each, 0 too, which an event that ends at 4 GiB has
 
 
@@ -181,6 +184,11 @@ class WalkState:
     def place(self) -> str:
         """Where reading is, for messages."""
         return f"{self._file}:{self._last_pos}"
+
+    @property
+    def _most_held(self) -> int:
+        """Bytes of row events of the open transaction that are kept in memory: fewer once it is in a file."""
+        return self._spool_bytes if self._spool is None else min(self._spool_bytes, _PIECE_BYTES)
 
     @property
     def prepared(self) -> tuple[int, int]:

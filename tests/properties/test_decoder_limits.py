@@ -389,3 +389,70 @@ def test_doubles_in_json_print_as_the_server_prints_them(value: float, text: str
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_in_json_read_back_equal(value: float) -> None:
     assert repr(float(double_text(value))) == repr(value)
+
+
+# --- Many columns, and NULLs that never repeat ---
+
+
+@pytest.mark.parametrize("columns", [6, 33, 130])
+def test_rows_whose_nulls_never_repeat_are_read_exactly(columns: int) -> None:
+    """From some hundred patterns on, columns nobody follows are counted by their width instead of looked at."""
+    rng = random.Random(columns)
+    made, followed_columns = [seen("id", types.LONG)], [described("id", Kind.INTEGER)]
+    for number in range(1, columns):
+        type_, metadata = rng.choice(
+            [(types.LONG, 0), (types.TINY, 0), (types.DATETIME2, 6), (types.LONGLONG, 0), (types.VARCHAR, 40)]
+        )
+        column = seen(
+            f"c{number}", type_, metadata, **({"collation": UTF8} if type_ == types.VARCHAR else {})
+        )
+        made.append(replace(column, is_nullable=rng.random() < 0.9))
+        if number % 10 == 3:
+            if type_ == types.VARCHAR:
+                followed_columns.append(described(column.name, Kind.TEXT, charset="utf8mb4"))
+            elif type_ == types.DATETIME2:
+                followed_columns.append(described(column.name, Kind.DATETIME, scale=6))
+            else:
+                followed_columns.append(described(column.name, Kind.INTEGER))
+    wanted = {column.name for column in followed_columns}
+    events, rows = [], []
+    for _ in range(1_200):
+        event, expected = bytearray(), []
+        for _ in range(3):
+            some, values = _random_row(rng, made)
+            event += some
+            expected.append(tuple(value for name, value in values if name in wanted))
+        events.append(event)
+        rows.append(expected)
+    decoder = compile_decoder(table_of(*made), following(*followed_columns))
+    for event, expected in zip(events, rows, strict=True):
+        assert decoder.decode(bytearray(b"head") + event, 4, 4 + len(event)) == expected
+        assert decoder.decode_carefully(bytes(event), 0, len(event)) == expected
+        if columns > 12:  # with fewer there are no hundreds of patterns
+            with pytest.raises(TableUnreadableError):
+                decoder.decode(event + b"\0", 0, len(event) + 1)
+            with pytest.raises(TableUnreadableError):
+                decoder.decode(event, 0, len(event) - 1)
+
+
+def _random_row(rng: random.Random, columns: list[MapColumn]) -> tuple[bytes, list[tuple[str, Any]]]:
+    nulls, body, values = 0, b"", []
+    for at, column in enumerate(columns):
+        value: Any = None
+        if column.is_nullable and rng.random() < 0.5:
+            nulls |= 1 << at
+        elif column.type == types.VARCHAR:
+            value = "x" * rng.randrange(40)
+            body += bytes((len(value),)) + value.encode()
+        elif column.type == types.DATETIME2:
+            value = "2026-11-21 20:30:40.000007"
+            packed = ((2026 * 13 + 11) << 22 | 21 << 17 | 20 << 12 | 30 << 6 | 40) + 0x8000000000
+            body += packed.to_bytes(5, "big") + (7).to_bytes(3, "big")
+        else:
+            size = {types.LONG: 4, types.TINY: 1, types.LONGLONG: 8}[column.type]
+            value = rng.randrange(-100, 100)
+            body += value.to_bytes(size, "little", signed=True)
+        values.append((column.name, value))
+    bits = (len(columns) + 7) // 8
+    nulls |= -1 << len(columns) & (1 << 8 * bits) - 1  # the bits of no column say nothing
+    return nulls.to_bytes(bits, "little") + body, values

@@ -144,7 +144,7 @@ NOT_MADE = {
     26: "INCIDENT: a write error of the server's own. Stops, since rows may be missing",
     27: "HEARTBEAT, and 41: sent on an idle connection, not in files. Shows that the server is there",
     28: "IGNORABLE, and any type with the ignorable flag: read on",
-    164: "MARIADB_START_ENCRYPTION: MariaDB decrypts a binlog before it sends it. Stops: what follows is unreadable",
+    164: "MARIADB_START_ENCRYPTION: encrypt_binlog. Read on: MariaDB sends it, and all behind it decrypted",
     169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. Rows",
     36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: group replication's own. Read on",
 }

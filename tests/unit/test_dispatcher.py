@@ -442,6 +442,15 @@ def test_pieces_of_a_spooled_transaction_count_the_bytes_of_their_events() -> No
     assert max(batch.byte_count for batch in batches) < 2 << 20
 
 
+def test_once_a_transaction_is_in_a_file_it_is_written_in_smaller_pieces() -> None:
+    made = spooled(30_000, b"x" * 150)
+    sizes = [
+        batch.byte_count for batch in walk(dispatcher(spool_bytes=3 << 20), bytes(made.stream.data), 1 << 16)
+    ]
+    assert sum(sizes) == made.row_bytes and 2 << 20 < sizes[0] <= 3 << 20
+    assert max(sizes[1:]) <= 1 << 20
+
+
 def test_refused_rows_of_a_spooled_transaction_come_with_its_pieces() -> None:
     stream = Stream()
     stream.transaction(1, [(0, b"before")])
@@ -596,7 +605,7 @@ class FullDisk:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("failing", ["open", "write", "seek", "readinto"])
+@pytest.mark.parametrize("failing", ["open", "write", "seek", "read"])
 def test_a_full_disk_is_waited_out_and_says_where_to_make_room(
     failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

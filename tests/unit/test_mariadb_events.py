@@ -146,11 +146,14 @@ def test_an_alter_that_is_begun_or_rolled_back_changes_nothing(extra: bytes, gro
     assert len([halt for batch in walk(stream) for halt in batch.halts]) == 1
 
 
-def test_an_encrypted_binlog_is_said_to_be_that() -> None:
+def test_what_says_how_a_file_is_encrypted_is_read_on_from() -> None:
     stream = MariaDB()
     stream.event(164, bytes(17))
-    with pytest.raises(SourceError, match="is encrypted"):
-        walk(stream)
+    stream.begin(1)
+    stream.table_map()
+    stream.event(23, stream.rows_v1(30, [(1, b"one")]))
+    stream.commit()
+    assert rows_of(walk(stream)) == [(0, (1, "one"))]
 
 
 def test_a_value_of_a_compressed_column_must_be_what_it_says() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -182,3 +183,26 @@ def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> Non
             foretold = batches.following()
             came.append(found.changes[0][3][0][0])
         assert came == list(range(1, 21)) and batches.following() is None
+
+
+def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_nothing_else(
+    bound: BoundView,
+) -> None:
+    table = followed_tables([bound])["shop", "user"]
+    made = [batch(table, number, [number]) for number in range(1, 11)]
+    for piece in made[3:8]:
+        piece.end = None  # 4 to 8 are pieces of a transaction that ends with 9
+
+    class Pieces(FakeSource):
+        def read(self, after: Position) -> Iterator[Batch]:
+            yield from made
+            self._interrupted.wait()
+
+    with ReadAhead(Pieces(at(0), []), at(0), Limits(rows=4, tick_s=0.01)) as batches:
+        time.sleep(0.1)
+        came = []
+        for found in batches:
+            if found is None:
+                break
+            came.append(([change.rows[0][0] for change in found.changes], found.end is None))
+    assert came == [([1, 2, 3], False), ([4, 5, 6, 7], True), ([8], True), ([9, 10], False)]
