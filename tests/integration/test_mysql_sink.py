@@ -611,8 +611,11 @@ def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(
     upto = position(2)
     assert sink.write(alone(view, 1, 2, "a"), upto) == []
     offsets.save(upto)
+    saved = f"SELECT end_position FROM {place.database}.pipeline"
+    assert place.ask(saved) == [(position(1).end,)], "it went ahead of its offset"
     both = [ViewWrites(view.id, {(8,): Write(4, ("e",)), (9,): Write(4, ("e",))})]
     assert sink.write(both, upto) == []
     offsets.save(upto)
-    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone_shared") == [(3,)]
+    assert place.ask(f"SELECT id FROM {place.database}.lone_shared ORDER BY id") == [(1,), (8,), (9,)]
+    assert place.ask(saved) == [(upto.end,)], "rows and offset are one transaction"
     sink.close()
