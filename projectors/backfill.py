@@ -74,7 +74,7 @@ class Backfill:
     registry: Registry
     dead_letters: DeadLetters
     watermarks: Watermarks
-    open_source: Callable[[], pymysql.Connection[Any]]  # the tailed server
+    open_source: Callable[[], pymysql.Connection[Any]]  # the tailed server, and no other
     on_halt: Callable[[str], None]  # the view is halted: the pipeline gives it no more writes
     is_halted: Callable[[str], bool]  # whether the pipeline gives it none
     stop: threading.Event
@@ -84,7 +84,10 @@ class Backfill:
     _parked_in_a_row: int = 0
 
     def run(self) -> None:
-        """Raises Stopped, StoreUnavailableError or SourceUnavailableError; call again to go on."""
+        """Raises Stopped, StoreUnavailableError or SourceUnavailableError; call again to go on.
+
+        AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
+        """
         if self.sink.missing():
             self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
         self.sink.prepare()

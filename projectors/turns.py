@@ -18,7 +18,13 @@ import pymysql
 import structlog
 
 from changes.batches import TableTurn, Turn
-from changes.errors import RETRIES, DeclarationError, SourceError, SourceUnavailableError
+from changes.errors import (
+    RETRIES,
+    AnotherServerError,
+    DeclarationError,
+    SourceError,
+    SourceUnavailableError,
+)
 from changes.tables import unlike
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
@@ -39,7 +45,7 @@ class Turns:
     """Applies them to the views of one pipeline.
 
     Args:
-        open_source: a session on the tailed server.
+        open_source: a session on the tailed server; raises AnotherServerError where the address leads to another.
         gate: of the fills.
         fill_after: marks a view to be filled anew, under a watermark above a version.
     """
@@ -96,6 +102,8 @@ class Turns:
                 self._replace(view, turn)
             else:
                 self._take_away(view, turn)
+        except AnotherServerError:
+            raise  # nothing is wrong with the table: what another server means is decided for the whole pipeline
         except (SourceError, DeclarationError) as error:
             halt(
                 view.id,

@@ -6,14 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pymysql
 import structlog
 
 from changes.batches import Followed
-from changes.errors import DeclarationError, SourceError, ViewtailError
+from changes.errors import AnotherServerError, DeclarationError, SourceError, ViewtailError
 from changes.positions import Position, file_number
+from ingest.binlog.continuity import check_identity
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits
@@ -21,7 +23,7 @@ from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, saved_position, transaction
 from offsets.servers import facts_of
-from offsets.session import open_session
+from offsets.session import open_session, session_error
 from projectors.backfill import Backfill, FillVitals
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
@@ -58,6 +60,22 @@ class Deployment:
 
     def open_source(self) -> pymysql.Connection[Any]:
         return open_session(self.settings.source_address(), role="source")
+
+    def open_source_read(self, identity: str) -> pymysql.Connection[Any]:
+        """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.
+
+        Rows of another server do not belong to the versions of this one's history.
+        """
+        connection = self.open_source()
+        try:
+            check_identity(connection, identity)
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise session_error(error, self.settings.source_address(), "source") from None
+        except ViewtailError:
+            connection.close()
+            raise
+        return connection
 
     def open_primary(self) -> pymysql.Connection[Any]:
         return open_session(self.settings.primary_address(), role="source")
@@ -220,7 +238,9 @@ class Ownership:
     gate: FillGate
     refill: threading.Event  # set when views are to be looked at for filling
     running: frozenset[str]  # the views that were not halted when the pipeline was taken
+    open_source: Callable[[], pymysql.Connection[Any]]  # the server whose changes are read, and no other
     fill_error: str | None = None
+    another_server: AnotherServerError | None = None  # was met by a fill
 
     def views_to_fill(self, session: OwnSession) -> list[str]:
         """Views that are new, or whose fill was interrupted."""
@@ -248,7 +268,7 @@ class Ownership:
             on_halt=self.projections.halt,
             is_halted=self.projections.is_halted,
             watermarks=self.watermarks,
-            open_source=self.deployment.open_source,
+            open_source=self.open_source,
             stop=self.stop,
             gate=self.gate,
             vitals=vitals,
@@ -302,13 +322,14 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry.fill_after(view, version)
         refill.set()
 
+    open_source = partial(deployment.open_source_read, history.server_identity)
     gate = FillGate()
     turns = Turns(
         projections=projections,
         sink=sink,
         offsets=offsets,
         dead_letters=letters,
-        open_source=deployment.open_source,
+        open_source=open_source,
         gate=gate,
         fill_after=fill_after,
         check_lease=lease.check,
@@ -358,6 +379,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         gate=gate,
         refill=refill,
         running=frozenset(view.id for view in running),
+        open_source=open_source,
     )
 
 

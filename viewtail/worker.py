@@ -24,7 +24,14 @@ from typing import Any
 import orjson
 import structlog
 
-from changes.errors import FencedError, HistoryGoneError, MisuseError, TemporaryError, ViewtailError
+from changes.errors import (
+    AnotherServerError,
+    FencedError,
+    HistoryGoneError,
+    MisuseError,
+    TemporaryError,
+    ViewtailError,
+)
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
@@ -147,6 +154,8 @@ class Worker:
             filler.join()
             watcher.join()
             own.close()
+        if own.another_server is not None and not self.stop.is_set():
+            raise own.another_server
 
     def _end_with_stop(self, ending: threading.Event) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
@@ -177,6 +186,10 @@ class Worker:
             except Stopped:  # asked to, or its view was halted
                 continue
             except FencedError:
+                break
+            except AnotherServerError as error:  # what it means is decided as the pipeline is taken anew
+                own.another_server = error
+                ending.set()
                 break
             except ViewtailError as error:
                 attempt += 1

@@ -78,6 +78,10 @@ class Proxy:
         self._server_port = server_port
         self.cut()
 
+    def lead_new_to(self, server_port: int) -> None:
+        """Another server is behind the address for new connections; those to the old one stay."""
+        self._server_port = server_port
+
     def harm_next(self, harm: Harm) -> None:
         """What the server sends next goes through `harm`."""
         with self._lock:
