@@ -103,6 +103,17 @@ class Registry:
             fill_incarnation=incarnation,
         )
 
+    def marked(self, views: Sequence[str]) -> list[str]:
+        """Those of these views that are to be filled from the beginning."""
+        if not views:
+            return []
+        marks = ", ".join(["%s"] * len(views))
+        with transaction(self._session, "looking at views that are left out") as cursor:
+            cursor.execute(
+                f"SELECT name FROM {self._view} WHERE state = '{NEW}' AND name IN ({marks})", tuple(views)
+            )
+            return [name for (name,) in cursor.fetchall()]
+
     def fill_anew(self, views: Sequence[str]) -> None:
         """These views are to be filled from the beginning, whatever was known of them."""
         with transaction(self._session, "marking views to be filled") as cursor:

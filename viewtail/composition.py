@@ -50,6 +50,7 @@ class Deployment:
 
     settings: Settings
     views: list[BoundView]
+    left_out: Sequence[View] = ()  # halted ones whose table does not fit them
 
     @property
     def database(self) -> str:
@@ -88,7 +89,8 @@ class Deployment:
 
     def stores(self) -> list[str]:
         """The stores that some view needs; each has a pipeline of the same name."""
-        return [store for store in STORES if self.views_of(store)]
+        needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
+        return [store for store in STORES if store in needed]
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -186,22 +188,24 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
         return deploy(settings, views)
     except DeclarationError as error:
         halted = _halted(settings)
-        left = [view for view in views if view.id not in halted or _works(settings, view)]
-        if len(left) == len(views):
+        left_out = [view for view in views if view.id in halted and misfit(settings, view) is not None]
+        if not left_out:
             raise
+        left = [view for view in views if view not in left_out]
         if not left:
             raise SourceError(f"every view is halted, and none can go on: {error}") from None
         deployment = deploy(settings, left)
         _log.warning("halted views are left out", reason=str(error))
-        return deployment
+        return replace(deployment, left_out=left_out)
 
 
-def _works(settings: Settings, view: View) -> bool:
+def misfit(settings: Settings, view: View) -> str | None:
+    """Why the view cannot be kept as its table is now; None where it can."""
     try:
         deploy(settings, [view])
-    except DeclarationError:
-        return False
-    return True
+    except DeclarationError as error:
+        return str(error)
+    return None
 
 
 def _halted(settings: Settings) -> frozenset[str]:
@@ -246,6 +250,19 @@ class Ownership:
         """Views that are new, or whose fill was interrupted."""
         records = Registry(session, self.deployment.database, self.store).sync(self.views)
         return [name for name, record in records.items() if record.state in (NEW, FILLING)]
+
+    def is_brought_back(self, session: OwnSession) -> bool:
+        """Whether a view that was left out is to be filled again, and its table fits; where not it is halted anew."""
+        deployment = self.deployment
+        left_out = {view.id: view for view in deployment.left_out if view.store == self.store}
+        registry = Registry(session, deployment.database, self.store)
+        is_any = False
+        for name in registry.marked(list(left_out)):
+            reason = misfit(deployment.settings, left_out[name])
+            is_any = is_any or reason is None
+            if reason is not None:
+                registry.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
+        return is_any
 
     def backfill(self, name: str, session: OwnSession) -> Backfill:
         """A fill of one view, with a sink of its own; `session` is the filling thread's."""

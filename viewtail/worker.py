@@ -168,11 +168,15 @@ class Worker:
     # -- fills --------------------------------------------------------------------------------------------------
 
     def _fill(self, own: Ownership, ending: threading.Event) -> None:
-        """Fill what is new; look now and then for views that an operator marked to be filled again."""
+        """Fill what is new; look now and then for views that an operator marked to be filled again, left out or not."""
         session = OwnSession(own.deployment.open_store)
         attempt = 0
         while not ending.is_set():
             try:
+                if own.is_brought_back(session):
+                    _log.info("taking the pipeline anew for a view that was left out")
+                    ending.set()
+                    break
                 for view in own.views_to_fill(session):
                     # It was halted, then or since: its table is followed again once the pipeline is taken anew.
                     if view not in own.running or own.projections.is_halted(view):

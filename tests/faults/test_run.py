@@ -196,6 +196,34 @@ def test_a_halted_view_is_right_again_after_replay(shop: Shop, tmp_path: Path) -
         assert run.stop() == 0
 
 
+def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute("DROP TABLE shop.user")
+        halted_reason(run)
+        assert run.stop() == 0
+        run.start()
+        goes_on(shop)
+        assert "halted views are left out" in run.log
+        early = run.command("replay", "ix_email")
+        assert early.returncode == 1 and "shop.user does not exist" in early.stderr
+        # As a replay would whose table went away again just then.
+        shop.execute("UPDATE viewtail.view SET state = 'new', reason = NULL WHERE name = 'mysql:ix_email'")
+        assert "shop.user does not exist" in halted_reason(run)
+        shop.execute(
+            "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60))",
+            "INSERT INTO shop.user VALUES (3, 'c')",
+        )
+        assert run.command("replay", "ix_email").returncode == 0
+        wait_for("the view equals its table", lambda: shop.emails() == {"c"})
+        shop.execute("UPDATE shop.user SET email = 'd'")
+        wait_for("the view follows again", lambda: shop.emails() == {"d"})
+        goes_on(shop)
+        assert run.stop() == 0
+
+
 def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
     settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
     with running(tmp_path, VIEWS, settings) as run:

@@ -8,6 +8,7 @@ a source that no longer continues what the offsets say.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,10 +18,10 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.reading import choose
 from operations.status import PipelineStatus, read
-from projectors.registry import Registry
+from projectors.registry import HALTED, Registry
 from projectors.views import View
 from viewtail import declarations, settings
-from viewtail.composition import Deployment, begin_new_history, deploy
+from viewtail.composition import Deployment, begin_new_history, deploy, misfit
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
@@ -38,6 +39,10 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     with closing(deployment.open_store()) as connection:
         pipelines = {one.name: one for one in read(connection, deployment.database)}
     known = {view.name for one in pipelines.values() for view in one.views}
+    halted = {view.name for one in pipelines.values() for view in one.views if view.state == HALTED}
+    misfits = {view.id: misfit(loaded, view) for view in chosen if view.id in halted}
+    refused = {name: why for name, why in misfits.items() if why is not None}
+    chosen = [view for view in chosen if view.id not in refused]
     session = OwnSession(deployment.open_store)
     try:
         for store in dict.fromkeys(view.store for view in chosen):
@@ -47,7 +52,9 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
         session.close()
     for view in chosen:
         print(f"{view.id}: {_what_next(pipelines.get(view.store), is_known=view.id in known)}")
-    return 0
+    for name, why in refused.items():
+        print(f"{name}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    return 1 if refused else 0
 
 
 def replay_new_history(config: Path | None) -> int:
