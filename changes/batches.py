@@ -26,6 +26,7 @@ class Followed:
 
     table: Table
     columns: tuple[str, ...]  # in the table's ordinal order; the entity keys are always among them
+    keys: tuple[tuple[str, ...], ...] = ()  # beside the primary one: those on whose uniqueness views rely
 
 
 class RowChanges(NamedTuple):
@@ -75,6 +76,7 @@ class Turn(Enum):
     REPLACED = (
         "replaced"  # others may have come in their place: another table has the name, or a partition changed
     )
+    WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
 
 
 class TableTurn(NamedTuple):

@@ -58,6 +58,7 @@ class Table:
     columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
+    unique_names: tuple[str, ...] = ()  # of these keys, in their order
     row_end: str | None = (
         None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
     )

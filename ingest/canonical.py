@@ -78,17 +78,20 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
         )
     nullable = {row[2]: row[5] == "YES" for row in columns}
     keys = _keys(connection, columns[0][0], columns[0][1])
+    primary = keys.pop("PRIMARY", [])
+    unique = {
+        index: parts
+        for index, parts in keys.items()
+        if all(column and prefix is None and not nullable[column] for column, prefix in parts)
+    }
     row_end = _row_end(columns, f"{schema}.{name}") if is_versioned else None
     return Table(
         schema=columns[0][0],
         name=columns[0][1],
         columns=tuple(_column(row[2:]) for row in columns),
-        primary_key=tuple(str(column) for column, _ in keys.pop("PRIMARY", []) if column != row_end),
-        unique_keys=tuple(
-            tuple(str(column) for column, _ in parts)
-            for parts in keys.values()
-            if all(column and prefix is None and not nullable[column] for column, prefix in parts)
-        ),
+        primary_key=tuple(str(column) for column, _ in primary if column != row_end),
+        unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
+        unique_names=tuple(unique),
         row_end=row_end,
     )
 

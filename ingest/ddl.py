@@ -124,6 +124,14 @@ class IndexDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexRenamed:
+    """An index, unique or not, has another name."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionsEmptied:
     """The rows of some partitions are gone (DROP PARTITION, TRUNCATE PARTITION)."""
 
@@ -169,7 +177,7 @@ UNKNOWN_TYPE = ColumnType("", (), False)
 
 Change: TypeAlias = (
     ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
-    | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
+    | IndexRenamed | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
 )  # fmt: skip
 
 
@@ -403,6 +411,8 @@ def _created(words: _Words) -> list[Effect]:
     is_replaced = words.skip("OR", "REPLACE")
     if words.skip("TEMPORARY"):
         return []
+    if is_replaced and {"INDEX"} & set(words.words()[:2]):
+        return [_index_replaced(words)]
     if not words.skip("TABLE"):
         return _others(words, "CREATE")
     words.skip("IF", "NOT", "EXISTS")
@@ -413,6 +423,18 @@ def _created(words: _Words) -> list[Effect]:
     if words.skip("LIKE"):
         return [Created(table, like=words.name())]
     return [_with_columns(table, words.inside()) if has_parenthesis else Created(table)]
+
+
+def _index_replaced(words: _Words) -> Altered:
+    """CREATE OR REPLACE [UNIQUE] INDEX name ... ON table, of MariaDB: one of that name is dropped before."""
+    while not words.skip("INDEX"):
+        words.take()
+    index = words.identifier()
+    while not words.skip("ON"):
+        if words.is_done():
+            raise Unread("a CREATE INDEX without ON")
+        words.take()
+    return Altered(words.name(), (_index_dropped(index),), frozenset())
 
 
 def _with_columns(table: Name, words: _Words) -> Created:
@@ -604,7 +626,9 @@ def _change(action: exp.Expression, words: _Words) -> list[Change]:
             return [PrimaryKeyDropped()]
         case exp.AlterColumn() if action.args.get("dtype") is None:
             return []  # its default or whether it is visible
-        case exp.RenameIndex() | exp.ForceProperty() | exp.AlterIndex():
+        case exp.RenameIndex():
+            return [IndexRenamed(action.this.name, action.args["to"].name)]
+        case exp.ForceProperty() | exp.AlterIndex():
             return []
     raise Unread(_begin(words.text()))
 

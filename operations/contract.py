@@ -16,8 +16,8 @@ from ingest import ddl
 from ingest.binlog.schema_changes import judge
 from ingest.binlog.statements import STRICT, concerned, plain, shown
 from operations.migrations import Statement
-from projectors.binding import Describe, bind, named_columns
-from projectors.views import View
+from projectors.binding import Describe, bind, keys_relied_on, named_columns
+from projectors.views import IndexTable, View
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
@@ -88,7 +88,7 @@ class Contract:
         if self.describe is not None:
             try:
                 (bound,) = bind([view], self.describe)
-                return Followed(bound.table, bound.needed)
+                return Followed(bound.table, bound.needed, tuple(keys_relied_on(bound)))
             except DeclarationError:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.table.split(".")
@@ -99,7 +99,8 @@ class Contract:
             columns=tuple(map(_undescribed, sorted(columns))),
             primary_key=_UNKNOWN_KEY,
         )
-        return Followed(table, tuple(sorted(columns)))
+        key = view.entity.key
+        return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
 
     def _on(self, followed: Followed, view: View, text: str) -> Iterator[tuple[bool, str]]:
         _, sees_all = named_columns(view)
@@ -112,6 +113,8 @@ class Contract:
                 yield True, f"{verdict.why}, and so is the view"
             elif verdict.turn is Turn.THINNED:
                 yield False, f"{verdict.why}, and the view's, too"
+            elif verdict.turn is Turn.WIDENED:
+                yield from _widened(view, verdict.why)
             else:
                 yield from self._replaced(followed, text, verdict.why)
 
@@ -124,7 +127,7 @@ class Contract:
             _undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known
         )
         table = replace(followed.table, columns=(*followed.table.columns, *more))
-        return Followed(table, tuple(column.name for column in table.columns))
+        return replace(followed, table=table, columns=tuple(column.name for column in table.columns))
 
     def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Rows of another table: the view follows if that has what it uses."""
@@ -172,6 +175,11 @@ class Contract:
                 case ddl.Altered(table, changes):
                     if (shape := self._shape_of(table)) is not None:
                         _change(shape, changes)
+
+
+def _widened(view: View, why: str) -> Iterator[tuple[bool, str]]:
+    if isinstance(view, IndexTable):
+        yield False, f"{why}, and so is the index table, by itself, before the first row behind the statement"
 
 
 def _undescribed(name: str) -> Column:

@@ -67,6 +67,7 @@ class Backfill:
     """Fills one view once. `run` resumes where an earlier one was stopped or killed."""
 
     view: BoundView
+    bound_at: float  # monotonic, not later
     followed: Followed
     projections: Projections
     sink: Sink
@@ -88,9 +89,12 @@ class Backfill:
 
         AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
         """
-        if self.sink.missing():
-            self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
-        self.sink.prepare()
+        with self.gate.open(self.view.id, self.bound_at) as is_right:
+            if not is_right:
+                raise Stopped  # its table changed since; the next one is of the table as it is now
+            if self.sink.missing():
+                self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
+            self.sink.prepare()
         incarnation = self.sink.incarnation()
         record = self._begin(self._now(), incarnation)
         assert record.watermark_version is not None

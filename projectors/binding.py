@@ -137,6 +137,15 @@ def paging_key(table: Table) -> tuple[str, ...]:
     return table.primary_key or next(iter(table.unique_keys), ())
 
 
+def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
+    """The unique keys, beside the primary one, without which rows would share an entity or fills would miss some."""
+    key = tuple(column.name for column in view.key)
+    if set(key) != set(view.table.primary_key) and not view.view.entity.append_only:
+        yield key
+    if not view.table.primary_key:
+        yield paging_key(view.table)
+
+
 def _paging_problems(table: Table) -> Iterator[str]:
     names = paging_key(table)
     if not names:

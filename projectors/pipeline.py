@@ -148,6 +148,8 @@ class Pipeline:
         failpoints.reach("after read")
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._halt_unreadable(batch)
+        if batch.turns:
+            self.turns.prepare(batch.turns, self.halt)
         projected = self._projected(batch)
         failpoints.reach("before write")
         refused = self.sink.write(projected.writes, None if batch.turns else batch.end)

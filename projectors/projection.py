@@ -18,7 +18,7 @@ from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowCh
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView
+from projectors.binding import BoundView, keys_relied_on
 from projectors.views import RedisJson, SearchIndex
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
@@ -34,16 +34,20 @@ class Projected:
 
 def followed_tables(views: Iterable[BoundView]) -> dict[tuple[str, str], Followed]:
     """By (schema, table): each table the views need, with the union of their columns in ordinal order."""
-    needed: dict[tuple[str, str], tuple[BoundView, set[str]]] = {}
+    needed: dict[tuple[str, str], list[BoundView]] = {}
     for view in views:
-        name = (view.table.schema, view.table.name)
-        needed.setdefault(name, (view, set()))[1].update(view.needed)
-    return {
-        name: Followed(
-            view.table, tuple(column.name for column in view.table.columns if column.name in columns)
-        )
-        for name, (view, columns) in needed.items()
-    }
+        needed.setdefault((view.table.schema, view.table.name), []).append(view)
+    return {name: _followed(of_table) for name, of_table in needed.items()}
+
+
+def _followed(views: Sequence[BoundView]) -> Followed:
+    table = views[0].table
+    columns = {name for view in views for name in view.needed}
+    return Followed(
+        table,
+        columns=tuple(column.name for column in table.columns if column.name in columns),
+        keys=tuple(dict.fromkeys(key for view in views for key in keys_relied_on(view))),
+    )
 
 
 class Projections:

@@ -114,6 +114,13 @@ class Registry:
             )
             return [name for (name,) in cursor.fetchall()]
 
+    def keep(self, view: BoundView) -> None:
+        """The view was bound anew, and its content needs no fill for that."""
+        with transaction(self._session, "keeping a view as it is") as cursor:
+            cursor.execute(
+                f"UPDATE {self._view} SET fingerprint = %s WHERE name = %s", (view.fingerprint, view.id)
+            )
+
     def fill_anew(self, views: Sequence[str]) -> None:
         """These views are to be filled from the beginning, whatever was known of them."""
         with transaction(self._session, "marking views to be filled") as cursor:

@@ -4,7 +4,8 @@ A TRUNCATE is one tombstone for each key that the view shows with an older versi
 inserted later stays, and the statement can be applied again. Where only some rows went (DROP PARTITION), the keys that
 the table no longer has get theirs: whatever was deleted since is gone a moment early, and whatever was inserted again
 comes with its own event. Where others may have come (the tables of gh-ost, an exchanged partition), the views are
-filled again in place, if the table as it is now still fits them.
+filled again in place, if the table as it is now still fits them. Where a column became wider, an index table is made
+as wide before the first row behind the statement.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from changes.errors import (
     DeclarationError,
     SourceError,
     SourceUnavailableError,
+    StoreError,
 )
 from changes.tables import unlike
 from changes.versions import MAX_VERSION
@@ -37,6 +39,7 @@ from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
 from projectors.projection import Projections
 from projectors.sinks import Sink
+from projectors.views import IndexTable
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -48,6 +51,7 @@ class Turns:
         open_source: a session on the tailed server; raises AnotherServerError where the address leads to another.
         gate: of the fills.
         fill_after: marks a view to be filled anew, under a watermark above a version.
+        make_room: changes the store for a view as it is bound to its table now.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Turns:
         open_source: Callable[[], pymysql.Connection[Any]],
         gate: FillGate,
         fill_after: Callable[[str, int], None],
+        make_room: Callable[[BoundView], None],
         check_lease: Callable[[], None],
         stop: threading.Event,
     ) -> None:
@@ -70,8 +75,36 @@ class Turns:
         self._open_source = open_source
         self._gate = gate
         self._fill_after = fill_after
+        self._make_room = make_room
         self._check_lease = check_lease
         self._stop = stop
+
+    def prepare(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
+        """Ahead of the rows of their batch: room in the store for what they may hold now. `halt` as for `apply`."""
+        for turn in turns:
+            if turn.turn not in (Turn.WIDENED, Turn.REPLACED):
+                continue
+            for view in self._views_of(turn):
+                if isinstance(view.view, IndexTable):  # other stores have room for every value
+                    self._widen(view, turn, halt)
+
+    def _widen(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
+        try:
+            now = self._bound_now(view)
+            _check_alike(view, now)
+            if now.fingerprint != view.fingerprint:
+                with self._gate.closed(view.id):
+                    self._make_room(now)
+                _log.info("index table fits its columns as they are now", view=view.id, why=turn.reason)
+        except AnotherServerError:
+            raise
+        except (SourceError, DeclarationError, StoreError) as error:
+            if turn.turn is Turn.WIDENED:  # of a table that was replaced `apply` says what is wrong
+                halt(
+                    view.id,
+                    f"{turn.reason}, and its index table cannot be made as wide: {error}. When that is mended, fill "
+                    f"the view again: viewtail replay {view.id}",
+                )
 
     def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
         """In order, behind the rows of their batch: the versions tell which came before and which after.
@@ -87,14 +120,23 @@ class Turns:
 
     def _apply_all(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
         for turn in turns:
-            views = [
-                view
-                for view in self._projections.views_of(turn.followed)
-                if not self._projections.is_halted(view.id)
-            ]
+            if turn.turn is Turn.WIDENED:
+                continue
             _log.info("rows went without row events", what=turn.turn.value, why=turn.reason)
-            for view in views:
+            for view in self._views_of(turn):
                 self._apply(view, turn, halt)
+
+    def _views_of(self, turn: TableTurn) -> list[BoundView]:
+        return [
+            view
+            for view in self._projections.views_of(turn.followed)
+            if not self._projections.is_halted(view.id)
+        ]
+
+    def _bound_now(self, view: BoundView) -> BoundView:
+        with closing(self._open_source()) as connection:
+            (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
+        return now
 
     def _apply(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
         try:
@@ -113,17 +155,7 @@ class Turns:
 
     def _replace(self, view: BoundView, turn: TableTurn) -> None:
         """Another table has the name: filled again if what the view uses of it is as it was."""
-        with closing(self._open_source()) as connection:
-            (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
-        if [column.name for column in now.key] != [column.name for column in view.key]:
-            raise SourceError("its key is another")
-        for name in view.needed:
-            before, after = view.table.column(name), now.table.column(name)
-            assert before is not None
-            if after is None:
-                raise SourceError(f"column {name} is gone")
-            if (difference := unlike(before, after)) is not None:
-                raise SourceError(f"column {name}: {difference}")
+        _check_alike(view, self._bound_now(view))
         self._fill_after(view.id, turn.version)
 
     def _take_away(self, view: BoundView, turn: TableTurn) -> None:
@@ -165,6 +197,19 @@ class Turns:
             self._sink.write(writes, None)
             self._offsets.save_rows()
             self._dead_letters.clear_applied(writes, [])
+
+
+def _check_alike(view: BoundView, now: BoundView) -> None:
+    """Raises SourceError where the values that a view uses are not of the kind that they were."""
+    if [column.name for column in now.key] != [column.name for column in view.key]:
+        raise SourceError("its key is another")
+    for name in view.needed:
+        before, after = view.table.column(name), now.table.column(name)
+        assert before is not None
+        if after is None:
+            raise SourceError(f"column {name} is gone")
+        if (difference := unlike(before, after)) is not None:
+            raise SourceError(f"column {name}: {difference}")
 
 
 class _Stopped(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -266,6 +267,7 @@ class Ownership:
 
     def backfill(self, name: str, session: OwnSession) -> Backfill:
         """A fill of one view, with a sink of its own; `session` is the filling thread's."""
+        bound_at = time.monotonic()
         view = next(view for view in self.views if view.id == name)
         sink = self.deployment.sink(self.store, [view])
         rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
@@ -276,6 +278,7 @@ class Ownership:
         followed = followed_tables([view])
         return Backfill(
             view=view,
+            bound_at=bound_at,
             followed=followed[view.table.schema, view.table.name],
             projections=Projections([view], followed),
             sink=sink,
@@ -339,6 +342,12 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry.fill_after(view, version)
         refill.set()
 
+    def make_room(view: BoundView) -> None:
+        assert isinstance(sink, MySQLSink)
+        views[[one.id for one in views].index(view.id)] = view  # fills from now on know it, too
+        sink.fit(view)
+        registry.keep(view)
+
     open_source = partial(deployment.open_source_read, history.server_identity)
     gate = FillGate()
     turns = Turns(
@@ -349,6 +358,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         open_source=open_source,
         gate=gate,
         fill_after=fill_after,
+        make_room=make_room,
         check_lease=lease.check,
         stop=stop,
     )

@@ -172,7 +172,28 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
             )
         if isinstance(change, ddl.PartitionsEmptied):
             return _about(followed, altered.table, Turn.THINNED, f"{change.verb} took rows away")
+    return _widened(followed, altered)
+
+
+def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+    """A store may have room for the values of before only."""
+    from ingest import ddl
+
+    used = {name.lower() for name in followed.columns}
+    for change in altered.changes:
+        if isinstance(change, ddl.ColumnDefined) and change.old.lower() in used:
+            column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
+            if _is_other(ddl.column_type(column.declared), change.type):
+                why = f"column {column.name}, {column.declared} before, was made wider"
+                return _about(followed, altered.table, Turn.WIDENED, why)
     return None
+
+
+def _is_other(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
+    """Display widths of integers are no difference."""
+    if before.word == now.word and before.word in (*_WIDER[0], *_WIDER[1]):
+        return False
+    return (before.word, before.arguments) != (now.word, now.arguments)
 
 
 def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | None:
@@ -205,12 +226,29 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | No
                     return f"column {name} was defined anew, and {_UNSEEN}"
             case ddl.PrimaryKeyDropped() if key != key_before:
                 return "the primary key, by which the views tell entities apart, was changed"
+            case ddl.IndexDropped(index) | ddl.IndexRenamed(index) if unique := _relied_on(followed, index):
+                what = "dropped" if isinstance(change, ddl.IndexDropped) else "renamed"
+                return (
+                    f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
+                    "rows could share an entity, and fills could miss some"
+                )
             case ddl.TablespaceMoved(verb):
                 return f"{verb} TABLESPACE took rows away or brought some"
             case ddl.RowsForgotten(engine):
                 return f"the engine {engine} keeps no rows"
             case ddl.Converted() if not converts_nothing:
                 return f"the table was converted to a character set, and {_UNSEEN}"
+    return None
+
+
+def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
+    """The key that the views rely on and this index stands behind, or may where nobody described the indexes."""
+    table = followed.table
+    if not table.unique_names:
+        return next(iter(followed.keys), None)
+    for name, columns in zip(table.unique_names, table.unique_keys, strict=True):
+        if name.lower() == index.lower() and any(set(columns) == set(key) for key in followed.keys):
+            return columns
     return None
 
 

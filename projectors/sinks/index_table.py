@@ -29,6 +29,9 @@ _BYTES_A_CHARACTER = 4  # utf8mb4
 
 # What two servers print differently for one type: display widths (but tinyint(1) and zerofill keep theirs).
 _WIDTH = re.compile(r"^(tinyint(?!\(1\))|smallint|mediumint|int|bigint|year)\(\d+\)(?!.*zerofill)")
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_INTEGER = re.compile(r"^(?:tiny|small|medium|big)?int")
+_VARYING = re.compile(r"^(varchar|varbinary)\((\d+)\)$")
 _OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
 _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
 
@@ -148,7 +151,7 @@ class IndexTableShape:
                 f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
             )
         is_same_key = present.primary_key == self.key_names and all(
-            present.columns.get(definition.name) == definition.shape
+            _takes_all(definition, present.columns.get(definition.name))
             for definition in (*self._key, self._version)
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
@@ -159,7 +162,7 @@ class IndexTableShape:
     def _alter(self, present: _Present) -> list[str]:
         wanted = {definition.name: definition for definition in self.columns}
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
-        for definition in self._values:
+        for definition in (*self._key, *self._values):
             shape = present.columns.get(definition.name)
             if shape is None:
                 parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
@@ -275,6 +278,23 @@ def _describe(cursor: Any, database: str, table: str) -> _Present | None:
     primary = tuple(column for index, column in parts if index == "PRIMARY")
     value_index = tuple(column for index, column in parts if index == INDEX)
     return _Present(columns, primary, value_index, row[0] or "")
+
+
+def _takes_all(wanted: Definition, present: tuple[str, str | None, bool] | None) -> bool:
+    """Whether a key column can be made the wanted one where it is, since only its size differs and does not shrink."""
+    if present is None or wanted.shape[1:] != present[1:]:
+        return False
+    (family, size), (family_before, size_before) = _sized(wanted.type), _sized(present[0])
+    return family == family_before and size >= size_before
+
+
+def _sized(type_: str) -> tuple[str, int]:
+    """A type without what says how much it holds, and that."""
+    if found := _INTEGER.match(type_):
+        return f"int{type_[found.end() :]}", _INTEGERS.index(found[0])
+    if found := _VARYING.match(type_):
+        return found[1], int(found[2])
+    return type_, 0
 
 
 def _plain(declared: str) -> str:

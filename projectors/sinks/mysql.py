@@ -160,6 +160,21 @@ class MySQLSink:
             raise self._failure(error, "preparing the index tables") from None
         self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
 
+    def fit(self, view: BoundView) -> None:
+        """Bring one index table into the shape of a view that was bound anew; its column names are the same.
+
+        Between two transactions only: DDL would commit an open one.
+        """
+        self._views[view.id] = view
+        connection = self.connect()
+        try:
+            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
+            connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
+            shape.ensure(connection)
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "widening an index table") from None
+
     def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
         return [
             IndexTableShape(self._database, view, facts.binary_collation) for view in self._views.values()

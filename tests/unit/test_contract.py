@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,37 @@ def test_a_statement_breaks_the_views_that_use_what_it_changes(
 )  # fmt: skip
 def test_types_are_compared_with_those_of_the_table_as_it_is(sql: str, is_broken: bool) -> None:
     assert (EMAIL in broken(sql)) is is_broken
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_unique_key_that_a_view_relies_on_is_part_of_the_contract(is_offline: bool) -> None:
+    """Offline any index may be the one behind it."""
+    keyed = replace(
+        USER,
+        columns=tuple(replace(column, is_nullable=False) for column in USER.columns),
+        unique_keys=(("email",), ("unused",)),
+        unique_names=("by_email", "by_unused"),
+    )
+    views: list[View] = [
+        IndexTable("by_name", Entity("shop.user", key=("email",)), value="name"),
+        RedisHash("user", Entity("shop.user"), fields=["name"]),
+    ]
+
+    def broken_by(sql: str) -> set[str]:
+        contract = Contract(views, None if is_offline else lambda schema, name: keyed, "shop")
+        return {effect.view for effect in contract.check(statements(sql)) if effect.breaks}
+
+    assert broken_by("DROP INDEX by_email ON user") == {"mysql:by_name"}
+    assert broken_by("ALTER TABLE user RENAME KEY by_email TO x") == {"mysql:by_name"}
+    assert broken_by("CREATE OR REPLACE UNIQUE INDEX by_email ON user (name)") == {"mysql:by_name"}
+    assert broken_by("ALTER TABLE user DROP INDEX by_unused") == ({"mysql:by_name"} if is_offline else set())
+    assert broken_by("ALTER TABLE user ADD UNIQUE INDEX more (name)") == set()
+
+
+def test_a_wider_column_is_told_of_index_tables_alone_and_breaks_nothing() -> None:
+    views: list[View] = [VIEWS[0], RedisHash("user", Entity("shop.user"), fields=["email"])]
+    (effect,) = effects("ALTER TABLE user MODIFY email VARCHAR(90), MODIFY id INT(11)", views)
+    assert (effect.view, effect.breaks) == (EMAIL, False) and "made wider" in effect.why
 
 
 def test_a_function_that_may_look_at_every_column_is_broken_by_each() -> None:

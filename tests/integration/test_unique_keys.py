@@ -1,0 +1,87 @@
+"""Views of entities whose key is a unique key, not the primary one: they halt when nothing makes it unique any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+import pytest
+
+from projectors.views import Entity, IndexTable
+from stack import Server
+from tests.support.pipelines import deployed, owned
+from viewtail.composition import misfit
+
+VIEW = IndexTable("ix_keyed", Entity("keyed.item", key=("ext",)), value="name")
+TABLE = (
+    "CREATE TABLE keyed.item (id INT PRIMARY KEY, ext VARCHAR(20) NOT NULL, code INT NOT NULL, name VARCHAR(40), "
+    "UNIQUE KEY by_ext (ext), UNIQUE KEY by_code (code), KEY by_name (name))"
+)
+
+
+class Item:
+    """The table keyed.item, and what the index table shows of it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.execute("DROP DATABASE IF EXISTS keyed", "DROP DATABASE IF EXISTS viewtail")
+        self.execute("CREATE DATABASE keyed", TABLE, "INSERT INTO keyed.item VALUES (1, 'a', 1, 'one')")
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self._rows(statement)
+
+    def shown(self) -> dict[str, str]:
+        return dict(self._rows("SELECT ext, name FROM viewtail.ix_keyed WHERE name IS NOT NULL"))  # type: ignore[arg-type]
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection: Any = pymysql.connect(
+            host="127.0.0.1", port=self._server.port, user="root", autocommit=True
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE keyed.item DROP INDEX by_ext, ADD INDEX by_ext (ext)",
+        "DROP INDEX BY_EXT ON keyed.item",
+        "ALTER TABLE keyed.item RENAME INDEX by_ext TO renamed",
+    ],
+)
+def test_a_view_halts_with_the_unique_key_that_it_relies_on(statement: str, mysql_server: Server) -> None:
+    item = Item(mysql_server)
+    deployment = deployed([VIEW], mysql_server)
+    with owned(deployment, "mysql") as owner:
+        owner.fill_all()
+        item.execute(statement)
+        if "RENAME" not in statement:
+            item.execute("INSERT INTO keyed.item VALUES (2, 'a', 2, 'shares the key')")
+        item.execute("INSERT INTO keyed.item VALUES (3, 'c', 3, 'behind it')")
+        owner.pass_everything()
+        record = owner.own.registry.read(VIEW.id)
+        assert record.state == "halted" and record.reason is not None
+        for words in (statement[:30], "unique key (ext)", f"viewtail replay {VIEW.id}"):
+            assert words in record.reason
+        assert item.shown() == {"a": "one"}
+    if "RENAME" not in statement:
+        assert "no unique key" in (misfit(deployment.settings, VIEW) or ""), "a replay says what is missing"
+
+
+def test_other_indexes_may_come_and_go(mysql_server: Server) -> None:
+    item = Item(mysql_server)
+    with owned(deployed([VIEW], mysql_server), "mysql") as owner:
+        owner.fill_all()
+        item.execute(
+            "ALTER TABLE keyed.item DROP INDEX by_name, RENAME INDEX by_code TO renamed",
+            "DROP INDEX renamed ON keyed.item",
+            "INSERT INTO keyed.item VALUES (3, 'c', 1, 'behind it')",
+        )
+        owner.pass_everything()
+        assert owner.state(VIEW.id) == "filled"
+        assert item.shown() == {"a": "one", "c": "behind it"}
