@@ -314,7 +314,7 @@ class _Chunks:
     def _snapshot(
         self,
         version: int,
-        statement: Callable[[pymysql.Connection[Any]], str],
+        statement: Statement,
         columns: Sequence[Column],
         max_bytes: int | None = None,
     ) -> tuple[list[Row], float]:
@@ -350,19 +350,8 @@ class _Chunks:
 
     def absent_keys(self, keys: Sequence[Key], version: int) -> set[Key]:
         """Which of these entity keys the table does not have, in snapshots that show the watermark of `version`."""
-        columns = list(self._fill.view.key)
-        table = quote(self._fill.view.table.schema, self._fill.view.table.name)
-        absent: set[Key] = set()
-        for start in range(0, len(keys), KEYS_A_QUERY):
-            some = keys[start : start + KEYS_A_QUERY]
-
-            def statement(connection: pymysql.Connection[Any], some: Sequence[Key] = some) -> str:
-                wanted = " OR ".join(f"({equal(connection, columns, key)})" for key in some)
-                return f"SELECT {select_list(columns)} FROM {table} WHERE {wanted}"
-
-            present, _ = self._snapshot(version, statement, columns)
-            absent |= set(some) - {tuple(row) for row in present}
-        return absent
+        view = self._fill.view
+        return absent_keys(view, keys, lambda statement: self._snapshot(version, statement, view.key)[0])
 
     def _session(self) -> pymysql.Connection[Any]:
         if self._connection is None or not self._connection.open:
@@ -392,7 +381,25 @@ def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], afte
     return f"{_term(connection, columns[0], '>=', after[0])} AND ({' OR '.join(parts)})"
 
 
-def equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
+Statement = Callable[[pymysql.Connection[Any]], str]  # made on the connection that it is for
+
+
+def absent_keys(view: BoundView, keys: Sequence[Key], read: Callable[[Statement], list[Row]]) -> set[Key]:
+    """Which of these entity keys the table does not have; `read` gives the rows of a SELECT of the key columns."""
+    table = quote(view.table.schema, view.table.name)
+    absent: set[Key] = set()
+    for start in range(0, len(keys), KEYS_A_QUERY):
+        some = keys[start : start + KEYS_A_QUERY]
+
+        def statement(connection: pymysql.Connection[Any], some: Sequence[Key] = some) -> str:
+            wanted = " OR ".join(f"({_equal(connection, view.key, key)})" for key in some)
+            return f"SELECT {select_list(view.key)} FROM {table} WHERE {wanted}"
+
+        absent |= set(some) - {tuple(row) for row in read(statement)}
+    return absent
+
+
+def _equal(connection: pymysql.Connection[Any], columns: Sequence[Column], key: Key) -> str:
     """The condition for the row with a key. A collation may take others for equal: compare what comes."""
     return " AND ".join(
         _term(connection, column, "=", value) for column, value in zip(columns, key, strict=True)

@@ -11,14 +11,14 @@ as wide before the first row behind the statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
 import pymysql
 import structlog
 
-from changes.batches import TableTurn, Turn
+from changes.batches import Row, TableTurn, Turn
 from changes.errors import (
     RETRIES,
     AnotherServerError,
@@ -30,10 +30,9 @@ from changes.errors import (
 from changes.tables import unlike
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
-from ingest.canonical import describe, fetch_rows, select_list
+from ingest.canonical import describe, fetch_rows
 from offsets import OffsetStore
-from offsets.session import quote
-from projectors.backfill import KEYS_A_QUERY, equal
+from projectors.backfill import Statement, absent_keys
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
@@ -177,7 +176,8 @@ class Turns:
         is_column = view.view.entity.version is not None
         with closing(self._open_source()) as connection:
             for page in self._sink.keys_below(view.id, MAX_VERSION if is_column else version):
-                absent = _absent(connection, view, [key for key, _ in page])
+                keys = [key for key, _ in page]
+                absent = absent_keys(view, keys, lambda statement: _read(connection, statement, view))
                 self._bury(
                     view,
                     {
@@ -216,18 +216,11 @@ class _Stopped(Exception):
     """A large view takes longer than a stop may."""
 
 
-def _absent(connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]) -> set[Key]:
-    """Which of these keys the table does not have. The statement's event came after it had taken effect."""
-    table = quote(view.table.schema, view.table.name)
-    absent: set[Key] = set()
-    for start in range(0, len(keys), KEYS_A_QUERY):
-        some = keys[start : start + KEYS_A_QUERY]
-        wanted = " OR ".join(f"({equal(connection, view.key, key)})" for key in some)
-        query = f"SELECT {select_list(view.key)} FROM {table} WHERE {wanted}"
-        try:
-            present = fetch_rows(connection, query, view.key)
-            connection.commit()  # the next one sees what was committed since
-        except pymysql.err.MySQLError:
-            raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
-        absent |= set(some) - {tuple(row) for row in present}
-    return absent
+def _read(connection: pymysql.Connection[Any], statement: Statement, view: BoundView) -> list[Row]:
+    """The statement's rows as they are now: its event came after it had taken effect."""
+    try:
+        rows = fetch_rows(connection, statement(connection), view.key)
+        connection.commit()  # the next one sees what was committed since
+    except pymysql.err.MySQLError:
+        raise SourceUnavailableError(f"the source broke off; {RETRIES}") from None
+    return rows
