@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -165,6 +166,13 @@ class RowsForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsMoved:
+    """Which rows the table has, or which of them are current, may be others now: statements of MariaDB."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnType:
     """A type as sqlglot names it: one word, signs included, and what stands in its parentheses."""
 
@@ -178,6 +186,7 @@ UNKNOWN_TYPE = ColumnType("", (), False)
 Change: TypeAlias = (
     ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
     | IndexRenamed | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
+    | RowsMoved
 )  # fmt: skip
 
 
@@ -411,8 +420,10 @@ def _created(words: _Words) -> list[Effect]:
     is_replaced = words.skip("OR", "REPLACE")
     if words.skip("TEMPORARY"):
         return []
-    if is_replaced and {"INDEX"} & set(words.words()[:2]):
+    if is_replaced and "INDEX" in words.words()[:2]:
         return [_index_replaced(words)]
+    if is_replaced and (words.skip("DATABASE") or words.skip("SCHEMA")):
+        return [DatabaseDropped(words.identifier())]
     if not words.skip("TABLE"):
         return _others(words, "CREATE")
     words.skip("IF", "NOT", "EXISTS")
@@ -472,14 +483,15 @@ def _others(words: _Words, verb: str) -> list[Effect]:
 
 
 def _altered(words: _Words) -> list[Effect]:
-    while words.skip("ONLINE") or words.skip("IGNORE"):
-        pass
+    words.skip("ONLINE")
+    is_ignoring = words.skip("IGNORE")
     if not words.skip("TABLE"):
         return _others(words, "ALTER")
     words.skip("IF", "EXISTS")
     table = words.name()
     words.skip_wait()
-    changes: list[Change] = []
+    # Rows that a new key does not allow go.
+    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] if is_ignoring else []
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
@@ -514,7 +526,12 @@ def _new_name(words: _Words) -> Name | None:
 
 def _known_to_us(words: _Words) -> list[Change] | None:
     """Specifications that sqlglot's grammar lacks; None for all others."""
-    verb, following = (*words.words()[:2], "", "")[:2]
+    all_words = words.words()
+    verb, following = (*all_words[:2], "", "")[:2]
+    if ("SYSTEM", "VERSIONING") in pairwise(all_words):
+        return [RowsMoved("SYSTEM VERSIONING")]
+    if verb == "CONVERT" and following in ("PARTITION", "TABLE"):
+        return [RowsMoved(f"CONVERT {following}")]
     if following == "PARTITION" and verb in ("DROP", "TRUNCATE"):
         return [PartitionsEmptied(f"{verb} PARTITION")]
     if following == "PARTITION" and verb == "EXCHANGE":

@@ -52,16 +52,9 @@ _ROWS_V2 = frozenset({WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS})
 _V2_LESS_V1 = WRITE_ROWS - WRITE_ROWS_V1
 _NO_EXTRA_DATA = b"\x02\x00"
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
-_NAME = r"(`(?:[^`]|``)+`|[\w$]+)"
-_REPLACED = re.compile(rf"CREATE\s+OR\s+REPLACE\s+TABLE\s+(?:{_NAME}\s*\.\s*)?{_NAME}", re.IGNORECASE)
-_ALTERED = re.compile(rf"ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:{_NAME}\s*\.\s*)?{_NAME}", re.IGNORECASE)
-_REPLACED_DATABASE = re.compile(r"CREATE\s+OR\s+REPLACE\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
-# What changes rows, or which of them are current.
-_MOVES_ROWS = re.compile(r"\bSYSTEM\s+VERSIONING\b|\bCONVERT\s+(?:PARTITION|TABLE)\b", re.IGNORECASE)
 _FOR_ONE_STATEMENT = re.compile(
     r"SET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^'\"`])*?\sFOR\s+", re.IGNORECASE
 )
-_ALTER_HOW = re.compile(r"ALTER\s+(?:ONLINE\s+)?(?P<ignore>IGNORE\s+)?(?=TABLE\b)", re.IGNORECASE)
 # The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
 _STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
@@ -124,31 +117,7 @@ class MariaDBEvents(RareEvents):
             return
         if found := _FOR_ONE_STATEMENT.match(statement):
             statement = statement[found.end() :]
-        is_ignoring = False
-        if found := _ALTER_HOW.match(statement):
-            is_ignoring = (
-                found["ignore"] is not None
-            )  # rows that a new key does not allow go, without row events
-            statement = f"ALTER {statement[found.end() :]}"
-        if found := _REPLACED_DATABASE.match(statement):
-            statement = f"DROP DATABASE {statement[found.end() :]}"
-        elif found := _REPLACED.match(statement):
-            self._halt_named(found, database, log_pos, "a CREATE OR REPLACE TABLE statement made it anew")
-        elif (found := _ALTERED.match(statement)) and (is_ignoring or _MOVES_ROWS.search(statement)):
-            self._halt_named(found, database, log_pos, "an ALTER TABLE statement changed which rows it has")
         super()._judge(statement, database, sql_mode, log_pos)
-
-    def _halt_named(self, found: re.Match[str], database: str, log_pos: int, why: str) -> None:
-        schema, name = (_unquoted(part) for part in found.groups(default=""))
-        for followed in list(self._followed.values()):
-            table = followed.table
-            if (table.schema.lower(), table.name.lower()) == ((schema or database).lower(), name.lower()):
-                self._halt(
-                    followed,
-                    self._version(log_pos),
-                    f"{why}. Start viewtail again so that it looks at the table anew, and fill the views of this "
-                    "table again: viewtail replay VIEW",
-                )
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -239,10 +208,6 @@ class MariaDBEvents(RareEvents):
             return
         for change, some in _current(plan, kind - WRITE_ROWS, rows):
             self._sort_out(plan, change + WRITE_ROWS, version, some)
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name[:1] == "`" else name
 
 
 def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:

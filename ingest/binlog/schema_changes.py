@@ -234,6 +234,8 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | No
                 )
             case ddl.TablespaceMoved(verb):
                 return f"{verb} TABLESPACE took rows away or brought some"
+            case ddl.RowsMoved(how):
+                return f"{how} changed which rows it has"
             case ddl.RowsForgotten(engine):
                 return f"the engine {engine} keeps no rows"
             case ddl.Converted() if not converts_nothing:

@@ -135,4 +135,4 @@ def _names(lowered: str, identifier: str) -> bool:
     )
 
 
-_DROP_DATABASE = re.compile(r"DROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
+_DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
