@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import pymysql
 import structlog
@@ -381,7 +381,8 @@ def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], afte
     return f"{_term(connection, columns[0], '>=', after[0])} AND ({' OR '.join(parts)})"
 
 
-Statement = Callable[[pymysql.Connection[Any]], str]  # made on the connection that it is for
+# Made on the connection that it is for.
+Statement: TypeAlias = "Callable[[pymysql.Connection[Any]], str]"
 
 
 def absent_keys(view: BoundView, keys: Sequence[Key], read: Callable[[Statement], list[Row]]) -> set[Key]:

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import structlog
 
 from changes.errors import (
     AnotherServerError,
+    DeclarationError,
     FencedError,
     HistoryGoneError,
     MisuseError,
@@ -37,6 +39,7 @@ from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
 from projectors.backfill import Stopped
 from projectors.pipeline import Vitals
+from projectors.views import View
 from viewtail import declarations, logs, settings
 from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
 from viewtail.signals import on_stop
@@ -109,18 +112,30 @@ class Worker:
 
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
-        views = declarations.load(self.settings.views)
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
-        deployment = deploy_what_works(self.settings, [view for view in views if view.store == self.store])
+        views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
+        deployment = deploy_what_works(self.settings, views)
         self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:
             if self._acquire(lease):
+                if self.state == "standby":
+                    deployment = self._deployed_anew(views, deployment)
                 self._run_owned(deployment, lease)
         finally:
             self.own = None
             lease.release()
+
+    def _deployed_anew(self, views: Sequence[View], before: Deployment) -> Deployment:
+        """With the tables as they are now: they may have changed while another viewtail followed them.
+
+        What no longer fits is halted by the stream, which tells the statement too.
+        """
+        try:
+            return deploy_what_works(self.settings, views)
+        except DeclarationError:
+            return before
 
     def _acquire(self, lease: Lease) -> bool:
         while not self.stop.is_set():

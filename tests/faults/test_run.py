@@ -282,6 +282,27 @@ def test_a_pipeline_that_is_taken_again_says_that_it_runs(shop: Shop, tmp_path: 
         assert run.stop() == 0
 
 
+def test_one_that_stood_by_takes_over_with_the_tables_as_they_are_then(shop: Shop, tmp_path: Path) -> None:
+    """As described at its start it would take the index table back to a width that its rows do not fit."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with running(tmp_path / "one", VIEWS, addresses(shop.server)) as first:
+        started(shop, first)
+        with running(tmp_path / "two", VIEWS, addresses(shop.server)) as second:
+            wait_for("the second stands by", lambda: "another viewtail runs this pipeline" in second.log)
+            wide = "w" * 90
+            shop.execute(
+                "ALTER TABLE shop.user MODIFY email VARCHAR(90)", f"UPDATE shop.user SET email = '{wide}'"
+            )
+            wait_for("the wide row is there", lambda: shop.emails() == {wide})
+            assert first.stop() == 0
+            shop.execute(f"INSERT INTO shop.user VALUES (2, '{'v' * 90}', NULL)")
+            wait_for("the second takes over", lambda: len(shop.emails()) == 2, timeout_s=15)
+            wait_for("all is well", second.is_well)
+            assert "filling" not in second.log
+            assert second.stop() == 0
+
+
 def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
