@@ -6,17 +6,15 @@ The system's own service and packages are never touched.
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from stack import archives
 from stack.errors import ServerFailed
 from stack.places import install_once, progress
-from stack.server import HOST, Launch, Server, free_port
+from stack.server import HOST
+from stack.sql_server import SqlServer
 
 SUITE = "bookworm"  # the Debian release whose MariaDB is 10.11, whatever this machine's own is
 PACKAGES = ("mariadb-server-core", "mariadb-client-core")
@@ -55,66 +53,11 @@ def _unpack_plugins(into: Path) -> None:
             plugin.rename(into / plugin.name)
 
 
-def start(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
-    """Start a server with its data in `directory` and wait until it accepts connections.
-
-    `port` None takes a free one; `options` are mariadbd's own and win over DEFAULTS. A data folder that is there is
-    used again. The account is root without a password.
-    """
-    server = prepare(directory, port, options)
-    server.start()
-    return server
-
-
-def prepare(directory: Path, port: int | None = None, options: Sequence[str] = ()) -> Server:
-    """What `start` does, without starting it."""
-    directory = directory.absolute()
-    chosen = free_port() if port is None else port
-    data = directory / "data"
-    if not data.is_dir():
-        _copy_template(directory, data)
-    launch = Launch(
-        name="mariadb",
-        url=f"mysql://root@{HOST}:{chosen}",
-        port=chosen,
-        directory=directory,
-        argv=(*_mariadbd(install(), data), *DEFAULTS, f"--port={chosen}", *options),
-        is_ready=lambda: _greets(chosen),
-    )
-    return Server(launch)
-
-
-def client(server: Server, program: str = "mariadb") -> list[str]:
-    """The argv prefix of a client program (mariadb, mariadb-binlog, mariadb-admin) for `server`."""
-    address = [f"--host={server.host}", f"--port={server.port}", "--user=root", "--protocol=tcp"]
-    return [*tool(program), "--no-defaults", *address]
-
-
-def tool(program: str) -> list[str]:
-    """The argv prefix of a program of MariaDB's bin folder, with no server named (mariadb-binlog on a file)."""
-    return list(archives.command(install(), f"usr/bin/{program}"))
-
-
-def _mariadbd(prefix: Path, data: Path) -> list[str]:
-    argv = [
-        *archives.command(prefix, "usr/sbin/mariadbd"),
-        "--no-defaults",
-        f"--basedir={prefix / 'usr'}",
-        f"--lc-messages-dir={prefix / 'usr/share/mysql'}",
+def _own_folders(prefix: Path) -> list[str]:
+    return [
         f"--character-sets-dir={prefix / 'usr/share/mysql/charsets'}",
         f"--plugin-dir={prefix / 'usr/lib/mysql/plugin'}",
-        f"--datadir={data}",
     ]
-    return [*argv, "--user=root"] if os.geteuid() == 0 else argv
-
-
-def _copy_template(directory: Path, data: Path) -> None:
-    template = install_once("mariadb-data", _initialize)
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / "data.unfinished"
-    subprocess.run(["rm", "-rf", str(unfinished)], check=True)
-    subprocess.run(["cp", "-a", "--sparse=always", str(template), str(unfinished)], check=True)
-    unfinished.rename(data)
 
 
 def _initialize(into: Path) -> None:
@@ -128,16 +71,18 @@ def _initialize(into: Path) -> None:
         *((share / name).read_text() for name in _SYSTEM_TABLES),
     ]
     # A small redo log makes the copies small.
-    argv = [*_mariadbd(prefix, into), "--bootstrap", "--skip-log-bin", "--innodb-log-file-size=8M"]
+    argv = [*_SERVER.command(prefix, into), "--bootstrap", "--skip-log-bin", "--innodb-log-file-size=8M"]
     done = subprocess.run(argv, input="\n".join(statements), capture_output=True, text=True)
     if done.returncode:
         raise ServerFailed(f"mariadbd --bootstrap failed with exit code {done.returncode}:\n{done.stderr}")
 
 
-def _greets(port: int) -> bool:
-    # The server speaks first: packet length (3 bytes), sequence number, protocol version 10.
-    try:
-        with socket.create_connection((HOST, port), timeout=2) as connection:
-            return connection.recv(5)[4:5] == b"\x0a"
-    except OSError:
-        return False
+_SERVER = SqlServer(
+    name="mariadb",
+    daemon="mariadbd",
+    defaults=DEFAULTS,
+    own_folders=_own_folders,
+    install=install,
+    initialize=_initialize,
+)
+start, prepare, client, tool = _SERVER.start, _SERVER.prepare, _SERVER.client, _SERVER.tool
