@@ -49,6 +49,15 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
     )
 
 
+def not_ended(place: str) -> NoReturn:
+    """A transaction begins while another one holds rows."""
+    raise SourceError(
+        f"after {place} a transaction begins inside another one, whose end is not in the binlog: whether its rows "
+        "count cannot be told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: "
+        "viewtail replay --new-history"
+    )
+
+
 def not_an_event(packet: bytes, place: str) -> NoReturn:
     """A packet that is the server's last word, or garbled."""
     if packet[0] == 0xFF:

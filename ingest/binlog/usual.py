@@ -43,7 +43,7 @@ class UsualTransactions(WalkState):
         new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
         known: Opening | None = None
         plan: Plan | None = None
-        map_body = b""
+        map_body: bytes | None = None
         taken = last_start = 0
         gtid = b""
         while p + _LOOK_AHEAD <= filled and (opening := openings[buffer[p + 14]]) is not None:
