@@ -35,7 +35,7 @@ from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import is_begin
-from ingest.binlog.refusals import corrupt, malformed, not_an_event, not_ended, rows_without_map
+from ingest.binlog.refusals import corrupt, malformed, not_an_event, not_ended, rows_without_map, unpaired
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.usual import UsualTransactions
 from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
@@ -147,6 +147,8 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                                 version = base | log_pos >> 4
                                 try:
                                     rows = plan.decode(buffer, r, rows_end)
+                                    if kind == UPDATE_ROWS and len(rows) & 1:
+                                        unpaired(plan.followed)
                                     changes.append(
                                         new(
                                             change_type,

@@ -42,7 +42,7 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import WentBackError, diverged, name_of, not_ended, rows_without_map
+from ingest.binlog.refusals import WentBackError, diverged, name_of, not_ended, rows_without_map, unpaired
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
@@ -279,6 +279,8 @@ class RareEvents(Transactions):
         else:
             try:
                 rows = plan.decode(events, r, q)
+                if kind == UPDATE_ROWS and len(rows) & 1:
+                    unpaired(plan.followed)
                 self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
             except (UnicodeDecodeError, TableUnreadableError) as error:
                 self._careful(plan, kind, version, events, r, q, error)

@@ -103,6 +103,8 @@ class UsualTransactions(WalkState):
                 rows = plan.decode(buffer, at, commit_p - 4)
             except (UnicodeDecodeError, TableUnreadableError):
                 break
+            if kind == UPDATE_ROWS and len(rows) & 1:
+                break
             changes.append(new(change_type, (plan.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
             taken += rows_bytes
             gtids += this_gtid

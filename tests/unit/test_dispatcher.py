@@ -770,3 +770,31 @@ def test_a_gtid_whose_number_no_server_gives_stops_the_stream() -> None:
         after = Position(epoch=1, file=FILE, end=4, start=4, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-9")
         with pytest.raises(SourceError, match="that no server gives"):
             walk(dispatcher(after), bytes(stream.data))
+
+
+def test_a_null_bit_of_a_column_without_nulls_counts_for_no_row() -> None:
+    """Rows of the same bits are read by code of their own once they were seen often."""
+    stream = Stream()
+    for number in range(1, 40):
+        stream.gtid(number)
+        stream.query("BEGIN")
+        stream.table_map()
+        row = b"\x01" + struct.pack("<q", number) + b"\x04name"
+        stream.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\xff" + row)
+        stream.commit()
+    batches = walk(dispatcher(), bytes(stream.data))
+    assert rows_of(batches) == [(0, (number, "name")) for number in range(1, 40)]
+    assert not [halt for batch in batches for halt in batch.halts]
+
+
+@pytest.mark.parametrize("name", [b"name", b"\xff"], ids=["row", "refused"])
+@pytest.mark.parametrize("usual", [0, 3])
+def test_an_update_of_an_odd_number_of_rows_halts_its_table(usual: int, name: bytes) -> None:
+    stream = Stream()
+    for number in range(1, usual + 1):
+        stream.transaction(number, [(number, b"name")])
+    stream.transaction(9, [(9, b"name"), (9, b"new"), (10, name)], kind=31)
+    batches = walk(dispatcher(), bytes(stream.data))
+    (halt,) = [halt for batch in batches for halt in batch.halts]
+    assert "without what became of it" in halt.reason
+    assert not [change for batch in batches for change in batch.changes if change.kind == 1]
