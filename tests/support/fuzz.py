@@ -77,6 +77,8 @@ class Input:
     corpus: Corpus
     data: bytes
     transactions: Sequence[int]  # of the corpus, in order
+    start: int = _START  # position of the first event
+    is_truth: bool = False  # the corpus as it is
     ends: list[int] = field(default_factory=list)  # in `data`, of each packet
     places: list[tuple[int, int, int]] = field(
         default_factory=list
@@ -263,7 +265,9 @@ def _pack(events: Sequence[_Event], made: Input, chance: random.Random) -> None:
         _packet(_placed(made.corpus.described, 0), 0)
     )  # as at the beginning of a dump: of no position
     made.ends.append(len(data))
-    position = _START
+    if not made.is_truth and chance.random() < 0.1:
+        made.start = (1 << 32) - chance.randrange(3000)  # where the header's positions begin at 0 again
+    position = made.start
     for number, event in enumerate(events):
         size = len(event.content)
         made.places.append((event.owner, position, position + size))
@@ -281,7 +285,7 @@ def _pack(events: Sequence[_Event], made: Input, chance: random.Random) -> None:
 
 
 def _placed(event: bytes, end: int) -> bytes:
-    whole = event[:9] + struct.pack("<II", len(event), end) + event[17:-4]
+    whole = event[:9] + struct.pack("<II", len(event), end & 0xFFFFFFFF) + event[17:-4]
     return whole + struct.pack("<I", crc32(whole))
 
 
@@ -390,21 +394,21 @@ class Outcome:
         return sum(map(len, self.rows.values()))
 
 
-def dispatcher(corpus: Corpus, spool_bytes: int) -> Walk:
+def dispatcher(corpus: Corpus, spool_bytes: int, start: int = _START) -> Walk:
     return Walk(
         followed=corpus.followed,
         watermark=_watermark_table(OWN),
         own_schemas=frozenset({OWN}),
-        after=Position(epoch=1, file=_FILE, end=_START, start=_START),
+        after=Position(epoch=1, file=_FILE, end=start, start=start),
         has_checksums=True,
         spool_bytes=spool_bytes,
         max_event_bytes=1 << 20,
     )
 
 
-def feed(corpus: Corpus, data: bytes, spool_bytes: int, ends: Sequence[int] = ()) -> Outcome:
-    """Read an input, as a whole or in pieces that end there."""
-    walker = dispatcher(corpus, spool_bytes)
+def feed(made: Input, data: bytes, spool_bytes: int, ends: Sequence[int] = ()) -> Outcome:
+    """Read an input, or other bytes in its place, as a whole or in pieces that end there."""
+    walker = dispatcher(made.corpus, spool_bytes, made.start)
     buffer = bytearray(data + bytes(64))
     batches: list[Batch] = []
     at, error = 0, ""
@@ -460,7 +464,7 @@ class Truth:
 
     def __init__(self, corpus: Corpus) -> None:
         whole = _undamaged(corpus, range(len(corpus.transactions)))
-        found = feed(corpus, whole.data, 1 << 20)
+        found = feed(whole, whole.data, 1 << 20)
         if found.error or found.halts or found.refused or found.walked != len(whole.data):
             raise FuzzFault(f"{corpus.name}: a server's own events: {found.error or found.halts or found}")
         self.rows = _by_owner(found, whole)
@@ -484,7 +488,7 @@ def truths_of(sources: Sequence[Corpus]) -> dict[str, Truth]:
 
 
 def _undamaged(corpus: Corpus, chosen: range) -> Input:
-    made = Input(corpus=corpus, data=b"", transactions=chosen, is_wire=True)
+    made = Input(corpus=corpus, data=b"", transactions=chosen, is_wire=True, is_truth=True)
     events = [_Event(at, event) for at, number in enumerate(chosen) for event in corpus.transactions[number]]
     _pack(events, made, random.Random(1))
     return made
@@ -525,7 +529,7 @@ def _apply(held: dict[Any, Row], followed: Followed, kind: int, rows: Sequence[R
 
 def judge(made: Input, truth: Truth, spool_bytes: int) -> Outcome:
     """Read an input; raises FuzzFault when what comes of it may not be, and whatever else a walk raises."""
-    found = feed(made.corpus, made.data, spool_bytes)
+    found = feed(made, made.data, spool_bytes)
     (_judge_wire if made.is_wire else _judge_mended)(made, truth, found, spool_bytes)
     return found
 
@@ -537,7 +541,7 @@ def _judge_mended(made: Input, truth: Truth, found: Outcome, spool_bytes: int) -
     if made.has_unknown and not made.is_unseen and not found.error:
         raise FuzzFault("an event of an unknown type is skipped")
     if not made.is_unseen:
-        by_event = feed(made.corpus, made.data, spool_bytes, made.ends)
+        by_event = feed(made, made.data, spool_bytes, made.ends)
         # What was committed is looked at later in one of them, so a wrong GTID there gives way to another error.
         if found.error != by_event.error and not (found.error and "has a GTID that no" in by_event.error):
             raise FuzzFault(
@@ -554,7 +558,7 @@ def _judge_mended(made: Input, truth: Truth, found: Outcome, spool_bytes: int) -
 
 def _judge_wire(made: Input, truth: Truth, found: Outcome, spool_bytes: int) -> None:
     """Rows are true ones, and an error is one behind which they are read again; no view halts."""
-    clean = feed(made.corpus, made.clean, spool_bytes)
+    clean = feed(made, made.clean, spool_bytes)
     if found.error and not found.error.startswith(_READ_AGAIN):
         raise FuzzFault(f"bytes that were harmed on the wire are no reason to stop: {found.error}")
     if not found.halts <= clean.halts or found.refused > clean.refused:
