@@ -60,7 +60,7 @@ def test_a_walk_that_goes_on_and_on_keeps_nothing(corpora: list[Corpus], at: int
 
 # -- bugs that it must find -------------------------------------------------------------------------------------------
 
-TAKE = (usual.UsualTransactions, "_take_usual")
+TAKE = (usual.UsualTransactions, "_run")
 WALK = (dispatcher.Dispatcher, "_walk")
 RARE, MARIADB = rare_events.RareEvents, mariadb.MariaDBEvents
 COMMIT = (

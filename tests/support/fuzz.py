@@ -41,12 +41,12 @@ from changes.positions import Position
 from changes.versions import base_version
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
+from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb import _compressed_at, _uncompressed_bytes
 from ingest.binlog.refusals import DumpEnded
 from ingest.binlog.row_decoder import Buffer, Decoder
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.usual import Taken
 from ingest.binlog.walk_state import Plan
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
 
@@ -331,17 +331,15 @@ class Walk(Dispatcher):
     ] = {}  # of table maps as the server wrote them, for all walks
     learns = False  # such ones
 
-    def _take_usual(
-        self, buffer: bytearray, view: memoryview, p: int, filled: int, last_pos: int
-    ) -> Taken | None:
+    def _take_usual(self, buffer: bytearray, p: int, filled: int) -> int:
         before = len(self._gtids)
-        taken = super()._take_usual(buffer, view, p, filled, last_pos)
-        if taken is None:
+        end = super()._take_usual(buffer, p, filled)
+        if end == p:
             Walk.runs_left += 1
         else:
             Walk.runs_taken += 1
-            Walk.transactions_taken += (len(self._gtids) - before) // 49
-        return taken
+            Walk.transactions_taken += (len(self._gtids) - before) // GTID_BYTES
+        return end
 
     def _compiled(self, body: bytes, followed: Followed) -> Plan:
         key = (body, followed.table.full_name, self._is_mariadb)
