@@ -416,10 +416,22 @@ def feed(made: Input, data: bytes, spool_bytes: int, ends: Sequence[int] = ()) -
             while is_stopped:
                 at = walker.consume(buffer, at, end)
                 is_stopped = walker.is_stopped
-                batches += walker.batches()
+                some = list(walker.batches())
+                if ends:
+                    _must_be_of_one_transaction(some)
+                batches += some
     except (ViewtailError, DumpEnded) as failure:  # the latter is an error packet: the source tells of it
         error = f"{type(failure).__name__}: {failure}"
     return _outcome(batches, error, at)
+
+
+def _must_be_of_one_transaction(batches: Sequence[Batch]) -> None:
+    """Event by event a batch is what one commit committed: nothing of it may stand before where that begins."""
+    for batch in batches:
+        if batch.end is not None and batch.end.file == _FILE:
+            first = _BASE + (batch.end.start >> 4)
+            if any(change.version < first for change in batch.changes):
+                raise FuzzFault("rows come with the commit of another transaction")
 
 
 def _outcome(batches: Sequence[Batch], error: str, walked: int) -> Outcome:
