@@ -43,7 +43,7 @@ demo: venv
 bench: venv
 	$(BIN)/python -m bench
 
-# A million damaged inputs for the event parser.
+# A million damaged inputs for the event parser, in two processes. Events of both servers are kept in build/.
 fuzz: venv
 	$(BIN)/python -m tests.support.fuzz
 

@@ -100,6 +100,8 @@ class GtidSet:
                 for _ in range(ranges):
                     first, behind = _RANGE.unpack_from(body, at)
                     at += 16
+                    if not 0 < first < behind:
+                        raise ValueError(f"it holds numbers from {first} to {behind - 1}")
                     found.add((server, tag), first, behind - 1)
         except (struct.error, IndexError) as error:
             raise ValueError(f"the set ends too early ({error})") from None

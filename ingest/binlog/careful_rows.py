@@ -9,6 +9,7 @@ from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import UPDATE_ROWS, WRITE_ROWS
 from ingest.binlog.partial_json import PartialUpdates
+from ingest.binlog.refusals import unpaired
 from ingest.binlog.row_decoder import Buffer, compile_decoder
 from ingest.binlog.table_map import names, parse
 from ingest.binlog.walk_state import OWN, Own, Plan, WalkState
@@ -94,6 +95,8 @@ class CarefulRows(WalkState):
         """Rows of full images."""
         try:
             rows = plan.decode(buffer, r, rows_end)
+            if kind == UPDATE_ROWS and len(rows) & 1:
+                unpaired(plan.followed)
             self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
         except (UnicodeDecodeError, TableUnreadableError) as error:
             self._careful(plan, kind, version, buffer, r, rows_end, error)
@@ -114,6 +117,8 @@ class CarefulRows(WalkState):
             return
         try:
             rows = plan.decoder.decode_carefully(buffer, r, rows_end)
+            if kind == UPDATE_ROWS and len(rows) & 1:
+                unpaired(plan.followed)
         except TableUnreadableError as worse:
             self._halt(plan.followed, version, str(worse))
             return

@@ -35,7 +35,7 @@ from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import is_begin
-from ingest.binlog.refusals import corrupt, malformed, not_an_event, rows_without_map
+from ingest.binlog.refusals import corrupt, malformed, not_an_event, not_ended, rows_without_map, unpaired
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.usual import UsualTransactions
 from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
@@ -99,6 +99,8 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
+                        if held:
+                            not_ended(f"{self._file}:{last_pos}")
                         if p != odd_at:
                             self._last_pos, self._held_bytes = last_pos, held
                             self._committed, self._committed_bytes = committed, committed_bytes
@@ -146,6 +148,8 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                                 version = base | log_pos >> 4
                                 try:
                                     rows = plan.decode(buffer, r, rows_end)
+                                    if kind == UPDATE_ROWS and len(rows) & 1:
+                                        unpaired(plan.followed)
                                     changes.append(
                                         new(
                                             change_type,
@@ -177,6 +181,7 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
                         gtids += gtid
+                        tables.clear()
                         last_pos, p = log_pos, q
                         continue
                 self._last_pos, self._txn_start, self._gtid, self._held_bytes = (

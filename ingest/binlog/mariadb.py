@@ -35,7 +35,7 @@ from ingest.binlog.events import (
     WRITE_ROWS_V1,
 )
 from ingest.binlog.rare_events import RareEvents
-from ingest.binlog.refusals import name_of, rows_without_map
+from ingest.binlog.refusals import name_of, rows_without_map, unpaired
 from ingest.binlog.row_decoder import Buffer, compile_decoder
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES, Plan
 
@@ -203,6 +203,8 @@ class MariaDBEvents(RareEvents):
             return
         try:
             rows = plan.decoder.decode_carefully(buffer, r, rows_end)
+            if kind == UPDATE_ROWS and len(rows) & 1:
+                unpaired(plan.followed)
         except TableUnreadableError as error:
             self._halt(plan.followed, version, str(error))
             return

@@ -42,7 +42,7 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import WentBackError, diverged, name_of, rows_without_map
+from ingest.binlog.refusals import WentBackError, diverged, name_of, not_ended, rows_without_map, unpaired
 from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
@@ -94,7 +94,7 @@ class RareEvents(Transactions):
         if log_pos > self._last_pos or kind in _ARTIFICIAL:
             return False
         if (self._last_pos + size) & 0xFFFFFFFF != log_pos:
-            if log_pos == 0:  # made up by the server
+            if log_pos == 0 and kind in SILENT:  # made up by the server
                 return False
             raise WentBackError(
                 f"positions in {self._file} went back from {self._last_pos} to {log_pos}: versions would fall. "
@@ -139,6 +139,8 @@ class RareEvents(Transactions):
         elif kind == QUERY:
             self._query(buffer, b, rows_end, log_pos)
         elif kind in _GTIDS:
+            if self._held_bytes:
+                not_ended(self.place)
             self._begin(kind, buffer, b, rows_end, log_pos, size)
             self._tables.clear()
         elif kind == XA_PREPARE:
@@ -152,6 +154,7 @@ class RareEvents(Transactions):
 
     def _learn_seen(self, body: bytes) -> None:
         """At the beginning of a file stands what all files before it hold."""
+        self._note_seen()  # which is part of it
         try:
             self._seen = Seen(str(GtidSet.decoded(body)))
         except ValueError as error:
@@ -276,6 +279,8 @@ class RareEvents(Transactions):
         else:
             try:
                 rows = plan.decode(events, r, q)
+                if kind == UPDATE_ROWS and len(rows) & 1:
+                    unpaired(plan.followed)
                 self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
             except (UnicodeDecodeError, TableUnreadableError) as error:
                 self._careful(plan, kind, version, events, r, q, error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError
+from changes.batches import Followed
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
 from changes.positions import Position
 from ingest.binlog.events import NAMES
 
@@ -46,6 +47,23 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
     raise SourceError(
         f"event {name_of(kind)} after {place} has no table map in its transaction: reading "
         "began inside a transaction, and its rows would be lost. The pipeline stops"
+    )
+
+
+def unpaired(followed: Followed) -> NoReturn:
+    """An update has a row before the change and none behind it."""
+    raise TableUnreadableError(
+        f"{followed.table.full_name}: an update event holds a row without what became of it, although the event is "
+        "whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail replay VIEW"
+    )
+
+
+def not_ended(place: str) -> NoReturn:
+    """A transaction begins while another one holds rows."""
+    raise SourceError(
+        f"after {place} a transaction begins inside another one, whose end is not in the binlog: whether its rows "
+        "count cannot be told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: "
+        "viewtail replay --new-history"
     )
 
 

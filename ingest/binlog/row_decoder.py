@@ -529,7 +529,7 @@ class _Decoder:
         nulls = int.from_bytes(buffer[start : start + self._null_bytes], "little")
         at = start + self._null_bytes
         for index, layout in enumerate(self._layouts):
-            if not nulls >> index & 1:
+            if not (layout.is_nullable and nulls >> index & 1):
                 at += layout.size + layout.prefix
                 if layout.prefix:
                     at += int.from_bytes(buffer[at - layout.prefix : at], "little")
@@ -631,7 +631,9 @@ class _Writer:
             self._line(f"if buffer[p] != {pattern[0]}: return p")
         else:
             self._line(f"if buffer[p:p + {len(pattern)}] != {pattern!r}: return p")
-        self._known_row(int.from_bytes(pattern, "little"))
+        nullable = sum(layout.is_nullable << index for index, layout in enumerate(self._layouts))
+        # Of the others no bit counts, as where a row is read by code for any NULLs.
+        self._known_row(int.from_bytes(pattern, "little") & nullable)
         return self._finish()
 
     def any_rows(self) -> tuple[str, dict[str, Any]]:

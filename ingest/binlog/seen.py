@@ -6,13 +6,17 @@ too few be applied out of its order. It costs next to nothing where numbers foll
 
 from __future__ import annotations
 
+import re
 import struct
 
+from changes.errors import SourceError
 from changes.gtid_sets import GtidSet, Source
 from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, TAG_LENGTH_AT
 
 _NUMBER_AT, _NUMBER_END = 17, 25
 _SOURCE_BYTES = 16
+_END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run of them has numbers, too
+_TAG = re.compile(rb"(?:[a-z_][a-z_0-9]{0,31})?")  # MySQL manual, "GTID Format"
 
 
 class Seen:
@@ -35,14 +39,17 @@ class Seen:
         if not _is_run(gtids, count, begin):
             at = 0
             while at < len(gtids):
-                number = _number(gtids, at)
-                tag_bytes = gtids[at + TAG_LENGTH_AT] if gtids[at] & HAS_TAG else 0
-                tag = gtids[at + GTID_BYTES : at + GTID_BYTES + tag_bytes]
-                source = (bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii", "replace"))
+                end = at + GTID_BYTES + (gtids[at + TAG_LENGTH_AT] if gtids[at] & HAS_TAG else 0)
+                number, tag = _number(gtids, at), bytes(gtids[at + GTID_BYTES : end])
+                if not 0 < number < _END_OF_NUMBERS or end > len(gtids) or not _TAG.fullmatch(tag):
+                    raise _no_gtid()
+                source = (bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii"))
                 self._set.add(source, number, number)
-                at += GTID_BYTES + tag_bytes
+                at = end
             self._rebase()
             return
+        if not 0 < begin < _END_OF_NUMBERS:
+            raise _no_gtid()
         source = (bytes(gtids[1:_NUMBER_AT]), "")
         intervals = self._set.intervals.get(source)
         is_grown = intervals is not None and intervals[-1][1] + 1 == begin
@@ -68,6 +75,13 @@ class Seen:
 
 def _number(gtids: bytearray, at: int) -> int:
     return int.from_bytes(gtids[at + _NUMBER_AT : at + _NUMBER_AT + 8], "little", signed=True)
+
+
+def _no_gtid() -> SourceError:
+    return SourceError(
+        "a transaction of the binlog has a GTID that no server gives; the pipeline stops before it. Look at it with "
+        "mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
+    )
 
 
 def _is_run(gtids: bytearray, count: int, begin: int) -> bool:

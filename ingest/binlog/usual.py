@@ -25,13 +25,7 @@ class UsualTransactions(WalkState):
 
         `p` is between two transactions or in the midst of one, whose rows are not gathered by then.
         """
-        if (
-            not self._checksum_bytes
-            or self._verifying is not None
-            or self._spool is not None
-            or self._open_refused
-            or len(self._changes) != self._committed
-        ):
+        if not self._checksum_bytes or self._verifying is not None or self._held_bytes:
             return p
         with memoryview(buffer) as view:
             return self._run(buffer, view, p, filled)
@@ -102,6 +96,8 @@ class UsualTransactions(WalkState):
             try:
                 rows = plan.decode(buffer, at, commit_p - 4)
             except (UnicodeDecodeError, TableUnreadableError):
+                break
+            if kind == UPDATE_ROWS and len(rows) & 1:
                 break
             changes.append(new(change_type, (plan.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
             taken += rows_bytes

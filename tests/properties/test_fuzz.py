@@ -1,50 +1,137 @@
-"""A short run of the fuzzer; the long one is `make fuzz`."""
+"""A short run of the fuzzer, and bugs of each kind that it must find in it; the long one is `make fuzz`."""
 
 from __future__ import annotations
 
-import pytest
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
 
-from ingest.binlog import rare_events
+import pytest
+import structlog
+
+from ingest.binlog import (
+    dispatcher,
+    mariadb,
+    payload,
+    rare_events,
+    row_decoder,
+    table_map,
+    transactions,
+    usual,
+)
+from ingest.binlog.careful_rows import CarefulRows
 from stack import Server
 from tests.support import fuzz as fuzzer
-from tests.support.fuzz import Corpus, corpus_of, fuzz
+from tests.support.fuzz import Corpus, Walk, fuzz, long_walk
+from tests.support.fuzz_corpus import of_mariadb, of_mysql
+
+CI_INPUTS = 15_000
+SEED = 2
+
+
+@pytest.fixture(autouse=True)
+def _without_a_log() -> Iterator[None]:
+    """It would take most of the time."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="module")
-def corpus(mysql_server: Server) -> Corpus:
-    return corpus_of(mysql_server)
+def corpora(mysql_server: Server, mariadb_server: Server) -> list[Corpus]:
+    return [of_mysql(mysql_server), of_mariadb(mariadb_server)]
 
 
 @pytest.mark.timeout(180)
-def test_damaged_events_end_in_an_error_of_ours_or_in_rows(corpus: Corpus) -> None:
+def test_damaged_events_end_in_an_error_of_ours_or_in_rows(corpora: list[Corpus]) -> None:
     told: list[str] = []
-    assert fuzz(corpus, 2, range(15_000), told.append) == []
-    assert " 0 refused" not in told[-1] and " 0 rows" not in told[-1]
+    assert list(fuzz(corpora, SEED, range(CI_INPUTS), told.append)) == []
+    assert " 0 refused" not in told[-1] and " 0 row events" not in told[-1]
+    # The quick walk is reached, and left again.
+    assert Walk.transactions_taken > CI_INPUTS / 5 and Walk.runs_left > CI_INPUTS / 10
 
 
-def test_the_fuzzer_finds_a_parser_that_fails_in_another_way(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at", [0, 1], ids=["mysql", "mariadb"])
+def test_a_walk_that_goes_on_and_on_keeps_nothing(corpora: list[Corpus], at: int) -> None:
+    assert long_walk(corpora[at], 60) < 1
+
+
+# -- bugs that it must find -------------------------------------------------------------------------------------------
+
+TAKE = (usual.UsualTransactions, "_run")
+WALK = (dispatcher.Dispatcher, "_walk")
+RARE, MARIADB = rare_events.RareEvents, mariadb.MariaDBEvents
+COMMIT = (
+    transactions.Transactions,
+    "_commit",
+    "self._tables.clear()",
+    "self._tables.clear(); _ALL.append(bytes(9))",
+)
+BUGS: dict[str, tuple[Any, str, str, str]] = {
+    "an exception of a table map": (table_map, "parse", "UnicodeDecodeError, struct.error, ValueError", "struct.error"),
+    "an exception of the quick walk": (*TAKE, "map_body: bytes | None = None", 'map_body: bytes | None = b""'),
+    "an exception of MariaDB's events": (
+        MARIADB, "_compressed_kind", "(MalformedCompressionError, IndexError)", "IndexError",
+    ),
+    "a hang": (RARE, "_inner_events", "if size < _INNER_HEAD_BYTES:", "if size < 0:"),
+    "a wrong value": (row_decoder, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
+    "wrong NULLs": (row_decoder._Writer, "_unknown_row", "if nulls & {1 << index}: v", "if nulls & {2 << index}: v"),
+    "rows that are left out": (CarefulRows, "_sort_out", "range(0, len(rows), step)", "range(step, len(rows), step)"),
+    "a wrong version of the quick walk": (*TAKE, "base | rows_end >> 4", "base | start >> 4"),
+    "GTIDs that the quick walk loses": (*TAKE, "gtids += this_gtid", "this_gtid += b''"),
+    "rows of a transaction without its end": (*WALK, "if held:", "if False:"),
+    "rows without a position": (RARE, "_has_wrapped", "log_pos == 0 and kind in SILENT", "not log_pos"),
+    "an unknown event that is skipped": (
+        RARE, "_unusual", "elif not flags & IGNORABLE_FLAG:", "elif False:",
+    ),
+    "an event that is waited for": (*WALK, "if q > filled:", "if q >= filled:"),
+    "a checksum that is not looked at": (*WALK, "check(view[p + 5 : q]) != _RESIDUE", "False"),
+    "a checksum that the quick walk does not look at": (
+        *TAKE, "check(view[rows_p + 5 : commit_p]) != residue", "False",
+    ),
+    "much memory for one input": (
+        payload.Payload, "whole", "zstandard.frame_content_size(packed) not in (-1, self.size)", "False",
+    ),
+    "memory that is kept": COMMIT,
+}  # fmt: skip
+
+
+def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
+    """Make a function anew with `new` in the place of `old`."""
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert old in source, f"{name} is no longer as it was: plant the bug elsewhere"
+    module = sys.modules[function.__module__]
+    scope = {**vars(module), "_ALL": []}
+    exec(source.replace(old, new), scope)
+    patch.setattr(owner, name, scope[name])
+    for user in list(sys.modules.values()):  # where it is imported by name
+        if user is not module and getattr(user, name, None) is function:
+            patch.setattr(user, name, scope[name])
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_fuzzer_finds(bug: str, corpora: list[Corpus], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, *BUGS[bug])
+    monkeypatch.setattr(fuzzer, "SLOWEST_S", 0.3)
+    inputs = 1_000 if "kept" in bug else CI_INPUTS  # that shows at the end
+    fault = next(fuzz(corpora, SEED, range(inputs)), None)
+    assert fault is not None
+    print(fault)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        (transactions.Transactions, "_savepoint", "self._savepoints.clear()", "pass"),
+        (RARE, "_judge", "followed = statements", "_ALL.append(bytes(9))\n    followed = statements"),
+    ],
+    ids=["savepoints", "statements"],
+)
+def test_a_long_walk_shows_what_it_keeps(
+    bug: tuple[Any, str, str, str], corpora: list[Corpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def untagged(body: bytes) -> bytearray:
-        return bytearray([len(body), {}[body[0]]])
-
-    monkeypatch.setattr(rare_events, "untagged", untagged)
-    (fault, *_) = fuzz(corpus, 2, range(1_000), lambda _: None)
-    assert "KeyError" in fault
-
-
-def test_the_fuzzer_ends_a_parser_that_hangs_and_sees_one_that_takes_memory(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = []
-
-    def untagged(body: bytes) -> bytearray:
-        kept.append(b"x" * (8 << 20))
-        while True:
-            pass
-
-    monkeypatch.setattr(rare_events, "untagged", untagged)
-    monkeypatch.setattr(fuzzer, "SLOWEST_S", 0.05)
-    faults = fuzz(corpus, 2, range(300), lambda _: None)
-    assert "took more than" in " ".join(faults)
-    assert "memory grew" in " ".join(faults)
+    plant(monkeypatch, *bug)
+    assert long_walk(corpora[1], 30) > 1

@@ -7,12 +7,19 @@ import io
 import struct
 from dataclasses import dataclass
 from uuid import UUID
+from zlib import crc32
 
 import pytest
 import structlog
 
 from changes.batches import Batch, Followed, Turn
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
+from changes.errors import (
+    CorruptEventError,
+    HistoryGoneError,
+    SourceError,
+    SourceUnavailableError,
+    ViewtailError,
+)
 from changes.positions import Position
 from changes.versions import base_version
 from ingest.binlog.dispatcher import Dispatcher
@@ -711,14 +718,92 @@ def test_an_event_above_the_bound_that_crosses_4_gib_counts_as_a_wrap() -> None:
     assert halt.version == base_version(1, 12) | end >> 4
 
 
-def test_the_quick_walk_leaves_no_refused_row_behind() -> None:
+@pytest.mark.parametrize("name", [b"name", b"\xff"], ids=["row", "refused"])
+@pytest.mark.parametrize("piece", [None, 1])
+def test_a_transaction_whose_end_is_missing_stops_the_stream(name: bytes, piece: int | None) -> None:
+    """Its rows would come with the commit of the next one, by whichever walk."""
     stream = Stream()
-    stream.gtid(1)
+    stream.transaction(1, [(0, b"before")])
+    stream.gtid(2)
     stream.query("BEGIN")
     stream.table_map()
-    stream.rows(30, [(1, b"\xff")])  # its commit is missing: what follows must not leave it for later
-    for number in range(2, 6):
+    stream.rows(30, [(1, name)])
+    for number in range(3, 6):
         stream.transaction(number, [(number, b"name")])
-    walker = dispatcher()
-    batches = walk(walker, bytes(stream.data))
-    assert [refused.rows[0][0] for batch in batches for refused in batch.refused] == [1]
+    with pytest.raises(SourceError, match="begins inside another one"):
+        walk(dispatcher(), bytes(stream.data), piece)
+
+
+def test_a_row_event_behind_a_commit_is_of_no_transaction() -> None:
+    stream = Stream()
+    for number in range(1, 5):
+        stream.transaction(number, [(number, b"name")])
+        more = Stream(stream.position)
+        more.rows(30, [(9, b"name")])
+        with pytest.raises(SourceError, match="no table map in its transaction"):
+            walk(dispatcher(), bytes(stream.data + more.data))
+
+
+def test_a_row_event_without_a_position_stops_the_stream() -> None:
+    """It would have the least version there is."""
+    stream = Stream()
+    stream.transaction(1, [(1, b"name")])
+    stream.gtid(2)
+    stream.query("BEGIN")
+    stream.table_map()
+    row = stream.rows(30, [(2, b"name")])
+    at = len(stream.data) - len(row) + 5
+    stream.data[at + 13 : at + 17] = bytes(4)
+    stream.data[-4:] = struct.pack("<I", crc32(stream.data[at:-4]))
+    stream.commit()
+    with pytest.raises(HistoryGoneError, match="went back"):
+        walk(dispatcher(), bytes(stream.data))
+
+
+def test_an_empty_table_map_in_the_place_of_a_usual_one_is_refused() -> None:
+    stream = Stream()
+    stream.transaction(1, [(1, b"name")])
+    stream.gtid(2)
+    stream.query("BEGIN")
+    stream.event(19, b"")
+    stream.rows(30, [(2, b"name")])
+    stream.commit()
+    with pytest.raises(ViewtailError):
+        walk(dispatcher(), bytes(stream.data))
+
+
+def test_a_gtid_whose_number_no_server_gives_stops_the_stream() -> None:
+    for number in (-5, 0, (1 << 63) - 1):
+        stream = Stream()
+        stream.transaction(number, [(1, b"name")])
+        after = Position(epoch=1, file=FILE, end=4, start=4, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-9")
+        with pytest.raises(SourceError, match="that no server gives"):
+            walk(dispatcher(after), bytes(stream.data))
+
+
+def test_a_null_bit_of_a_column_without_nulls_counts_for_no_row() -> None:
+    """Rows of the same bits are read by code of their own once they were seen often."""
+    stream = Stream()
+    for number in range(1, 40):
+        stream.gtid(number)
+        stream.query("BEGIN")
+        stream.table_map()
+        row = b"\x01" + struct.pack("<q", number) + b"\x04name"
+        stream.event(30, struct.pack("<IHHH", 7, 0, 1, 2) + b"\x02\xff" + row)
+        stream.commit()
+    batches = walk(dispatcher(), bytes(stream.data))
+    assert rows_of(batches) == [(0, (number, "name")) for number in range(1, 40)]
+    assert not [halt for batch in batches for halt in batch.halts]
+
+
+@pytest.mark.parametrize("name", [b"name", b"\xff"], ids=["row", "refused"])
+@pytest.mark.parametrize("usual", [0, 3])
+def test_an_update_of_an_odd_number_of_rows_halts_its_table(usual: int, name: bytes) -> None:
+    stream = Stream()
+    for number in range(1, usual + 1):
+        stream.transaction(number, [(number, b"name")])
+    stream.transaction(9, [(9, b"name"), (9, b"new"), (10, name)], kind=31)
+    batches = walk(dispatcher(), bytes(stream.data))
+    (halt,) = [halt for batch in batches for halt in batch.halts]
+    assert "without what became of it" in halt.reason
+    assert not [change for batch in batches for change in batch.changes if change.kind == 1]
