@@ -6,6 +6,7 @@ view breaks it. A table that takes another's name is followed through the file: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,12 @@ from projectors.binding import Describe, bind, keys_relied_on, named_columns
 from projectors.views import IndexTable, View
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
+_CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
+_UNLOGGED = re.compile(
+    r"SET\s+(?:@@)?(?:(?:SESSION|GLOBAL|LOCAL)[.\s]\s*)?(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>\S+)",
+    re.IGNORECASE,
+)
+_NO_ROW_EVENTS = ("0", "OFF", "FALSE", "STATEMENT", "MIXED")
 _TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
 _BYTES = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
@@ -62,6 +69,7 @@ class Contract:
     database: str
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
+    _is_unlogged: bool = False  # the file has told the server to write no row events
 
     def __post_init__(self) -> None:
         for view in self.views:
@@ -76,6 +84,12 @@ class Contract:
             text = plain(statement.text)
             if text[:4].upper() == "USE ":
                 self.database = text[4:].strip(" `")
+                continue
+            if _CHANGES_ROWS.match(text) and not self._is_unlogged:
+                continue  # which the binlog has as rows
+            if unlogged := _UNLOGGED.match(text):
+                value = unlogged["value"].strip("'\"").upper()
+                self._is_unlogged = value in _NO_ROW_EVENTS
                 continue
             for view in self.views:
                 for breaks, why in self._on(self._followed[view.id], view, text):

@@ -16,6 +16,7 @@ from offsets.mysql import Session, transaction
 from offsets.session import quote
 
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
+RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
 
 
@@ -135,10 +136,19 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...]) -> PipelineStatu
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,
         reconnect_count=reconnects or 0,
-        error=error if is_run else "no viewtail runs this pipeline. Start one: viewtail run",
+        error=error if is_run else _down(ago),
         owner=owner,
         reported_s_ago=None if ago is None else float(ago),
         views=_views(cursor, database, number),
+    )
+
+
+def _down(reported_s_ago: float | None) -> str:
+    if reported_s_ago is None or reported_s_ago > RECENT_S:
+        return "no viewtail runs this pipeline. Start one: viewtail run"
+    return (
+        f"no viewtail runs this pipeline, though one did {reported_s_ago:.0f} s ago: it may be starting, or waiting "
+        "for its servers. If none is: viewtail run"
     )
 
 

@@ -120,6 +120,8 @@ class Backfill:
             seen = self.watermarks.wait_for_any(tokens, self.stop, WATERMARK_WAIT_S)
             if seen is not None:
                 return seen
+            if self.stop.is_set():
+                break
             # The pipeline is as far behind as that, or could not read the watermark: another one finds out.
             _log.warning(
                 "watermark not passed yet", view=self.view.id, waited_s=len(tokens) * WATERMARK_WAIT_S

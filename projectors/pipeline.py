@@ -86,6 +86,9 @@ class Pipeline:
     turns: Turns
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
+    is_before_its_fill: Callable[
+        [str], bool
+    ]  # of a view: nothing of it is filled, and its table fits it, so that it can be taken up anew
     on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
     on_store_behind: Callable[
         [int], None
@@ -220,6 +223,13 @@ class Pipeline:
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:
             for view in self.projections.views_of(halt.followed):
+                if not self.projections.is_halted(view.id) and self.is_before_its_fill(view.id):
+                    # What became of the table before is in what the fill will read.
+                    _log.info(
+                        "view not filled yet: taken up anew behind this", view=view.id, reason=halt.reason
+                    )
+                    self.projections.halt(view.id)
+                    continue
                 self.halt(view.id, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}"))
 
     def halt(self, view: str, reason: str) -> None:

@@ -123,8 +123,8 @@ class Server:
         self._group = self._process.pid
         if not stays:
             self._guard = _start_guard(self._group)
+        self._remember()  # before it is ready: whoever interrupts this can still find and stop it
         self.wait_ready()
-        self._remember()
 
     def adopt(self) -> bool:
         """Take over the server that another process left running in this directory; False when there is none."""

@@ -342,6 +342,14 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry.fill_after(view, version)
         refill.set()
 
+    def is_before_its_fill(view: str) -> bool:
+        if registry.read(view).state != NEW:
+            return False
+        fits = misfit(settings, next(one.view for one in views if one.id == view)) is None
+        if fits:
+            refill.set()  # whoever fills finds that the view gets no changes, and has the pipeline taken anew
+        return fits
+
     def make_room(view: BoundView) -> None:
         assert isinstance(sink, MySQLSink)
         views[[one.id for one in views].index(view.id)] = view  # fills from now on know it, too
@@ -375,6 +383,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         stop=stop,
         epoch=history.epoch,
         check_lease=lease.check,
+        is_before_its_fill=is_before_its_fill,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
         on_store_behind=lambda kept: fill_again(
             lambda view: view.state == FILLED and (view.watermark_version or 0) > kept

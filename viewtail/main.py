@@ -6,6 +6,7 @@ and a worker never pays for a client of another store. Exit codes: 0 good, 1 som
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -303,9 +304,21 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except OSError as error:
+        if not _is_of_output(error):
+            _say(_unexpected(error))
+            return 1
+        _say(f"the output cannot be written: {error.strerror}")
+        _silence_stdout()
+        return 1
     except Exception as error:
         _say(_unexpected(error))
         return 1
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether a full disk or a device that takes nothing is behind stdout."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG) and error.filename is None
 
 
 def _say(message: str) -> None:

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         live_s = max(1.0, float(os.environ.get("DEMO_LIVE_S", "20")))
     except ValueError:
         parser.error(f"DEMO_LIVE_S is {os.environ['DEMO_LIVE_S']!r}; it is a number of seconds")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     if parsed.command == "stop":
         _stop_kept_run()
         line("stopped and removed" if servers.stop_kept() else "nothing was left running")
@@ -272,6 +273,9 @@ def _connect(server: Server) -> pymysql.Connection[Any]:
 
 
 def _interrupt(*_: object) -> NoReturn:
+    # make passes a signal on that reached this process too: a second one would end the cleaning up.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -86,5 +86,8 @@ def _unreachable(error: exceptions.RedisError) -> Finding:
         return fail(
             _WHERE, "reachable", type(error).__name__, why, "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
         )
+    if isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
+        mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"
+        return fail(_WHERE, "reachable", str(error), "Redis refuses the connection", mend)
     why = "nothing can be written"
     return fail(_WHERE, "reachable", type(error).__name__, why, "start Redis, or set VIEWTAIL_REDIS__URL")

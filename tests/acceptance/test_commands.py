@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -446,6 +448,21 @@ def test_check_looks_at_every_server_when_one_is_away(deployed: Deployed) -> Non
     assert {one["where"] for one in findings} == {"source", "mysql", "redis", "elasticsearch", "views"}
 
 
+def test_an_output_that_takes_nothing_is_said(deployed: Deployed) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "viewtail.main", "find", "by_name", "same", "--json", "--limit", "120"],
+            cwd=deployed.folder,
+            env={**clean_environment(), **deployed.environ},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+            check=False,
+        )
+    assert process.returncode == 1
+    assert process.stderr == b"viewtail: error: the output cannot be written: No space left on device\n"
+
+
 # --- init ---
 
 
@@ -459,6 +476,17 @@ def test_init_writes_files_that_check_and_run_take_as_they_are(deployed: Deploye
     assert "RedisHash('user', entity, fields=['name', 'email', 'is_active', 'amount'])" in written
     assert "SearchIndex('user', entity, fields={'name': 'text', 'email': 'text'})" in written
     assert running.command("check").returncode == 0
+
+
+def test_init_s_examples_are_toml_when_they_are_uncommented(deployed: Deployed, tmp_path: Path) -> None:
+    source = {"VIEWTAIL_SOURCE__URL": deployed.server.url}
+    running = Run(tmp_path, "", source)
+    (tmp_path / "views.py").unlink()
+    assert running.command("init", "--schema", SCHEMA).returncode == 0
+    written = (tmp_path / "viewtail.toml").read_text()
+    found = tomllib.loads(re.sub(r"^# (?=url = )", "", written, flags=re.MULTILINE))
+    assert found["elasticsearch"]["url"].startswith("http://")
+    assert found["redis"]["url"].startswith("redis://") and found["mysql"]["url"].endswith("/viewtail")
 
 
 def test_init_keeps_what_is_there(deployed: Deployed, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_ctrl_c_stops_everything_the_demo_started() -> None:
             addresses.append(line.split()[1])
         if "filling" in line:
             process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)  # as from make; it must not end the cleaning up
             break
     rest, errors = process.communicate(timeout=60)
     assert process.returncode == 130, rest + errors

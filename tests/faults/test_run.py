@@ -318,6 +318,38 @@ def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, t
         assert run.stop() == 0
 
 
+def test_what_a_table_went_through_before_its_first_view_halts_nothing(shop: Shop, tmp_path: Path) -> None:
+    """Migrated, then deployed: the offset stands before the migration, which the new view has nothing to do with."""
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        assert run.stop() == 0
+        shop.execute(
+            "CREATE TABLE shop.later (id INT PRIMARY KEY, name INT)",
+            "INSERT INTO shop.later VALUES (1, 1)",
+            "DROP TABLE shop.later",
+            "CREATE TABLE shop.later (id INT PRIMARY KEY, name VARCHAR(20))",
+            "INSERT INTO shop.later VALUES (1, 'one'), (2, 'two')",
+            "TRUNCATE TABLE shop.later",
+            "INSERT INTO shop.later VALUES (3, 'three')",
+            "UPDATE shop.user SET email = 'b'",
+        )
+        later = '    IndexTable("ix_later", Entity("shop.later"), value="name"),\n]'
+        (tmp_path / "views.py").write_text(VIEWS.replace("]", later))
+        run.start()
+        wait_for(
+            "it is filled",
+            lambda: (
+                shop.rows("SELECT id, name FROM viewtail.ix_later WHERE name IS NOT NULL") == [(3, "three")]
+            ),
+        )
+        wait_for("all is well", run.is_well)
+        assert shop.emails() == {"b"}
+        # From then on its statements count.
+        shop.execute("DROP TABLE shop.later")
+        wait_for("it is halted", lambda: "the table was dropped" in run.command("status").stdout)
+        assert run.stop() == 0
+
+
 def test_a_source_that_is_away_at_the_start_is_waited_for(shop: Shop, tmp_path: Path) -> None:
     shop.server.stop()
     try:

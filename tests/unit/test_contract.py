@@ -147,6 +147,21 @@ def test_a_function_that_may_look_at_every_column_is_broken_by_each() -> None:
     assert broken("ALTER TABLE user ADD COLUMN other INT", views) == set()
 
 
+@pytest.mark.parametrize(
+    ("sql", "is_broken"),
+    [
+        ("UPDATE user SET email = NULL; DELETE FROM user; INSERT INTO user SELECT * FROM other", False),
+        ("SET SESSION sql_log_bin = 0; UPDATE user SET email = NULL", True),
+        ("SET sql_log_bin=OFF; DELETE FROM user; SET sql_log_bin=ON", True),
+        ("SET sql_log_bin = 0; SET sql_log_bin = 1; DELETE FROM user", False),
+        ("SET @@session.binlog_format = 'STATEMENT'; DELETE FROM user", True),
+        ("SET GLOBAL binlog_format = ROW; DELETE FROM user", False),
+    ],
+)
+def test_statements_that_the_source_logs_as_rows_break_nothing(sql: str, is_broken: bool) -> None:
+    assert (EMAIL in broken(sql)) is is_broken
+
+
 def test_each_effect_names_line_statement_view_and_reason() -> None:
     (effect,) = effects(
         "-- first\n\nALTER TABLE other ADD a INT;\n  ALTER TABLE user\n  DROP COLUMN email;\n"

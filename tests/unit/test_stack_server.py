@@ -108,6 +108,18 @@ def test_a_server_told_to_stay_is_found_and_stopped_by_another_process(tmp_path:
     assert running_in(tmp_path) is None
 
 
+def test_a_start_that_is_killed_leaves_a_server_that_can_be_stopped(tmp_path: Path) -> None:
+    never = "dataclasses.replace(server.launch, is_ready=lambda: False)"
+    owner = _owner(tmp_path, "server = redis.prepare(directory)", f"Server({never}).start(stays=True)")
+    _until(lambda: running_in(tmp_path) is not None)
+    owner.kill()
+    owner.wait()
+    found = running_in(tmp_path)
+    assert found is not None
+    found.stop()
+    assert running_in(tmp_path) is None
+
+
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
     assert 20000 <= free_port() < 32768
 
@@ -150,8 +162,9 @@ def test_two_who_install_at_once_get_one_installation(
 
 def _owner(directory: Path, *lines: str) -> subprocess.Popen[bytes]:
     head = (
-        "import pathlib, time",
+        "import dataclasses, pathlib, time",
         "from stack import redis",
+        "from stack.server import Server",
         f"directory = pathlib.Path({str(directory)!r})",
     )
     return subprocess.Popen([sys.executable, "-c", "\n".join([*head, *lines])], cwd=CHECKOUT)

@@ -92,7 +92,7 @@ def _toml(loaded: settings.Settings, source: str | None) -> str:
     ]
     for group, example in (
         ("source", "mysql://viewtail:PASSWORD@db.example.org:3306"),
-        ("mysql", "mysql://viewtail:PASSWORD@db.example.org:3306/viewtail  (by default the source)"),
+        ("mysql", "mysql://viewtail:PASSWORD@db.example.org:3306/viewtail"),
         ("redis", "redis://cache.example.org:6379/0"),
         ("elasticsearch", "http://search.example.org:9200"),
     ):
@@ -107,7 +107,8 @@ def _address(loaded: settings.Settings, group: str, example: str, source: str | 
         return [f"url = {_string(url.get_secret_value())}"]
     if url is not None:
         return [f"# url comes from {variable}"]
-    return [f"# url = {example}"]
+    by_default = "  # by default the source" if group == "mysql" else ""
+    return [f"# url = {_string(example)}{by_default}"]
 
 
 def _string(text: str) -> str:
