@@ -13,7 +13,7 @@ views = [
     IndexTable("user_by_email", user, value="email"),
     # Redis: HGETALL user:7
     RedisHash("user", user, fields=["username", "email"]),
-    # Redis: GET card:7 -> {"name": ..., "since": ..., "is_new": ...}
+    # Redis: GET card:7 -> {"name": ..., "since": ..., "is_new": ..., "_version": ...}
     RedisJson("user_card", user, document=card, key="card:{id}"),
     # Elasticsearch: full text, of the rows that are to be found
     SearchIndex("users", user, fields={"username": "text"}, where=lambda row: row["is_active"]),
