@@ -28,7 +28,6 @@ from ingest.binlog.events import (
     FORMAT_DESCRIPTION,
     MARIADB_GTID,
     MARIADB_QUERY_COMPRESSED,
-    MARIADB_START_ENCRYPTION,
     UPDATE_ROWS,
     UPDATE_ROWS_V1,
     WRITE_ROWS,
@@ -87,8 +86,6 @@ class MariaDBEvents(RareEvents):
         if kind == FORMAT_DESCRIPTION:
             # MySQL knows some forty types of events.
             self._is_mariadb = rows_end - b - _EVENT_TYPES_AT > MARIADB_GTID
-        elif kind == MARIADB_START_ENCRYPTION:
-            return  # sent as it stands in the file; what stands behind it comes decrypted [M, 10.11]
         elif self._verifying is None and kind in COMPRESSED:
             self._compressed_kind(kind, flags, buffer, b, rows_end, log_pos)
             return
