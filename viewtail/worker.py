@@ -98,7 +98,8 @@ class Worker:
                 raise
             except ViewtailError as error:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
-                self.state = "retrying" if isinstance(error, TemporaryError) else "halted"
+                is_passing = isinstance(error, TemporaryError | AnotherServerError)
+                self.state = "retrying" if is_passing else "halted"
                 self.error = str(error)
                 if isinstance(error, HistoryGoneError) and self.views:
                     self.error += f". Views that need it: {', '.join(self.views)}"

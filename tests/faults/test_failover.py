@@ -241,14 +241,14 @@ def test_a_statement_that_took_rows_away_is_compared_with_no_other_server(chain:
     chain.b.execute("START REPLICA")
     wait_for("the view equals its table", lambda: chain.equals(chain.b) and set(chain.emails()) == {2, 3})
     assert chain.epoch() == 2
-    wait_for("all is well", chain.is_well)
+    wait_for("all is well", chain.run.is_well)
 
 
 def test_a_fill_reads_no_other_server_than_the_dump(chain: Chain) -> None:
     """It meets the new one first; the pipeline decides what that means, and then the fill goes on by itself."""
     assert chain.run.stop() == 0
     chain.run.start(VIEWTAIL_SOURCE__PRIMARY_URL=chain.a.server.url)
-    wait_for("all is well", chain.is_well)
+    wait_for("all is well", chain.run.is_well)
     chain.b.has_all_of(chain.a)
     chain.b.execute("UPDATE fail.user SET email = 'only on b' WHERE id = 1")
     chain.proxy.lead_new_to(chain.b.server.port)
@@ -256,4 +256,4 @@ def test_a_fill_reads_no_other_server_than_the_dump(chain: Chain) -> None:
     wait_for("a row of b is there", lambda: chain.emails()[1] == "only on b")
     assert chain.epoch() == 2, "under the history of the server that has it"
     wait_for("the view is filled", lambda: chain.is_filled() and chain.equals(chain.b))
-    wait_for("all is well", chain.is_well)
+    wait_for("all is well", chain.run.is_well)

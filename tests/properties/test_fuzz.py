@@ -71,13 +71,17 @@ COMMIT = (
 )
 BUGS: dict[str, tuple[Any, str, str, str]] = {
     "an exception of a table map": (table_map, "parse", "UnicodeDecodeError, struct.error, ValueError", "struct.error"),
-    "an exception of the quick walk": (*TAKE, "map_body: bytes | None = None", 'map_body: bytes | None = b""'),
+    "an exception of the quick walk": (
+        *TAKE, "except (UnicodeDecodeError, TableUnreadableError):", "except TableUnreadableError:",
+    ),
     "an exception of MariaDB's events": (
         MARIADB, "_compressed_kind", "(MalformedCompressionError, IndexError)", "IndexError",
     ),
     "a hang": (RARE, "_inner_events", "if size < _INNER_HEAD_BYTES:", "if size < 0:"),
     "a wrong value": (row_decoder, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
-    "wrong NULLs": (row_decoder._Writer, "_unknown_row", "if nulls & {1 << index}: v", "if nulls & {2 << index}: v"),
+    "wrong NULLs": (
+        row_decoder._Writer, "_one_column", 'f"nulls & {1 << index}"', 'f"nulls & {2 << index}"',
+    ),
     "rows that are left out": (CarefulRows, "_sort_out", "range(0, len(rows), step)", "range(step, len(rows), step)"),
     "a wrong version of the quick walk": (*TAKE, "base | rows_end >> 4", "base | start >> 4"),
     "GTIDs that the quick walk loses": (*TAKE, "gtids += this_gtid", "this_gtid += b''"),
