@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ingest.binlog.events import XID
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.row_decoder import Buffer
 
@@ -17,7 +18,6 @@ _Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 BEGIN_TAIL = b"\0BEGIN"
 XID_PACKET_BYTES = 36  # packet header, status byte, event header, number, checksum
 XID_BYTES = 31  # of these, the event
-XID = 16
 
 # Of a packet with an event: status; type, server id and size, which are the same in each; end position.
 _STATUS_AND_END = "4xB4x9sI2x"

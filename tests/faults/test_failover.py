@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 import stack.mysql
 from stack import Server
+from tests.support.asking import ask
 from tests.support.proxy import Proxy
 from tests.support.running import Run, running, wait_for
 
@@ -33,15 +33,7 @@ class Node:
         self.server = server
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
-        )
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        finally:
-            connection.close()
+        return ask(self.server, query)
 
     def execute(self, *statements: str) -> None:
         for statement in statements:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 import stack.mariadb
@@ -22,6 +21,7 @@ from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from offsets.session import MySQLAddress, open_session
 from stack import Server
+from tests.support.asking import ask
 from tests.support.proxy import Proxy
 from tests.support.running import Run, running, wait_for
 
@@ -35,15 +35,7 @@ class Node:
         self.server, self.number = server, number
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
-        )
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        finally:
-            connection.close()
+        return ask(self.server, query)
 
     def execute(self, *statements: str) -> None:
         for statement in statements:
@@ -230,9 +222,6 @@ class Following:
         """Until then a row may come from the fill, whatever the stream does."""
         return self.store.rows(f"SELECT state FROM {STORE}.view") == [("filled",)]
 
-    def is_well(self) -> bool:
-        return self.run.command("status").returncode == 0
-
 
 @pytest.fixture
 def following(pair: tuple[Node, Node], mysql_server: Server, tmp_path: Path) -> Iterator[Following]:
@@ -291,7 +280,7 @@ def test_a_run_follows_a_promoted_replica_under_a_new_epoch(
     one.execute("INSERT INTO fail.t VALUES (60, 'by the first again')")
     wait_for("the view equals its table", lambda: following.equals(one))
     assert following.epoch() == 3
-    wait_for("all is well", following.is_well)
+    wait_for("all is well", following.run.is_well)
     assert "filling" not in following.run.log.partition("another server, whose history continues")[2]
 
 
@@ -313,7 +302,7 @@ def test_a_run_halts_at_a_replica_that_lacks_what_was_read_until_it_has_it(
     two.execute("START SLAVE")
     wait_for("the view equals its table", lambda: following.equals(two))
     assert following.epoch() == 2
-    wait_for("all is well", following.is_well)
+    wait_for("all is well", following.run.is_well)
 
 
 def test_a_run_halts_at_a_replica_that_purged_what_was_not_read_until_a_new_history_is_begun(

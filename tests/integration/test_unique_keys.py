@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pymysql
 import pytest
 
 from projectors.views import Entity, IndexTable
 from stack import Server
+from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned
 from viewtail.composition import misfit
 
@@ -35,15 +35,7 @@ class Item:
         return dict(self._rows("SELECT ext, name FROM viewtail.ix_keyed WHERE name IS NOT NULL"))  # type: ignore[arg-type]
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self._server.port, user="root", autocommit=True
-        )
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        finally:
-            connection.close()
+        return ask(self._server, query)
 
 
 @pytest.mark.parametrize(

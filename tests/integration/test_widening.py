@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pymysql
 import pytest
 
 from projectors import backfill
 from projectors.backfill import Stopped
 from projectors.views import Entity, IndexTable
 from stack import Server
+from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned
 
 ITEM = Entity("wide.item")
@@ -50,15 +50,7 @@ class Item:
             self.rows(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
-        )
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        finally:
-            connection.close()
+        return ask(self.server, query)
 
     def shown(self) -> dict[int, str]:
         return dict(self.rows("SELECT id, name FROM viewtail.ix_item WHERE name IS NOT NULL"))  # type: ignore[arg-type]
