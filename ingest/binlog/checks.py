@@ -262,11 +262,14 @@ def _xid(number: int, global_bytes: int, data: str) -> str:
 def cascade_checks(
     connection: pymysql.Connection[Any], tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """Foreign keys that change rows of followed tables without row events: on MariaDB, and on MySQL before 9.6."""
+    """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself."""
     facts = facts_of(connection)
-    if facts.logs_cascades:
-        return
-    server = "MariaDB" if facts.name == MARIADB else "MySQL before 9.6"
+    with connection.cursor() as cursor:
+        cursor.execute(facts.logs_cascades)
+        if (cursor.fetchone() or (0,))[0]:
+            return
+    can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
+    way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
     for schema, table in tables:
         with connection.cursor() as cursor:
             cursor.execute(
@@ -281,8 +284,8 @@ def cascade_checks(
                 _WHERE,
                 f"foreign key {schema}.{table}.{name}",
                 f"ON DELETE {on_delete} ON UPDATE {on_update}",
-                f"{server} does not log what a cascade changes, so views would miss it",
-                "delete and update the child rows in the application (ON DELETE RESTRICT), or use MySQL 9.6 or newer",
+                f"{facts.name} does not log what this key's cascades change here, so views would miss it",
+                f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
             )
 
 

@@ -280,6 +280,33 @@ def test_rows_of_an_xa_transaction_come_at_its_commit(reader: Reader) -> None:
     assert reader.held["t", 1][0] > between, "a chunk read in between would look newer"
 
 
+def test_what_foreign_keys_change_arrives_with_what_made_them(reader: Reader) -> None:
+    """The tables beside, whose rows began it, are followed by nobody."""
+    reader.execute(
+        "CREATE TABLE events.parent (id INT PRIMARY KEY)",
+        "CREATE TABLE events.middle (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) "
+        "REFERENCES events.parent (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+        "ALTER TABLE events.t ADD FOREIGN KEY (n) REFERENCES events.parent (id) ON DELETE SET NULL ON UPDATE CASCADE",
+        "ALTER TABLE events.u ADD FOREIGN KEY (b) REFERENCES events.middle (id) ON DELETE CASCADE ON UPDATE CASCADE",
+        "INSERT INTO events.parent VALUES (1), (2), (3), (4)",
+        "INSERT INTO events.middle VALUES (1, 1), (2, 2), (3, 3), (4, 4)",
+        "INSERT INTO events.t VALUES (1, 1, NULL, 'a'), (2, 2, NULL, 'b'), (3, 3, NULL, 'c'), (4, 4, NULL, 'd')",
+        "INSERT INTO events.u VALUES ('a', 1, 'a'), ('b', 2, 'b'), ('c', 3, 'c'), ('d', 4, 'd')",
+    )
+    reader.read()
+    reader.execute(
+        "DELETE FROM events.parent WHERE id = 1",  # through the table between
+        "UPDATE events.parent SET id = 20 WHERE id = 2",
+        "UPDATE events.middle SET id = 30 WHERE id = 3",  # a part of the key of u
+        "SET binlog_transaction_compression = ON",
+        "DELETE FROM events.middle WHERE id = 4",
+    )
+    reader.read()
+    reader.assert_equal()
+    kept = {key: row for (table, key), (_, row) in reader.held.items() if table == "u" and row is not None}
+    assert kept == {("b", 2): ("b", 2, "b"), ("c", 30): ("c", 30, "c")}
+
+
 def test_an_xa_transaction_that_is_rolled_back_leaves_nothing(reader: Reader) -> None:
     reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'old')")
     prepare(reader, "'r'", "UPDATE events.t SET v = 'xa' WHERE id = 1")

@@ -90,6 +90,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Server]:
     own = certificates / "server"
     options = [f"--ssl-ca={own}/ca.pem", f"--ssl-cert={own}/cert.pem", f"--ssl-key={own}/key.pem"]
+    options.append("--innodb-native-foreign-keys=ON")  # for the last test
     started = stack.mysql.start(tmp_path_factory.mktemp("login") / "mysql", options=options)
     quoted = PASSWORD.replace("\\", "\\\\").replace("'", "''")
     execute(
@@ -254,15 +255,17 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
         execute(server, f"GRANT {name} ON {where} TO 'viewtail'@'%'")
 
 
-def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:
-    root = replace(address(server), user="root", password="")
-    servers = Servers(
+def as_root(server: Server) -> Servers:
+    root = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
+    return Servers(
         source=root, primary=root, store=root, watermark_database="vt_marks", store_database="viewtail",
         redis=None, elasticsearch=None,
     )  # fmt: skip
 
+
+def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:
     def seen() -> str:
-        (found,) = (one for one in check(servers, []) if one.what == "XA RECOVER")
+        (found,) = (one for one in check(as_root(server), []) if one.what == "XA RECOVER")
         return f"{found.level.value} {found.seen} {found.mend}"
 
     assert seen().startswith("ok no prepared")
@@ -274,3 +277,20 @@ def test_check_says_of_transactions_that_are_prepared_before_the_first_run(serve
     assert said.startswith("warn 1 prepared")
     execute(server, "XA ROLLBACK" + said.rpartition("XA ROLLBACK")[2])
     assert seen().startswith("ok no prepared")
+
+
+def test_check_names_the_foreign_keys_whose_cascades_innodb_keeps_to_itself(
+    server: Server, mysql_server: Server
+) -> None:
+    for one in (server, mysql_server):
+        execute(
+            one,
+            "CREATE DATABASE IF NOT EXISTS cascades",
+            "CREATE TABLE cascades.parent (id INT PRIMARY KEY)",
+            "CREATE TABLE cascades.child (id INT PRIMARY KEY, parent INT, CONSTRAINT of_parent FOREIGN KEY (parent) "
+            "REFERENCES cascades.parent (id) ON DELETE SET NULL)",
+        )
+    views = [IndexTable("i", Entity("cascades.child"), value="parent")]
+    (found,) = (one for one in check(as_root(server), views) if "of_parent" in one.what)
+    assert found.level is Level.WARN and "innodb_native_foreign_keys=OFF" in found.mend
+    assert not any("of_parent" in one.what for one in check(as_root(mysql_server), views))
