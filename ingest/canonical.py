@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 import pymysql
 import pymysql.cursors
-from pymysql.constants import COMMAND, SERVER_STATUS
+from pymysql.constants import COMMAND, ER, SERVER_STATUS
 
 from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
@@ -45,6 +45,7 @@ _KINDS = (
 _CONVERTED = frozenset(
     ("utf8mb4", "utf8mb3", "latin1")
 )  # every valid text of theirs reaches the client as it is
+_DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
@@ -167,6 +168,17 @@ def _keys(
     ):
         keys.setdefault(index, []).append((column, prefix))
     return keys
+
+
+def is_denied(connection: pymysql.Connection[Any], schema: str, name: str, columns: Iterable[str]) -> bool:
+    """Whether the user lacks rights on the table or the columns, so that information_schema hides what may be there."""
+    wanted = ", ".join(map(quote, columns)) or "1"
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {wanted} FROM {quote(schema, name)} LIMIT 0")
+    except pymysql.err.MySQLError as error:
+        return bool(error.args) and error.args[0] in _DENIED
+    return False
 
 
 def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[str, ...]) -> Sequence[Any]:

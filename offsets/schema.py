@@ -69,6 +69,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
   `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
+  `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled or halted',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
@@ -115,7 +116,7 @@ STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, VIEW, DEAD_LETTER)
 SOURCE_TABLES = (WATERMARK,)
 
 # Columns that tables of an earlier viewtail lack: table, column.
-_ADDED = (("pipeline", "gtid_base"),)
+_ADDED = (("pipeline", "gtid_base"), ("view", "declaration"))
 
 
 def create(

@@ -336,18 +336,31 @@ def _readable(table: Table) -> list[str]:
     return [column.name for column in table.columns if column.kind is not Kind.UNSUPPORTED]
 
 
+def declaration_hash(view: View) -> str:
+    """SHA-256 of the declaration alone: equal where only the table changed."""
+    return _sha256(_declaration(view))
+
+
 def _fingerprint(view: View, table: Table, key: Sequence[Column], needed: Sequence[str]) -> str:
     """SHA-256 over everything that the view's content is made from: declaration, column types, functions' source."""
+    bound = {
+        "table": table.full_name,
+        "key": [column.name for column in key],
+        "columns": [_type(column) for column in _columns(table, needed)],
+    }
+    return _sha256({**_declaration(view), **bound})
+
+
+def _declaration(view: View) -> dict[str, Any]:
     told: dict[str, Any] = {
         "kind": type(view).__name__,
         "name": view.name,
-        "table": table.full_name,
-        "key": [column.name for column in key],
+        "table": view.entity.table,
+        "key": list(view.entity.key),
         "version": view.entity.version,
         "append_only": view.entity.append_only,
         "shown": _shown(view),
         "where": function_source(view.where),
-        "columns": [_type(column) for column in _columns(table, needed)],
     }
     if isinstance(view, RedisHash | RedisJson):
         told["template"] = view.key
@@ -356,6 +369,10 @@ def _fingerprint(view: View, table: Table, key: Sequence[Column], needed: Sequen
     if isinstance(view, SearchIndex):
         told["mapping"] = _plain(view.mapping)
         told["fields"] = view.fields
+    return told
+
+
+def _sha256(told: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS, default=repr)).hexdigest()
 
 

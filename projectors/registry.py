@@ -13,7 +13,7 @@ import pymysql
 from changes.errors import DeclarationError
 from offsets.mysql import Session, check_fence, transaction
 from offsets.session import quote
-from projectors.binding import BoundView
+from projectors.binding import BoundView, declaration_hash
 
 NEW = "new"
 FILLING = "filling"
@@ -58,21 +58,28 @@ class Registry:
 
     def _sync_one(self, cursor: Any, view: BoundView, pipeline_id: int) -> ViewRecord:
         kind = view.view.entity.version or "binlog"
-        cursor.execute(f"SELECT fingerprint, version_kind FROM {self._view} WHERE name = %s", (view.id,))
+        declaration = declaration_hash(view.view)
+        cursor.execute(
+            f"SELECT fingerprint, version_kind, declaration FROM {self._view} WHERE name = %s", (view.id,)
+        )
         row = cursor.fetchone()
         if row is None:
             # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
-            row = (view.fingerprint, kind)
+            row = (view.fingerprint, kind, declaration)
             cursor.execute(
-                f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, state) "
-                f"VALUES (%s, %s, %s, %s, '{NEW}')",
+                f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
+                f"VALUES (%s, %s, %s, %s, %s, '{NEW}')",
                 (view.id, pipeline_id, *row),
             )
-        fingerprint, stored_kind = row
+        fingerprint, stored_kind, stored_declaration = row
         if stored_kind != kind:
             raise DeclarationError(
                 f"view {view.id} was filled with versions of kind {stored_kind!r}, its declaration now asks for "
                 f"{kind!r}; the two cannot be compared. Give the view a new name, or change the entity back"
+            )
+        if stored_declaration != declaration:
+            cursor.execute(
+                f"UPDATE {self._view} SET declaration = %s WHERE name = %s", (declaration, view.id)
             )
         if fingerprint != view.fingerprint:
             cursor.execute(
@@ -173,14 +180,27 @@ class Registry:
             )
 
 
-def halted_views(connection: pymysql.Connection[Any], database: str) -> frozenset[str]:
-    """The ids of all halted views, of every pipeline; none where viewtail's tables are not there or not readable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownView:
+    """What is known of a view without its table."""
+
+    state: str
+    declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
+
+
+def known_views(connection: pymysql.Connection[Any], database: str) -> dict[str, KnownView]:
+    """By id, of every pipeline; none where viewtail's tables are not there or not readable."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT name FROM {quote(database, 'view')} WHERE state = '{HALTED}'")
-            return frozenset(name for (name,) in cursor.fetchall())
+        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(
+                f"SELECT * FROM {quote(database, 'view')}"
+            )  # an earlier viewtail's has fewer columns
+            return {
+                row["name"]: KnownView(state=row["state"], declaration=row.get("declaration", ""))
+                for row in cursor.fetchall()
+            }
     except pymysql.err.MySQLError:
-        return frozenset()
+        return {}
 
 
 _ANEW = (

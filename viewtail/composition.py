@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from changes.errors import AnotherServerError, DeclarationError, SourceError, Vi
 from changes.positions import Position, file_number
 from ingest.binlog.continuity import check_identity
 from ingest.binlog.source import BinlogSource
-from ingest.canonical import describe
+from ingest.canonical import describe, is_denied
 from ingest.read_ahead import Limits
 from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
@@ -26,12 +26,12 @@ from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, 
 from offsets.servers import facts_of
 from offsets.session import open_session, session_error
 from projectors.backfill import Backfill, FillVitals
-from projectors.binding import BoundView, bind
+from projectors.binding import BoundView, bind, declaration_hash, named_columns
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
-from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, halted_views
+from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, known_views
 from projectors.sinks import Sink
 from projectors.sinks.mysql import MySQLSink
 from projectors.turns import Turns
@@ -181,23 +181,25 @@ def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
 
 
 def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
-    """`deploy`, without those halted views whose table no longer fits them: they must not take the others down.
+    """`deploy`, without those views that their table no longer fits: they must not take the others down.
 
-    Raises DeclarationError for what cannot work and is not known as halted, SourceError when no view is left.
+    Those are halted ones, and ones that were kept under the same declaration until their table was changed: they are
+    halted here, for the stream has not come to that change yet. Raises DeclarationError for any other that cannot
+    work, SourceError when no view is left.
     """
     try:
         return deploy(settings, views)
     except DeclarationError as error:
-        halted = _halted(settings)
-        left_out = [view for view in views if view.id in halted and misfit(settings, view) is not None]
+        left_out = _left_behind(settings, views)
         if not left_out:
             raise
-        left = [view for view in views if view not in left_out]
-        if not left:
+        left = [view for view in views if view.id not in left_out]
+        deployment = deploy(settings, left) if left else None
+        _halt(settings, left_out.values())
+        if deployment is None:
             raise SourceError(f"every view is halted, and none can go on: {error}") from None
-        deployment = deploy(settings, left)
         _log.warning("halted views are left out", reason=str(error))
-        return replace(deployment, left_out=left_out)
+        return replace(deployment, left_out=[one.view for one in left_out.values()])
 
 
 def misfit(settings: Settings, view: View) -> str | None:
@@ -209,15 +211,54 @@ def misfit(settings: Settings, view: View) -> str | None:
     return None
 
 
-def _halted(settings: Settings) -> frozenset[str]:
-    """The ids of the views that are halted; none where viewtail has no tables yet."""
-    database = settings.store_address().database
-    assert database is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeftBehind:
+    """A view whose table does not fit it any more."""
+
+    view: View
+    reason: str
+    is_halted: bool
+
+
+def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBehind]:
+    """By id: halted views, and views whose table changed since they were kept, that cannot be kept now."""
+    deployment = Deployment(settings=settings, views=[])
     try:
-        with closing(open_store_session(settings)) as connection:
-            return halted_views(connection, database)
+        with closing(deployment.open_store()) as connection:
+            known = known_views(connection, deployment.database)
     except ViewtailError:
-        return frozenset()
+        return {}
+    found = {}
+    for view in views:
+        record = known.get(view.id)
+        reason = misfit(settings, view) if record is not None else None
+        if record is None or reason is None:
+            continue
+        is_halted = record.state == HALTED
+        if is_halted or (record.declaration == declaration_hash(view) and not _is_hidden(deployment, view)):
+            found[view.id] = _LeftBehind(view=view, reason=reason, is_halted=is_halted)
+    return found
+
+
+def _is_hidden(deployment: Deployment, view: View) -> bool:
+    """Whether rights are missing: they may come back, and no change is lost until then."""
+    schema_name, _, table = view.entity.table.partition(".")
+    with closing(deployment.open_source()) as connection:
+        return is_denied(connection, schema_name, table, sorted(named_columns(view)[0]))
+
+
+def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
+    deployment = Deployment(settings=settings, views=[])
+    session = OwnSession(deployment.open_store)
+    try:
+        for one in views:
+            if not one.is_halted:
+                Registry(session, deployment.database, one.view.store).halt(
+                    one.view.id, f"{one.reason}. {one.view.entity.table} was changed while its changes were not read, "
+                    f"and the view gets none from here on. When that is mended: viewtail replay {one.view.id}",
+                )  # fmt: skip
+    finally:
+        session.close()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

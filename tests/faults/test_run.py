@@ -224,6 +224,35 @@ def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(
         assert run.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("ALTER TABLE shop.user RENAME COLUMN email TO mail", "no column email"),
+        ("DROP TABLE shop.user", "shop.user does not exist"),
+    ],
+)
+def test_a_table_that_changed_while_nothing_ran_halts_its_views_and_no_others(
+    change: str, why: str, shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        assert run.stop() == 0
+        shop.execute(change)
+        run.start()
+        goes_on(shop)
+        reason = halted_reason(run)
+        assert (
+            why in reason and "shop.user was changed" in reason and "viewtail replay mysql:ix_email" in reason
+        )
+        assert run.stop() == 0
+        # A declaration that is another one than was kept is a mistake in it, and refused.
+        (tmp_path / "views.py").write_text(VIEWS.replace('"name"', '"nme"'))
+        run.start()
+        assert run.process is not None and run.process.wait(20) == 2
+        assert "no column nme; did you mean name?" in run.log
+        run.process = None
+
+
 def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
     settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
     with running(tmp_path, VIEWS, settings) as run:

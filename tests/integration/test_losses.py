@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from changes.errors import DeclarationError
 from projectors.backfill import Stopped
 from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
 from stack import Server
@@ -15,6 +16,8 @@ from tests.integration.test_backfill import ITEM, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned
 from tests.support.running import wait_for
 from tests.support.world import World
+from viewtail import settings
+from viewtail.composition import deploy_what_works
 
 OTHER = IndexTable("ix_other", ITEM, value="other")
 
@@ -48,6 +51,23 @@ def test_a_view_taken_out_and_put_back_is_filled_again(shelf: Shelf) -> None:
         assert owner.to_fill() == [view.id], "the other one missed nothing"
         owner.fill_all()
         assert shelf.shown("mysql") == {2: "new", 3: "n3"}
+
+
+def test_tables_of_an_earlier_viewtail_get_what_they_lack_and_nothing_is_filled_again(shelf: Shelf) -> None:
+    shelf.add(3)
+    filled(shelf, [VIEWS["mysql"]], "mysql")
+    shelf.execute(
+        "ALTER TABLE viewtail.view DROP COLUMN declaration",
+        "ALTER TABLE viewtail.pipeline DROP COLUMN gtid_base",
+    )
+    with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
+        assert owner.to_fill() == []
+        shelf.execute("UPDATE fill.item SET name = 'new' WHERE id = 2")
+        owner.pass_everything()
+    (found,) = shelf.rows(
+        "SELECT LENGTH(declaration), LENGTH(gtid_base) > 0 FROM viewtail.view, viewtail.pipeline"
+    )
+    assert found == (64, 1) and shelf.shown("mysql")[2] == "new"
 
 
 def test_looking_for_new_views_spends_no_numbers(shelf: Shelf) -> None:
@@ -278,8 +298,6 @@ def test_a_refill_by_version_column_shows_the_new_declaration(shelf: Shelf) -> N
 
 
 def test_a_halted_view_whose_table_is_gone_leaves_the_others_alone(shelf: Shelf) -> None:
-    from viewtail.composition import deploy_what_works
-
     shelf.add(3)
     shelf.execute("CREATE TABLE fill.gone (id INT PRIMARY KEY, name VARCHAR(20))")
     views = [VIEWS["mysql"], IndexTable("ix_gone", Entity("fill.gone"), value="name")]
@@ -296,6 +314,32 @@ def test_a_halted_view_whose_table_is_gone_leaves_the_others_alone(shelf: Shelf)
         owner.pass_everything()
         assert shelf.shown("mysql")[1] == "goes on"
         assert states(shelf)["mysql:ix_gone"] == "halted"
+
+
+def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
+    """The table may be as it was: a view that halts would have to be filled again for nothing."""
+    shelf.add(3)
+    views = [VIEWS["mysql"], IndexTable("ix_other", Entity("fill.other"), value="name")]
+    shelf.execute("CREATE TABLE fill.other (id INT PRIMARY KEY, name VARCHAR(20), n INT)")
+    deployment = deployed(views, *servers(shelf))
+    with owned(deployment, "mysql") as owner:
+        owner.fill_all()
+    shelf.execute(
+        "DROP USER IF EXISTS reader", "CREATE USER reader", "GRANT ALL ON viewtail.* TO reader",
+        "GRANT SELECT ON fill.item TO reader",
+    )  # fmt: skip
+    limited = settings.load(None, {"VIEWTAIL_SOURCE__URL": shelf.world.mysql.url.replace("root", "reader")})
+    try:
+        with pytest.raises(
+            DeclarationError, match=r"fill\.other does not exist, or the user reader may not see it"
+        ):
+            deploy_what_works(limited, views)
+        shelf.execute("GRANT SELECT (id, n) ON fill.other TO reader")
+        with pytest.raises(DeclarationError, match=r"ix_other.*no column name"):
+            deploy_what_works(limited, views)
+        assert states(shelf)["mysql:ix_other"] == "filled"
+    finally:
+        shelf.execute("DROP USER reader")
 
 
 def test_a_fill_that_a_redis_restarted_under_begins_again(
