@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -359,13 +358,7 @@ def decoded(bench: Bench) -> str:
 
 
 def machine(bench: Bench) -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    mysql = bench.setting.run("SELECT VERSION()")[0]
-    redis_version = redis.Redis(port=bench.setting.redis.port).info()["redis_version"]
-    return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Python {platform.python_version()}, MySQL {mysql}, "
-        f"Redis {redis_version}, Elasticsearch {stack.elasticsearch.VERSION}; {bench.rounds} rounds"
-    )
+    return f"{bench.setting.machine()}, Elasticsearch {stack.elasticsearch.VERSION}; {bench.rounds} rounds"
 
 
 TEXT = """# Performance

@@ -360,7 +360,8 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 TEXT = """# Limits of size
 
-Printed by `make limits` (`python -m bench.limits --out docs/limits.md`) from what was measured on a MySQL 9.7.
+Printed by `make limits` (`python -m bench.limits --out docs/limits.md`) from what was measured on this machine:
+{machine}.
 
 {table}
 
@@ -372,8 +373,8 @@ A row that is a thousand times as wide is compared with as much work in small, b
 transaction with the same rows in small ones; the large row with as many bytes in small rows; the 1,000 numbers, of
 which two are followed, with a row of as many bytes that has those two and one text, so that the factor is what columns
 nobody follows cost. NULLs and the lengths of texts must be looked at, so 1,000 columns with them are compared with as
-many in rows of some ten. The 10,000 tables are written in turn, every tenth row in the table
-that is followed, beside the same rows in two tables.
+many in rows of some ten. The 10,000 tables are written in turn, every tenth row in the table that is followed, beside
+the same rows in two tables.
 """
 
 
@@ -401,11 +402,12 @@ def main() -> int:
                 mysql=mysql, redis=redis_server, elasticsearch=redis_server, folder=Path(folder) / "app"
             )
             setting.folder.mkdir()
+            machine = setting.machine()
             lines = measure(setting, SMALL if arguments.small else Sizes(), 1 if arguments.small else ROUNDS)
         finally:
             redis_server.stop()
             mysql.stop()
-    text = TEXT.format(table=table(lines))
+    text = TEXT.format(table=table(lines), machine=machine)
     print(text)
     if arguments.out is not None:
         arguments.out.write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import redis
 
 from stack import Server
 
@@ -59,6 +61,16 @@ class Setting:
         """The binlog's present end, at the beginning of a new file."""
         row = self.run("FLUSH BINARY LOGS", "SHOW BINARY LOG STATUS")
         return str(row[0]), int(row[1])
+
+    def machine(self) -> str:
+        """What every figure stands beside."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+        mysql = self.run("SELECT VERSION()")[0]
+        redis_version = redis.Redis(port=self.redis.port).info()["redis_version"]
+        return (
+            f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Python {platform.python_version()}, MySQL {mysql}, "
+            f"Redis {redis_version}"
+        )
 
     @property
     def environment(self) -> dict[str, str]:

@@ -103,6 +103,7 @@ class ColumnDefined:
     new: str
     type: ColumnType
     is_computed: bool
+    may_be_null: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -681,7 +682,13 @@ def _defined(words: _Words) -> ColumnDefined:
     except Unread:
         kind = None
     type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
-    return ColumnDefined(old, new, type_, is_computed=bool({"AS", "GENERATED"} & set(definition)))
+    return ColumnDefined(
+        old,
+        new,
+        type_,
+        is_computed=bool({"AS", "GENERATED"} & set(definition)),
+        may_be_null=("NOT", "NULL") not in pairwise(definition),
+    )
 
 
 def _type(type_: exp.DataType, words: Sequence[str]) -> ColumnType:

@@ -220,6 +220,11 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | No
                 for name in (old, new):
                     if name.lower() in columns:
                         return f"column {old} was renamed to {new}"
+            case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(followed, name)):
+                return (
+                    f"column {name} may be NULL from then on, and views rely on the unique key ({', '.join(unique)}): "
+                    "NULL identifies nothing"
+                )
             case ddl.ColumnDefined(name) if name.lower() in columns or is_computed:
                 column = columns.get(name.lower(), followed.table.column(name))
                 if not _keeps_values(column, change, converts_nothing, is_strict):
@@ -254,6 +259,11 @@ def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
     return None
 
 
+def _unique_with(followed: Followed, column: str) -> tuple[str, ...] | None:
+    """The key that the views rely on and this column is a part of."""
+    return next((key for key in followed.keys if column.lower() in map(str.lower, key)), None)
+
+
 def _keeps_values(
     column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool
 ) -> bool:
@@ -281,4 +291,19 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
         return int(new.arguments[0]) >= column.length
     if new.word in ("ENUM", "SET"):
         return new.arguments[: len(old.arguments)] == old.arguments
+    if new.word.removeprefix("U") == "DECIMAL":
+        precision, scale = _digits(new)
+        return precision >= column.precision and scale == column.scale
     return new.arguments == old.arguments
+
+
+def _digits(decimal: ddl.ColumnType) -> tuple[int, int]:
+    """Precision and scale of a DECIMAL; (0, 0) where they cannot be read."""
+    match decimal.arguments:
+        case ():
+            return 10, 0
+        case (precision,) if precision.isdecimal():
+            return int(precision), 0
+        case (precision, scale) if precision.isdecimal() and scale.isdecimal():
+            return int(precision), int(scale)
+    return 0, 0

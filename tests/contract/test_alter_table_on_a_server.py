@@ -72,6 +72,7 @@ def halts_of(server: Server, session: pymysql.Connection[Any], statements: list[
         ["ALTER TABLE user MODIFY email VARCHAR(60), ALGORITHM=INPLACE"],
         ["SET SESSION sql_mode = ''", "ALTER TABLE user MODIFY email VARCHAR(60), ALGORITHM=INPLACE"],
         ["ALTER TABLE user RENAME COLUMN unused TO other", "ALTER TABLE user DROP COLUMN other"],
+        ["ALTER TABLE user MODIFY price DECIMAL(12,2)"],
         ["ALTER TABLE user MODIFY id BIGINT, COMMENT 'DROP COLUMN email'"],
         ["CREATE TABLE copied SELECT * FROM user", "DROP TABLE copied"],
     ],
@@ -89,6 +90,8 @@ def test_what_changes_no_value_halts_nothing(
         ["SET SESSION sql_mode = ''", "ALTER TABLE user MODIFY email VARCHAR(60)"],
         ["SET SESSION sql_mode = ''", "ALTER TABLE user MODIFY email VARCHAR(4)"],
         ["ALTER TABLE user MODIFY email VARCHAR(20)"],
+        ["ALTER TABLE user MODIFY price DECIMAL(12,3)"],
+        ["ALTER TABLE user MODIFY price DECIMAL(9,2)"],
         ["ALTER TABLE user RENAME COLUMN email TO unused, RENAME COLUMN unused TO email"],
         ["ALTER TABLE user CONVERT TO CHARACTER SET latin1"],
         [

@@ -15,20 +15,25 @@ from tests.support.pipelines import deployed, owned
 
 ITEM = Entity("wide.item")
 VIEW = IndexTable("ix_item", ITEM, value="name")
-NARROW = "CREATE TABLE wide.item (id INT PRIMARY KEY, name VARCHAR(70), n INT, kind ENUM('a'))"
+NARROW = (
+    "CREATE TABLE wide.item (id INT PRIMARY KEY, name VARCHAR(70), n INT, kind ENUM('a'), price DECIMAL(6,2))"
+)
 WIDENINGS = {
     "altered": [
-        "ALTER TABLE wide.item MODIFY name VARCHAR(80), MODIFY COLUMN n BIGINT, CHANGE kind kind ENUM('a', 'longer')"
+        "ALTER TABLE wide.item MODIFY name VARCHAR(80), MODIFY COLUMN n BIGINT, MODIFY price NUMERIC(12,2)",
+        "ALTER TABLE wide.item CHANGE kind kind ENUM('a', 'longer')",
     ],
     "key too, one by one": [
         "ALTER TABLE wide.item MODIFY id BIGINT",
         "ALTER TABLE wide.item MODIFY name VARCHAR(80), ALGORITHM=INPLACE",
         "ALTER TABLE wide.item MODIFY n BIGINT",
         "ALTER TABLE wide.item MODIFY kind ENUM('a', 'longer')",
+        "ALTER TABLE wide.item MODIFY price DECIMAL(12,2)",
     ],
     "swapped in": [
         "CREATE TABLE wide._item_gho LIKE wide.item",
-        "ALTER TABLE wide._item_gho MODIFY name VARCHAR(80), MODIFY n BIGINT, MODIFY kind ENUM('a', 'longer')",
+        "ALTER TABLE wide._item_gho MODIFY name VARCHAR(80), MODIFY n BIGINT, MODIFY price DECIMAL(12,2)",
+        "ALTER TABLE wide._item_gho MODIFY kind ENUM('a', 'longer')",
         "INSERT INTO wide._item_gho SELECT * FROM wide.item",
         "RENAME TABLE wide.item TO wide._item_del, wide._item_gho TO wide.item",
     ],
@@ -42,7 +47,7 @@ class Item:
         self.server = server
         for database in ("wide", "viewtail"):
             self.execute(f"DROP DATABASE IF EXISTS {database}")
-        rows = ", ".join(f"({i}, 'n{i}', {i}, 'a')" for i in range(1, 101))
+        rows = ", ".join(f"({i}, 'n{i}', {i}, 'a', {i}.50)" for i in range(1, 101))
         self.execute("CREATE DATABASE wide", NARROW, f"INSERT INTO wide.item VALUES {rows}")
 
     def execute(self, *statements: str) -> None:
@@ -67,13 +72,15 @@ def table(mysql_server: Server) -> Item:
 @pytest.mark.parametrize("how", WIDENINGS)
 def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, table: Item) -> None:
     """More such rows than halt a view that refuses them, in one batch with the statement."""
-    view = IndexTable("ix_item", ITEM, value=["name", "n", "kind"])
-    wide = ", ".join(f"({i}, '{'w' * 80}', {1 << 40}, 'longer')" for i in range(200, 400))
+    view = IndexTable("ix_item", ITEM, value=["name", "n", "kind", "price"])
+    wide = ", ".join(f"({i}, '{'w' * 80}', {1 << 40}, 'longer', 9999999999.99)" for i in range(200, 400))
     last = 1 << 40 if "key" in how else 400
     with owned(deployed([view], table.server), "mysql") as owner:
         owner.fill_all()
         before = owner.own.registry.read(view.id)
-        table.execute(*WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL)")
+        table.execute(
+            *WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL, NULL)"
+        )
         owner.pass_everything()
         assert owner.own.pipeline.vitals.parked_count == 0
         assert table.shown() == table.in_table()
@@ -82,8 +89,8 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         owner.fill_all()
         table.execute("UPDATE wide.item SET n = n + 1")
         owner.pass_everything()
-        found = table.rows("SELECT id, name, n, kind FROM viewtail.ix_item ORDER BY id")
-        assert found == table.rows("SELECT id, name, n, kind FROM wide.item ORDER BY id")
+        found = table.rows("SELECT id, name, n, kind, price FROM viewtail.ix_item ORDER BY id")
+        assert found == table.rows("SELECT id, name, n, kind, price FROM wide.item ORDER BY id")
         assert owner.failure is None and owner.own.pipeline.vitals.parked_count == 0
     with owned(deployed([view], table.server), "mysql") as owner:
         assert owner.to_fill() == [], "nor after a restart"
@@ -95,7 +102,9 @@ def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such
         owner.fill_all()
         shown = table.shown()
         table.execute("ALTER TABLE wide.item MODIFY name VARCHAR(1000)")
-        table.execute(f"INSERT INTO wide.item VALUES (404, '{'w' * 1000}', 1, 'a'), (405, 'short', 1, 'a')")
+        table.execute(
+            f"INSERT INTO wide.item VALUES (404, '{'w' * 1000}', 1, 'a', 1), (405, 'short', 1, 'a', 1)"
+        )
         owner.pass_everything()
         record = owner.own.registry.read(view.id)
         assert record.state == "halted" and record.reason is not None
