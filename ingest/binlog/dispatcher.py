@@ -33,10 +33,10 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
+from ingest.binlog.packed import Buffer
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import is_begin
 from ingest.binlog.refusals import corrupt, malformed, not_an_event, not_ended, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.usual import UsualTransactions
 from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
 

@@ -33,9 +33,10 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     WRITE_ROWS_V1,
 )
+from ingest.binlog.packed import Buffer
 from ingest.binlog.rare_events import RareEvents
 from ingest.binlog.refusals import name_of, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer, compile_decoder
+from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES, Plan
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags

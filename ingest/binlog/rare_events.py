@@ -41,9 +41,9 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
+from ingest.binlog.packed import Buffer
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.refusals import WentBackError, diverged, name_of, not_ended, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.transactions import Transactions

@@ -1,6 +1,6 @@
 """What a statement that changes tables means for the followed ones: nothing, a turn of their rows, or a halt.
 
-A row event carries its own columns, and row_decoder.py compares those that views use with what they were; so a change
+A row event carries its own columns, and table_fit.py compares those that views use with what they were; so a change
 that leaves them in place is followed without a word here. What the next table map cannot show is judged: rows that
 come and go as a whole, a column that went and came back, a conversion that the server may have made lossy. Where a
 statement cannot be read, each followed table that it may name halts.

@@ -15,7 +15,7 @@ from changes.errors import SourceError
 from changes.positions import Position
 from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
-from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.packed import Buffer
 from ingest.binlog.spool import Spool
 from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 

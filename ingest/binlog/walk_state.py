@@ -19,9 +19,10 @@ from changes.positions import Position, file_number
 from changes.versions import base_version
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb_history import MariaDBSeen
+from ingest.binlog.packed import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
-from ingest.binlog.row_decoder import Buffer, Decoder
+from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import Openings, RowsHead, rows_head
 from ingest.binlog.spool import Spool
