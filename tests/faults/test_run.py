@@ -383,7 +383,7 @@ def test_a_source_that_is_away_at_the_start_is_waited_for(shop: Shop, tmp_path: 
     shop.server.stop()
     try:
         with running(tmp_path, VIEWS, addresses(shop.server)) as run:
-            wait_for("it says so", lambda: "waiting for the source" in run.log)
+            wait_for("it says so", lambda: "waiting for a server" in run.log)
             shop.server.start()
             started(shop, run)
             assert run.stop() == 0
