@@ -77,6 +77,9 @@ class Turn(Enum):
         "replaced"  # others may have come in their place: another table has the name, or a partition changed
     )
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
+    REDEFINED = (
+        "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
+    )
 
 
 class TableTurn(NamedTuple):

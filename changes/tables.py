@@ -41,6 +41,7 @@ class Column:
     declared: str  # COLUMN_TYPE as information_schema prints it, e.g. "varchar(64)", "bigint unsigned"
     is_nullable: bool
     charset: str | None = None  # of TEXT, ENUM, SET; None for the others
+    collation: str | None = None  # as the server calls it: by which texts are compared and put in order
     is_unsigned: bool = False
     length: int = 0  # characters of TEXT, bytes of BYTES, bits of BIT, else 0
     precision: int = 0  # digits of DECIMAL
@@ -66,6 +67,11 @@ class Table:
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def paging_key(self) -> tuple[str, ...]:
+        """The columns by which a fill reads the table in pages: its primary key, without one a unique key."""
+        return self.primary_key or next(iter(self.unique_keys), ())
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)

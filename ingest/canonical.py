@@ -57,8 +57,9 @@ def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Tab
     columns = _query(
         connection,
         "SELECT table_schema, table_name, column_name, data_type, column_type, is_nullable, character_set_name, "
-        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision, generation_expression "
-        "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision, generation_expression, "
+        "collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+        "ORDER BY ordinal_position",
         (schema, name),
     )
     found = _query(
@@ -110,7 +111,19 @@ def _row_end(columns: Sequence[Any], table: str) -> str:
 
 
 def _column(row: Sequence[Any]) -> Column:
-    name, data_type, declared, is_nullable, charset, length, precision, scale, fraction, expression = row
+    (
+        name,
+        data_type,
+        declared,
+        is_nullable,
+        charset,
+        length,
+        precision,
+        scale,
+        fraction,
+        expression,
+        collation,
+    ) = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
@@ -131,6 +144,7 @@ def _column(row: Sequence[Any]) -> Column:
         declared=declared,
         is_nullable=is_nullable == "YES",
         charset=charset,
+        collation=collation,
         is_unsigned=" unsigned" in declared and data_type not in ("enum", "set"),
         length=int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0,
         precision=int(precision) if kind is Kind.DECIMAL else 0,
@@ -198,6 +212,12 @@ def select_list(columns: Sequence[Column]) -> str:
     """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog
     does."""
     return ", ".join(_expression(column) for column in columns)
+
+
+def reading(column: Column) -> tuple[object, ...]:
+    """How values are asked for and understood: where it changes, what was made for the column before reads others."""
+    has_codec = column.kind is Kind.TEXT and column.charset not in _CONVERTED
+    return _expression(column), column.kind, column.charset if has_codec else None
 
 
 def _expression(column: Column) -> str:

@@ -129,7 +129,7 @@ class Contract:
                 yield False, f"{verdict.why}, and the view's, too"
             elif verdict.turn is Turn.WIDENED:
                 yield from _widened(view, verdict.why)
-            else:
+            elif verdict.turn is Turn.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:

@@ -25,10 +25,10 @@ from changes.errors import TemporaryError
 from changes.rendering import render_key
 from changes.tables import Column
 from changes.writes import Key, Parked, ViewWrites
-from ingest.canonical import fetch_rows, select_list
+from ingest.canonical import fetch_rows, reading, select_list
 from offsets.session import quote
 from projectors import failpoints
-from projectors.binding import BoundView, paging_key
+from projectors.binding import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
 from projectors.projection import Projected, Projections
@@ -107,7 +107,7 @@ class Backfill:
         # The store's witness passes this after every row of the fill: one that comes back with less has lost some.
         end = self._now()
         if self.sink.incarnation() != incarnation:
-            self._begin_again()
+            self._begin_again("the store was restarted amid a fill")
         self.progress.finish(end)
         self.vitals.state = "filled"
         _log.info("view filled", view=self.view.id, rows=self.vitals.row_count)
@@ -119,6 +119,8 @@ class Backfill:
             tokens.append(self.watermarks.write())
             seen = self.watermarks.wait_for_any(tokens, self.stop, WATERMARK_WAIT_S)
             if seen is not None:
+                if self.gate.is_bound_since(self.view.id, self.bound_at):
+                    raise Stopped  # what it would read is not as this fill knows it
                 return seen
             if self.stop.is_set():
                 break
@@ -128,15 +130,17 @@ class Backfill:
             )
         raise Stopped
 
-    def _begin_again(self) -> NoReturn:
-        _log.warning("the store was restarted amid a fill: filling from the beginning", view=self.view.id)
+    def _begin_again(self, why: str) -> NoReturn:
+        _log.warning("filling from the beginning", view=self.view.id, why=why)
         self.registry.fill_anew([self.view.id])
         raise Stopped
 
     def _begin(self, watermark_version: int, incarnation: str) -> ViewRecord:
         record = self.registry.read(self.view.id)
         if record.state == FILLING and record.fill_incarnation != incarnation:
-            self._begin_again()
+            self._begin_again("the store was restarted amid a fill")
+        if record.state == FILLING and record.fill_order not in ("", fill_order(self.view)):
+            self._begin_again("rows are in another order than when the fill was interrupted")
         if record.state != FILLING:
             estimate = self._estimate()
             self.dead_letters.clear_view(self.view.id)
@@ -162,6 +166,8 @@ class Backfill:
     def _fill(self, chunks: _Chunks) -> None:
         for chunk in chunks:
             with self.gate.open(self.view.id, chunk.read_at) as is_right:
+                if self.gate.is_bound_since(self.view.id, self.bound_at):
+                    raise Stopped
                 if not is_right or time.monotonic() - chunk.read_at > CHUNK_AGE_LIMIT_S:
                     chunks.read_again()
                     continue
@@ -251,8 +257,8 @@ class _Chunks:
         self._version = record.watermark_version
         table = fill.view.table
         by_name = {column.name: column for column in table.columns}
+        paging = _paging(fill.view)
         self._columns = [by_name[name] for name in fill.followed.columns]
-        paging = [by_name[name] for name in paging_key(table)]
         # Paging columns that no view needs are read behind the row and cut off again.
         self._extra = [column for column in paging if column not in self._columns]
         self._read_columns = [*self._columns, *self._extra]
@@ -370,6 +376,30 @@ class _Chunks:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._drop()
+
+
+def _paging(view: BoundView) -> list[Column]:
+    columns = {column.name: column for column in view.table.columns}
+    return [columns[name] for name in view.table.paging_key]
+
+
+def fill_order(view: BoundView) -> str:
+    """In which order a fill reads rows; where it is another, the last key of a fill says nothing."""
+    return ", ".join(
+        " ".join(
+            (column.name, column.kind.value, column.collation or "", "unsigned" * column.is_unsigned)
+        ).strip()
+        for column in _paging(view)
+    )
+
+
+def reads_alike(before: BoundView, now: BoundView) -> bool:
+    """Whether a fill of the one can be gone on with as a fill of the other: the same SELECT, in the same order."""
+    columns = [
+        [reading(column) for column in one.table.columns if column.name in one.needed]
+        for one in (before, now)
+    ]
+    return columns[0] == columns[1] and fill_order(before) == fill_order(now)
 
 
 def _beyond(connection: pymysql.Connection[Any], columns: Sequence[Column], after: tuple[Any, ...]) -> str:

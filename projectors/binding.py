@@ -132,22 +132,17 @@ def _is_ambiguous(column: Column) -> bool:
     return column.kind is Kind.TEXT and column.charset not in ONE_TO_ONE
 
 
-def paging_key(table: Table) -> tuple[str, ...]:
-    """The columns by which a fill reads the table in pages: its primary key, without one a unique key."""
-    return table.primary_key or next(iter(table.unique_keys), ())
-
-
 def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
     """The unique keys, beside the primary one, without which rows would share an entity or fills would miss some."""
     key = tuple(column.name for column in view.key)
     if set(key) != set(view.table.primary_key) and not view.view.entity.append_only:
         yield key
     if not view.table.primary_key:
-        yield paging_key(view.table)
+        yield view.table.paging_key
 
 
 def _paging_problems(table: Table) -> Iterator[str]:
-    names = paging_key(table)
+    names = table.paging_key
     if not names:
         yield (
             f"{table.full_name} has no primary key, and rows that share a key cannot be read in pages without losing "

@@ -19,6 +19,7 @@ class FillGate:
     def __init__(self) -> None:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._closed_at: dict[str, float] = {}  # monotonic
+        self._bound_at: dict[str, float] = {}  # monotonic
 
     @contextmanager
     def closed(self, view: str) -> Iterator[None]:
@@ -26,6 +27,17 @@ class FillGate:
         with self._locks[view]:
             self._closed_at[view] = time.monotonic()
             yield
+
+    @contextmanager
+    def binding(self, view: str) -> Iterator[None]:
+        """While a view is bound to its table anew: `closed`, and fills that were made before are not gone on with."""
+        with self.closed(view):
+            self._bound_at[view] = time.monotonic()
+            yield
+
+    def is_bound_since(self, view: str, bound_at: float) -> bool:
+        """Whether the view was bound anew after a time."""
+        return bound_at <= self._bound_at.get(view, float("-inf"))
 
     @contextmanager
     def open(self, view: str, read_at: float) -> Iterator[bool]:

@@ -31,6 +31,7 @@ class ViewRecord:
     reason: str | None
     watermark_version: int | None
     fill_key: tuple[Any, ...] | None  # primary key of the last row of the last finished chunk
+    fill_order: str  # in which its rows were read; '' where none was kept
     fill_row_count: int
     fill_incarnation: str  # of the store, when the fill began
 
@@ -98,14 +99,16 @@ class Registry:
             f"FROM {self._view} WHERE name = %s",
             (view,),
         )
-        number, name, state, reason, watermark, key, count, incarnation = cursor.fetchone()
+        number, name, state, reason, watermark, kept, count, incarnation = cursor.fetchone()
+        key, order = _fill_key_from(kept)
         return ViewRecord(
             id=number,
             name=name,
             state=state,
             reason=reason,
             watermark_version=watermark,
-            fill_key=None if key is None else tuple(_value_from(part) for part in orjson.loads(key)),
+            fill_key=key,
+            fill_order=order,
             fill_row_count=count,
             fill_incarnation=incarnation,
         )
@@ -138,6 +141,14 @@ class Registry:
         with transaction(self._session, "marking a view to be filled") as cursor:
             cursor.execute(
                 f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s WHERE name = %s AND state <> '{HALTED}'",
+                (version, view),
+            )
+
+    def begin_again_after(self, view: str, version: int) -> None:
+        """As `fill_after`, where a fill is under way or was interrupted."""
+        with transaction(self._session, "beginning a fill again") as cursor:
+            cursor.execute(
+                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s WHERE name = %s AND state = '{FILLING}'",
                 (version, view),
             )
 
@@ -212,8 +223,11 @@ _ANEW = (
 class FillProgress:
     """How far a fill has come, saved in the transaction of the sink's rows where both are MySQL."""
 
-    def __init__(self, session: Session, database: str, pipeline: str, fence: int, view: str) -> None:
+    def __init__(
+        self, session: Session, database: str, pipeline: str, fence: int, view: str, order: str
+    ) -> None:
         self._session = session
+        self._order = order
         self._view_table = quote(database, "view")
         self._pipeline_table = quote(database, "pipeline")
         self._pipeline = pipeline
@@ -224,7 +238,7 @@ class FillProgress:
         """The chunk that ends with `key` is durable. Commits. Raises FencedError for a stale owner."""
         self._update(
             "fill_key = %s, fill_row_count = %s",
-            (None if key is None else orjson.dumps([_value_to(part) for part in key]).decode(), row_count),
+            (None if key is None else _fill_key_to(key, self._order), row_count),
         )
 
     def finish(self, version: int) -> None:
@@ -244,6 +258,19 @@ class FillProgress:
                 f"UPDATE {self._view_table} SET {assignments} WHERE name = %s AND state = '{FILLING}'",
                 (*arguments, self._view),
             )
+
+
+def _fill_key_to(key: tuple[Any, ...], order: str) -> str:
+    return orjson.dumps({"order": order, "key": [_value_to(part) for part in key]}).decode()
+
+
+def _fill_key_from(kept: str | None) -> tuple[tuple[Any, ...] | None, str]:
+    """The key and the order of its rows, which an earlier viewtail did not keep."""
+    if kept is None:
+        return None, ""
+    found = orjson.loads(kept)
+    order, key = ("", found) if isinstance(found, list) else (found["order"], found["key"])
+    return tuple(_value_from(part) for part in key), order
 
 
 def _value_to(value: Any) -> Any:

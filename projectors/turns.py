@@ -5,7 +5,8 @@ inserted later stays, and the statement can be applied again. Where only some ro
 the table no longer has get theirs: whatever was deleted since is gone a moment early, and whatever was inserted again
 comes with its own event. Where others may have come (the tables of gh-ost, an exchanged partition), the views are
 filled again in place, if the table as it is now still fits them. Where a column became wider, an index table is made
-as wide before the first row behind the statement.
+as wide before the first row behind the statement. Where rows are read in another way from here on (another character
+set, another order of the keys), what reads them is made anew, and a fill under way begins again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical import describe, fetch_rows
 from offsets import OffsetStore
-from projectors.backfill import Statement, absent_keys
+from projectors.backfill import Statement, absent_keys, reads_alike
 from projectors.binding import BoundView, bind
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
@@ -50,7 +51,8 @@ class Turns:
         open_source: a session on the tailed server; raises AnotherServerError where the address leads to another.
         gate: of the fills.
         fill_after: marks a view to be filled anew, under a watermark above a version.
-        make_room: changes the store for a view as it is bound to its table now.
+        begin_again_after: the same, where a fill is under way.
+        bind_anew: fills read by a view as it is bound to its table now, and its store has room for that.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Turns:
         open_source: Callable[[], pymysql.Connection[Any]],
         gate: FillGate,
         fill_after: Callable[[str, int], None],
-        make_room: Callable[[BoundView], None],
+        begin_again_after: Callable[[str, int], None],
+        bind_anew: Callable[[BoundView], None],
         check_lease: Callable[[], None],
         stop: threading.Event,
     ) -> None:
@@ -74,36 +77,50 @@ class Turns:
         self._open_source = open_source
         self._gate = gate
         self._fill_after = fill_after
-        self._make_room = make_room
+        self._begin_again_after = begin_again_after
+        self._bind_anew = bind_anew
         self._check_lease = check_lease
         self._stop = stop
+        self._bound: dict[str, BoundView] = {}  # by id: those that were bound anew since
 
     def prepare(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
         """Ahead of the rows of their batch: room in the store for what they may hold now. `halt` as for `apply`."""
         for turn in turns:
-            if turn.turn not in (Turn.WIDENED, Turn.REPLACED):
+            if turn.turn not in (Turn.WIDENED, Turn.REDEFINED, Turn.REPLACED):
                 continue
             for view in self._views_of(turn):
-                if isinstance(view.view, IndexTable):  # other stores have room for every value
-                    self._widen(view, turn, halt)
+                self._prepare(view, turn, halt)
 
-    def _widen(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
+    def _prepare(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
         try:
-            now = self._bound_now(view)
-            _check_alike(view, now)
-            if now.fingerprint != view.fingerprint:
-                with self._gate.closed(view.id):
-                    self._make_room(now)
-                _log.info("index table fits its columns as they are now", view=view.id, why=turn.reason)
+            self._bind(view, turn)
         except AnotherServerError:
             raise
         except (SourceError, DeclarationError, StoreError) as error:
-            if turn.turn is Turn.WIDENED:  # of a table that was replaced `apply` says what is wrong
+            if turn.turn is not Turn.REPLACED:  # of a table that was replaced `apply` says what is wrong
+                is_table = isinstance(view.view, IndexTable)
+                what = "its index table cannot be made as wide" if is_table else "the view does not fit it"
                 halt(
                     view.id,
-                    f"{turn.reason}, and its index table cannot be made as wide: {error}. When that is mended, fill "
-                    f"the view again: viewtail replay {view.id}",
+                    f"{turn.reason}, and {what}: {error}. When that is mended, fill the view again: "
+                    f"viewtail replay {view.id}",
                 )
+
+    def _bind(self, view: BoundView, turn: TableTurn) -> None:
+        """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be."""
+        now = self._bound_now(view)
+        _check_alike(view, now)
+        if not reads_alike(view, now):
+            with self._gate.binding(view.id):
+                self._bind_anew(now)
+                self._begin_again_after(view.id, turn.version)
+        elif now.fingerprint != view.fingerprint:
+            with self._gate.closed(view.id):
+                self._bind_anew(now)
+        else:
+            return
+        self._bound[view.id] = now
+        _log.info("view fits its table as it is now", view=view.id, why=turn.reason)
 
     def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
         """In order, behind the rows of their batch: the versions tell which came before and which after.
@@ -119,7 +136,7 @@ class Turns:
 
     def _apply_all(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
         for turn in turns:
-            if turn.turn is Turn.WIDENED:
+            if turn.turn in (Turn.WIDENED, Turn.REDEFINED):
                 continue
             _log.info("rows went without row events", what=turn.turn.value, why=turn.reason)
             for view in self._views_of(turn):
@@ -127,7 +144,7 @@ class Turns:
 
     def _views_of(self, turn: TableTurn) -> list[BoundView]:
         return [
-            view
+            self._bound.get(view.id, view)
             for view in self._projections.views_of(turn.followed)
             if not self._projections.is_halted(view.id)
         ]
@@ -154,7 +171,10 @@ class Turns:
 
     def _replace(self, view: BoundView, turn: TableTurn) -> None:
         """Another table has the name: filled again if what the view uses of it is as it was."""
-        _check_alike(view, self._bound_now(view))
+        try:
+            self._bind(view, turn)
+        except StoreError as error:
+            raise SourceError(f"its store has no room for it: {error}") from None
         self._fill_after(view.id, turn.version)
 
     def _take_away(self, view: BoundView, turn: TableTurn) -> None:
@@ -173,11 +193,13 @@ class Turns:
 
     def _thin(self, view: BoundView, version: int) -> None:
         """With a version column a delete is one above the row's version, and which rows are older is not told."""
+        now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
+        _check_alike(view, now)
         is_column = view.view.entity.version is not None
         with closing(self._open_source()) as connection:
             for page in self._sink.keys_below(view.id, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
-                absent = absent_keys(view, keys, lambda statement: _read(connection, statement, view))
+                absent = absent_keys(now, keys, lambda statement: _read(connection, statement, now))
                 self._bury(
                     view,
                     {

@@ -25,7 +25,7 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, saved_position, transaction
 from offsets.servers import facts_of
 from offsets.session import open_session, session_error
-from projectors.backfill import Backfill, FillVitals
+from projectors.backfill import Backfill, FillVitals, fill_order
 from projectors.binding import BoundView, bind, declaration_hash, named_columns
 from projectors.dead_letters import DeadLetters
 from projectors.fill_gate import FillGate
@@ -35,7 +35,7 @@ from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Regi
 from projectors.sinks import Sink
 from projectors.sinks.mysql import MySQLSink
 from projectors.turns import Turns
-from projectors.views import View
+from projectors.views import SearchIndex, View
 from projectors.watermarks import Watermarks
 from viewtail.settings import Settings
 
@@ -325,7 +325,7 @@ class Ownership:
             followed=followed[view.table.schema, view.table.name],
             projections=Projections([view], followed),
             sink=sink,
-            progress=FillProgress(rows_session, database, self.store, self.fence, name),
+            progress=FillProgress(rows_session, database, self.store, self.fence, name, fill_order(view)),
             registry=registry,
             dead_letters=self.pipeline.dead_letters.on(session),
             on_halt=self.projections.halt,
@@ -393,11 +393,21 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
             refill.set()  # whoever fills finds that the view gets no changes, and has the pipeline taken anew
         return fits
 
-    def make_room(view: BoundView) -> None:
-        assert isinstance(sink, MySQLSink)
-        views[[one.id for one in views].index(view.id)] = view  # fills from now on know it, too
-        sink.fit(view)
+    def bind_anew(view: BoundView) -> None:
+        at = [one.id for one in views].index(view.id)
+        before, views[at] = views[at], view  # fills from now on know it
+        if isinstance(sink, MySQLSink):
+            sink.fit(view)
+        elif isinstance(view.view, SearchIndex) and _has_other_fields(before, view):
+            # An index is made anew for that, and only before there are changes: see the fingerprint.
+            projections.halt(view.id)
+            refill.set()
+            return
         registry.keep(view)
+
+    def begin_again_after(view: str, version: int) -> None:
+        registry.begin_again_after(view, version)
+        refill.set()
 
     open_source = partial(deployment.open_source_read, history.server_identity)
     gate = FillGate()
@@ -409,7 +419,8 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         open_source=open_source,
         gate=gate,
         fill_after=fill_after,
-        make_room=make_room,
+        bind_anew=bind_anew,
+        begin_again_after=begin_again_after,
         check_lease=lease.check,
         stop=stop,
     )
@@ -460,6 +471,12 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         running=frozenset(view.id for view in running),
         open_source=open_source,
     )
+
+
+def _has_other_fields(before: BoundView, now: BoundView) -> bool:
+    from projectors.sinks.elasticsearch_index import mapping_of
+
+    return mapping_of(before) != mapping_of(now)
 
 
 def _offset(

@@ -16,6 +16,7 @@ from changes.gtid_sets import GtidSet
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import schema_changes, statements
+from ingest.binlog.collations import charset_of
 from ingest.binlog.events import (
     ANONYMOUS_GTID,
     DELETE_ROWS,
@@ -48,6 +49,7 @@ from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
+from ingest.charsets import read_loosely
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
@@ -57,6 +59,8 @@ _ARTIFICIAL = frozenset(
 _GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
 _INNER_HEAD_BYTES = 19
+_SQL_MODE, _CHARSET, _CATALOG = 1, 4, 6  # status variables of a query event
+_STATUS_BYTES = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6}
 
 
 class RareEvents(Transactions):
@@ -315,10 +319,10 @@ class RareEvents(Transactions):
         )
         at = b + 13 + status_length
         database = buffer[at : at + database_length].decode("utf-8", "replace")
-        mode = _sql_mode(buffer[b + 13 : at])
-        statement = statements.plain(
-            buffer[at + database_length + 1 : rows_end].decode("utf-8", "replace"), mode
-        )
+        mode, collation = _session(buffer[b + 13 : at])
+        # As the client wrote it: in its character set.
+        text = read_loosely(bytes(buffer[at + database_length + 1 : rows_end]), charset_of(collation))
+        statement = statements.plain(text, mode)
         match statements.meaning(statement):
             case (
                 statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
@@ -386,13 +390,25 @@ class RareEvents(Transactions):
             diverged(saved, f"an event that ends at {log_pos} stands across its end")
 
 
-def _sql_mode(status: Buffer) -> int:
-    """The session's sql_mode, from a query event's status variables; 0 where it is not told.
+def _session(status: Buffer) -> tuple[int, int | None]:
+    """What a query event's status variables tell of its session: sql_mode (0: not told), the client's collation.
 
-    It is the second of them behind four bytes of flags, or the first (MySQL source, Query_event).
+    They stand in this order, before all others (MySQL and MariaDB source, Query_log_event::write).
     """
-    at = 5 if status[:1] == b"\0" else 0
-    return int.from_bytes(status[at + 1 : at + 9], "little") if status[at : at + 1] == b"\x01" else 0
+    mode, collation, at = 0, None, 0
+    while at < len(status):
+        code, value = status[at], at + 1
+        if code == _SQL_MODE:
+            mode = int.from_bytes(status[value : value + 8], "little")
+        elif code == _CHARSET:
+            collation = int.from_bytes(status[value : value + 2], "little")
+        if code == _CATALOG:
+            at = value + 1 + int.from_bytes(status[value : value + 1], "little")
+        elif code in _STATUS_BYTES:
+            at = value + _STATUS_BYTES[code]
+        else:
+            break
+    return mode, collation
 
 
 def is_begin(buffer: Buffer, b: int, rows_end: int) -> bool:

@@ -172,7 +172,29 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
             )
         if isinstance(change, ddl.PartitionsEmptied):
             return _about(followed, altered.table, Turn.THINNED, f"{change.verb} took rows away")
-    return _widened(followed, altered)
+    return _widened(followed, altered) or _redefined(followed, altered)
+
+
+def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+    """The values stay, but a SELECT made before may read them wrongly, or a fill's next page begin elsewhere."""
+    from ingest import ddl
+
+    table = followed.table
+    used = {name.lower() for name in (*followed.columns, *table.paging_key)}
+    for change in altered.changes:
+        match change:
+            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if (
+                name.lower() in used
+            ):
+                why = f"column {name} was changed"
+            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
+                why = "the primary key was made anew"
+            case ddl.Converted():
+                why = "the table was converted to a character set"
+            case _:
+                continue
+        return _about(followed, altered.table, Turn.REDEFINED, why)
+    return None
 
 
 def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:

@@ -106,10 +106,10 @@ def savepoint(text: str) -> str:
 
 def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables that a statement's `plain` text may be about: every one that it is about is among them."""
-    lowered = text.lower()
+    folded = text.casefold()  # lower() writes a sigma by what follows it, so that a name would not be found
     if _DROP_DATABASE.match(text):
-        return [table for table in followed if _names(lowered, table.table.schema)]
-    return [table for table in followed if _names_table(lowered, database, table)]
+        return [table for table in followed if _names(folded, table.table.schema)]
+    return [table for table in followed if _names_table(folded, database, table)]
 
 
 def shown(text: str) -> str:
@@ -118,20 +118,20 @@ def shown(text: str) -> str:
     return short if len(short) <= _SHOWN_CHARACTERS else short[: _SHOWN_CHARACTERS - 4] + " ..."
 
 
-def _names_table(lowered: str, database: str, followed: Followed) -> bool:
+def _names_table(folded: str, database: str, followed: Followed) -> bool:
     table = followed.table
-    return _names(lowered, table.name) and (
-        database.lower() == table.schema.lower() or _names(lowered, table.schema)
+    return _names(folded, table.name) and (
+        database.casefold() == table.schema.casefold() or _names(folded, table.schema)
     )
 
 
-def _names(lowered: str, identifier: str) -> bool:
+def _names(folded: str, identifier: str) -> bool:
     """Whether an identifier may be meant somewhere in the text, quoted or not."""
-    wanted = identifier.lower()
-    if wanted not in lowered and "`" not in wanted:
+    wanted = identifier.casefold()
+    if wanted not in folded and "`" not in wanted:
         return False
-    return re.search(rf"(?<![\w$]){re.escape(wanted)}(?![\w$])", lowered) is not None or (
-        wanted.replace("`", "``") in lowered and not wanted.replace("_", "").isalnum()
+    return re.search(rf"(?<![\w$]){re.escape(wanted)}(?![\w$])", folded) is not None or (
+        wanted.replace("`", "``") in folded and not wanted.replace("_", "").isalnum()
     )
 
 
