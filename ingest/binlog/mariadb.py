@@ -99,7 +99,9 @@ class MariaDBEvents(RareEvents):
     # -- transactions -------------------------------------------------------------------------------------------
 
     def _begin(self, kind: int, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
-        if kind != MARIADB_GTID:
+        if (kind == MARIADB_GTID) != self._is_mariadb:
+            self._unknown(kind, log_pos)
+        if not self._is_mariadb:
             super()._begin(kind, buffer, b, rows_end, log_pos, size)
             return
         number, domain, flags = _GTID(buffer, b)

@@ -172,7 +172,8 @@ def test_an_unknown_event_stops_the_stream_unless_it_may_be_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(40, "compressed transaction"), (42, "tagged GTID"), (26, "INCIDENT")]
+    ("kind", "name"),
+    [(40, "compressed transaction"), (42, "tagged GTID"), (26, "INCIDENT"), (162, "MARIADB_GTID")],
 )
 def test_events_that_this_version_cannot_read_stop_the_stream_by_name(kind: int, name: str) -> None:
     stream = Stream()
