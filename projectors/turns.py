@@ -98,8 +98,12 @@ class Turns:
             raise
         except (SourceError, DeclarationError, StoreError) as error:
             if turn.turn is not Turn.REPLACED:  # of a table that was replaced `apply` says what is wrong
-                is_table = isinstance(view.view, IndexTable)
-                what = "its index table cannot be made as wide" if is_table else "the view does not fit it"
+                is_wider = turn.turn is Turn.WIDENED and isinstance(view.view, IndexTable)
+                what = (
+                    "its index table cannot be made as wide"
+                    if is_wider
+                    else "the table cannot be gone on with"
+                )
                 halt(
                     view.id,
                     f"{turn.reason}, and {what}: {error}. When that is mended, fill the view again: "
