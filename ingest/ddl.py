@@ -71,6 +71,8 @@ class Created:
     like: Name | None = None
     columns: tuple[tuple[str, ColumnType], ...] = ()
     key: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()  # keys beside the primary one
+    computed: frozenset[str] = frozenset()  # columns, as the statement writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,16 +454,34 @@ def _index_replaced(words: _Words) -> Altered:
 def _with_columns(table: Name, words: _Words) -> Created:
     columns: list[tuple[str, ColumnType]] = []
     key: tuple[str, ...] = ()
+    unique: list[tuple[str, ...]] = []
+    computed: set[str] = set()
     for one in words.specifications():
-        is_primary = _has_primary_key(one)
+        is_primary, is_unique = _has_primary_key(one), "UNIQUE" in one.words()
         if one.peek() in _KEY_WORDS:
-            key = _key_columns(one) if is_primary else key
+            named = _key_columns(one)
         else:
             definition = one.text()
             name = one.identifier()
             columns.append((name, _added_type(definition, one)))
-            key = (name,) if is_primary else key
-    return Created(table, None, tuple(columns), key)
+            named = (name,)
+            is_primary = is_primary or _is_key(one.words())
+            if _is_computed(one.words()):
+                computed.add(name)
+        if is_primary:
+            key = named
+        if is_unique:
+            unique.append(named)
+    return Created(table, None, tuple(columns), key, tuple(unique), frozenset(computed))
+
+
+def _is_key(attributes: Sequence[str]) -> bool:
+    """Of a column: KEY by itself is PRIMARY KEY (MySQL manual, "CREATE TABLE Statement")."""
+    return any(word == "KEY" and before != "UNIQUE" for before, word in pairwise(attributes))
+
+
+def _is_computed(definition: Sequence[str]) -> bool:
+    return bool({"AS", "GENERATED"} & set(definition))
 
 
 def _added_type(definition: str, words: _Words) -> ColumnType:
@@ -686,7 +706,7 @@ def _defined(words: _Words) -> ColumnDefined:
         old,
         new,
         type_,
-        is_computed=bool({"AS", "GENERATED"} & set(definition)),
+        is_computed=_is_computed(definition),
         may_be_null=("NOT", "NULL") not in pairwise(definition),
     )
 

@@ -15,16 +15,17 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest import ddl
 from ingest.binlog.schema_changes import judge
-from ingest.binlog.statements import STRICT, concerned, plain, shown
+from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, plain, shown
 from operations.migrations import Statement
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
 from projectors.views import IndexTable, View
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
-_UNLOGGED = re.compile(
-    r"SET\s+(?:@@)?(?:(?:SESSION|GLOBAL|LOCAL)[.\s]\s*)?(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>\S+)",
-    re.IGNORECASE,
+_SET = re.compile(r"SET\b", re.IGNORECASE)
+_UNLOGGED = re.compile(r"\b(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>[^\s,]+)", re.IGNORECASE)
+_SQL_MODE = re.compile(
+    r"\bsql_mode\s*:?=\s*(?:(?P<quote>['\"])(?P<value>[^'\"]*)(?P=quote)|\S)", re.IGNORECASE
 )
 _NO_ROW_EVENTS = ("0", "OFF", "FALSE", "STATEMENT", "MIXED")
 _TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
@@ -49,9 +50,11 @@ class _Shape:
 
     columns: dict[str, ddl.ColumnType]  # by name in lower case
     key: tuple[str, ...]
+    unique: dict[str, tuple[str, ...]]  # by the index's name in lower case, or a number where it has none
+    computed: set[str]  # columns, in lower case
 
     def copy(self) -> _Shape:
-        return _Shape(dict(self.columns), self.key)
+        return _Shape(dict(self.columns), self.key, dict(self.unique), set(self.computed))
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class Contract:
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
     _is_unlogged: bool = False  # the file has told the server to write no row events
+    _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
     def __post_init__(self) -> None:
         for view in self.views:
@@ -81,15 +85,14 @@ class Contract:
     def check(self, statements: Sequence[Statement]) -> Iterator[Effect]:
         """The effects on views, in the order of the statements."""
         for statement in statements:
-            text = plain(statement.text)
+            text = plain(statement.text, self._sql_mode)
             if text[:4].upper() == "USE ":
                 self.database = text[4:].strip(" `")
                 continue
             if _CHANGES_ROWS.match(text) and not self._is_unlogged:
                 continue  # which the binlog has as rows
-            if unlogged := _UNLOGGED.match(text):
-                value = unlogged["value"].strip("'\"").upper()
-                self._is_unlogged = value in _NO_ROW_EVENTS
+            if _SET.match(text):
+                self._set(text)
                 continue
             for view in self.views:
                 for breaks, why in self._on(self._followed[view.id], view, text):
@@ -97,6 +100,14 @@ class Contract:
                         line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why
                     )
             self._go_on(text)
+
+    def _set(self, text: str) -> None:
+        """What of it bears on the statements behind it: a value that is no text is taken for the usual one."""
+        if unlogged := _UNLOGGED.search(text):
+            self._is_unlogged = unlogged["value"].strip("'\"").upper() in _NO_ROW_EVENTS
+        if mode := _SQL_MODE.search(text):
+            names = None if mode["quote"] is None else mode["value"].upper()
+            self._sql_mode = STRICT if names is None else _bits(names)
 
     def _of(self, view: View) -> Followed:
         if self.describe is not None:
@@ -120,7 +131,7 @@ class Contract:
         _, sees_all = named_columns(view)
         if sees_all:
             followed = self._with_all_columns(followed, text)
-        for verdict in judge(text, self.database, [followed], STRICT):
+        for verdict in judge(text, self.database, [followed], self._sql_mode):
             if verdict.turn is None:
                 yield True, verdict.why
             elif verdict.turn is Turn.EMPTIED:
@@ -128,7 +139,7 @@ class Contract:
             elif verdict.turn is Turn.THINNED:
                 yield False, f"{verdict.why}, and the view's, too"
             elif verdict.turn is Turn.WIDENED:
-                yield from _widened(view, verdict.why)
+                yield from _widened(view, followed, ddl.read(text, self.database), verdict.why)
             elif verdict.turn is Turn.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
 
@@ -178,10 +189,9 @@ class Contract:
             return
         for effect in effects:
             match effect:
-                case ddl.Created(table, like, columns, key):
+                case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
-                    made = _Shape({name.lower(): type_ for name, type_ in columns}, key) if columns else None
-                    self._shapes[table] = model.copy() if model is not None else made
+                    self._shapes[table] = model.copy() if model is not None else _made(created)
                 case ddl.Renamed(pairs):
                     for old, new in pairs:
                         self._shapes[new] = self._shape_of(old)
@@ -191,9 +201,54 @@ class Contract:
                         _change(shape, changes)
 
 
-def _widened(view: View, why: str) -> Iterator[tuple[bool, str]]:
-    if isinstance(view, IndexTable):
+def _made(created: ddl.Created) -> _Shape | None:
+    if not created.columns:
+        return None
+    return _Shape(
+        columns={name.lower(): type_ for name, type_ in created.columns},
+        key=created.key,
+        unique={str(number): key for number, key in enumerate(created.unique)},
+        computed={name.lower() for name in created.computed},
+    )
+
+
+def _bits(names: str) -> int:
+    """Of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
+    is_strict = "STRICT_" in names or "TRADITIONAL" in names
+    return (
+        STRICT * is_strict
+        | ANSI_QUOTES * ("ANSI" in names)
+        | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
+    )
+
+
+def _widened(
+    view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str
+) -> Iterator[tuple[bool, str]]:
+    if not isinstance(view, IndexTable):
+        return
+    table = followed.table
+    for effect in effects:
+        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
+            if isinstance(change, ddl.ColumnDefined):
+                table = replace(
+                    table, columns=tuple(_with_length(column, change) for column in table.columns)
+                )
+    try:
+        bind([view], lambda *_: table)
+    except DeclarationError as error:
+        yield True, f"{why}, and the index table cannot be made as wide: {error}"
+    else:
         yield False, f"{why}, and so is the index table, by itself, before the first row behind the statement"
+
+
+def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
+    """A text or bytes column of the length that it gets; other types take no more room in an index."""
+    match defined.type:
+        case ddl.ColumnType("CHAR" | "VARCHAR" | "VARBINARY" as word, (length,)) if length.isdecimal():
+            if column.name.lower() == defined.old.lower():
+                return replace(column, length=int(length), declared=f"{word.lower()}({length})")
+    return column
 
 
 def _undescribed(name: str) -> Column:
@@ -205,8 +260,12 @@ def _name(followed: Followed) -> ddl.Name:
 
 
 def _shape(table: Table) -> _Shape:
-    columns = {column.name.lower(): ddl.column_type(column.declared) for column in table.columns}
-    return _Shape(columns, table.primary_key)
+    return _Shape(
+        columns={column.name.lower(): ddl.column_type(column.declared) for column in table.columns},
+        key=table.primary_key,
+        unique={name.lower(): key for name, key in zip(table.unique_names, table.unique_keys, strict=True)},
+        computed={column.name.lower() for column in table.columns if column.is_generated},
+    )
 
 
 def _changed_columns(text: str, database: str) -> list[str]:
@@ -245,21 +304,40 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
             case ddl.ColumnDefined(old, new, type_):
                 shape.columns.pop(old.lower(), None)
                 shape.columns[new.lower()] = type_
+                shape.computed.discard(old.lower())
+                if change.is_computed:
+                    shape.computed.add(new.lower())
             case ddl.PrimaryKeyAdded(columns):
                 shape.key = columns
+            case ddl.PrimaryKeyDropped():
+                if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
+                    shape.key = ()
+            case ddl.IndexDropped(name):
+                shape.unique.pop(name.lower(), None)
+            case ddl.IndexRenamed(old, new) if old.lower() in shape.unique:
+                shape.unique[new.lower()] = shape.unique.pop(old.lower())
 
 
 def _misfit(followed: Followed, shape: _Shape) -> str | None:
     """Why a table cannot take the place of the followed one; None where it can."""
     key = followed.table.primary_key
-    if shape.key and key not in (shape.key, _UNKNOWN_KEY):
-        return f"and its primary key is ({', '.join(shape.key)})"
+    if key != _UNKNOWN_KEY and [name.lower() for name in key] != [name.lower() for name in shape.key]:
+        return (
+            f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
+        )
+    keys = [{name.lower() for name in one} for one in (shape.key, *shape.unique.values())]
+    for wanted in followed.keys:
+        if {name.lower() for name in wanted} not in keys:
+            return f"and it has no unique key ({', '.join(wanted)})"
     for name in followed.columns:
         now, before = shape.columns.get(name.lower()), followed.table.column(name)
         if now is None:
             return f"and it has no column {name}"
         if before is not None and before.declared and not _is_like(ddl.column_type(before.declared), now):
             return f"and its column {name} is of another type than {before.declared}"
+        if before is not None and before.declared and before.is_generated != (name.lower() in shape.computed):
+            what = "no longer" if before.is_generated else "now"
+            return f"and its column {name} is {what} computed from others"
     return None
 
 

@@ -45,6 +45,17 @@ PARKED_IN_A_ROW = 100  # so many refusals of a view without one success halt it
 _LONGEST_PAUSE_S = 5.0
 
 
+class ReadTooEarly(Exception):
+    """Views that are not filled yet kept a table from being read for others, which may need less of it.
+
+    They are to be held back until the changes of before their time are read. Nothing of the batch was written.
+    """
+
+    def __init__(self, views: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(views)))
+        self.views = views
+
+
 @dataclass(slots=True, kw_only=True)
 class Vitals:
     """What a pipeline tells of itself; written by its loop, read by reports."""
@@ -222,8 +233,13 @@ class Pipeline:
 
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:
+            views = [one.id for one in self.projections.views_of(halt.followed)]
+            views = [name for name in views if not self.projections.is_halted(name)]
+            early = frozenset(name for name in views if self.is_before_its_fill(name))
+            if early and len(early) < len(views):
+                raise ReadTooEarly(early)
             for view in self.projections.views_of(halt.followed):
-                if not self.projections.is_halted(view.id) and self.is_before_its_fill(view.id):
+                if view.id in early:
                     # What became of the table before is in what the fill will read.
                     _log.info(
                         "view not filled yet: taken up anew behind this", view=view.id, reason=halt.reason

@@ -98,15 +98,19 @@ class Turns:
             raise
         except (SourceError, DeclarationError, StoreError) as error:
             if turn.turn is not Turn.REPLACED:  # of a table that was replaced `apply` says what is wrong
-                is_table = isinstance(view.view, IndexTable)
-                what = "its index table cannot be made as wide" if is_table else "the view does not fit it"
+                is_wider = turn.turn is Turn.WIDENED and isinstance(view.view, IndexTable)
+                what = (
+                    "its index table cannot be made as wide"
+                    if is_wider
+                    else "the table cannot be gone on with"
+                )
                 halt(
                     view.id,
                     f"{turn.reason}, and {what}: {error}. When that is mended, fill the view again: "
                     f"viewtail replay {view.id}",
                 )
 
-    def _bind(self, view: BoundView, turn: TableTurn) -> None:
+    def _bind(self, view: BoundView, turn: TableTurn) -> BoundView:
         """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be."""
         now = self._bound_now(view)
         _check_alike(view, now)
@@ -118,9 +122,10 @@ class Turns:
             with self._gate.closed(view.id):
                 self._bind_anew(now)
         else:
-            return
+            return now
         self._bound[view.id] = now
         _log.info("view fits its table as it is now", view=view.id, why=turn.reason)
+        return now
 
     def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
         """In order, behind the rows of their batch: the versions tell which came before and which after.
@@ -172,10 +177,16 @@ class Turns:
     def _replace(self, view: BoundView, turn: TableTurn) -> None:
         """Another table has the name: filled again if what the view uses of it is as it was."""
         try:
-            self._bind(view, turn)
+            now = self._bind(view, turn).table
         except StoreError as error:
             raise SourceError(f"its store has no room for it: {error}") from None
         self._fill_after(view.id, turn.version)
+        if (now.primary_key, now.unique_names) != (
+            turn.followed.table.primary_key,
+            turn.followed.table.unique_names,
+        ):
+            # Statements about its keys are judged by the description that the table is followed with.
+            self._projections.halt(view.id)  # in this process alone: marked, it has the pipeline taken anew
 
     def _take_away(self, view: BoundView, turn: TableTurn) -> None:
         entity = view.view.entity

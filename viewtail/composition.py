@@ -43,6 +43,7 @@ _log = structlog.get_logger("viewtail.composition")
 
 STORES = ("mysql", "redis", "elasticsearch")
 SOURCE_NAME = "default"
+CATCH_UP_ROUND_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,11 +182,11 @@ def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
 
 
 def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
-    """`deploy`, without those views that their table no longer fits: they must not take the others down.
+    """`deploy`, without those views that their table no longer fits: they must not take the others down. It may be all.
 
     Those are halted ones, and ones that were kept under the same declaration until their table was changed: they are
     halted here, for the stream has not come to that change yet. Raises DeclarationError for any other that cannot
-    work, SourceError when no view is left.
+    work.
     """
     try:
         return deploy(settings, views)
@@ -193,11 +194,8 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
         left_out = _left_behind(settings, views)
         if not left_out:
             raise
-        left = [view for view in views if view.id not in left_out]
-        deployment = deploy(settings, left) if left else None
+        deployment = deploy(settings, [view for view in views if view.id not in left_out])
         _halt(settings, left_out.values())
-        if deployment is None:
-            raise SourceError(f"every view is halted, and none can go on: {error}") from None
         _log.warning("halted views are left out", reason=str(error))
         return replace(deployment, left_out=[one.view for one in left_out.values()])
 
@@ -286,6 +284,7 @@ class Ownership:
     gate: FillGate
     refill: threading.Event  # set when views are to be looked at for filling
     running: frozenset[str]  # the views that were not halted when the pipeline was taken
+    held_back: frozenset[str]  # views that follow once the changes of before their time are read
     open_source: Callable[[], pymysql.Connection[Any]]  # the server whose changes are read, and no other
     fill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a fill
@@ -293,7 +292,19 @@ class Ownership:
     def views_to_fill(self, session: OwnSession) -> list[str]:
         """Views that are new, or whose fill was interrupted."""
         records = Registry(session, self.deployment.database, self.store).sync(self.views)
-        return [name for name, record in records.items() if record.state in (NEW, FILLING)]
+        return [
+            name
+            for name, record in records.items()
+            if record.state in (NEW, FILLING) and name not in self.held_back
+        ]
+
+    def has_caught_up(self) -> bool:
+        """Wait until all that is committed now was read; False when it was stopped before."""
+        mark = self.watermarks.write()
+        while not self.stop.is_set():
+            if self.watermarks.wait(mark, self.stop, CATCH_UP_ROUND_S) is not None:
+                return True
+        return False
 
     def is_brought_back(self, session: OwnSession) -> bool:
         """Whether a view that was left out is to be filled again, and its table fits; where not it is halted anew."""
@@ -343,8 +354,17 @@ class Ownership:
         self.session.close()
 
 
-def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event) -> Ownership:
-    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states."""
+def take(
+    deployment: Deployment,
+    store: str,
+    lease: Lease,
+    stop: threading.Event,
+    held_back: frozenset[str] = frozenset(),
+) -> Ownership:
+    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states.
+
+    Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
+    """
     settings = deployment.settings
     database = deployment.database
     views = deployment.views_of(store)
@@ -364,7 +384,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     registry = Registry(session, database, store)
     records = registry.sync(views)
     registry.retire_others([view.id for view in views])
-    running = [view for view in views if records[view.id].state != HALTED]
+    running = [view for view in views if records[view.id].state != HALTED and view.id not in held_back]
     followed = followed_tables(running)
     source = deployment.source(followed, history, store)
     offset = _offset(source, offsets, taken.position, history.epoch, records)
@@ -469,6 +489,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         gate=gate,
         refill=refill,
         running=frozenset(view.id for view in running),
+        held_back=held_back & {view.id for view in views},
         open_source=open_source,
     )
 

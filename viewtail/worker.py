@@ -31,6 +31,7 @@ from changes.errors import (
     FencedError,
     HistoryGoneError,
     MisuseError,
+    SourceError,
     TemporaryError,
     ViewtailError,
 )
@@ -38,7 +39,7 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
 from projectors.backfill import Stopped
-from projectors.pipeline import Vitals
+from projectors.pipeline import ReadTooEarly, Vitals
 from projectors.views import View
 from viewtail import declarations, logs, settings
 from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
@@ -74,6 +75,7 @@ class Worker:
         self.rate = 0  # writes a second, over the last report
         self.own: Ownership | None = None
         self.views: tuple[str, ...] = ()  # the ids of those that are kept
+        self._held_back: frozenset[str] = frozenset()  # views, at the next taking
         self._saving = (
             threading.Lock()
         )  # two threads save reports: what was looked at last must be what stays
@@ -115,7 +117,7 @@ class Worker:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
-        deployment = deploy_what_works(self.settings, views)
+        deployment = self._deployed(views)
         self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
@@ -134,9 +136,17 @@ class Worker:
         What no longer fits is halted by the stream, which tells the statement too.
         """
         try:
-            return deploy_what_works(self.settings, views)
+            return self._deployed(views)
         except DeclarationError:
             return before
+
+    def _deployed(self, views: Sequence[View]) -> Deployment:
+        found = deploy_what_works(self.settings, views)
+        if not found.views:
+            raise SourceError(
+                "every view is halted, and the table of none fits it; `viewtail status` has the reasons"
+            )
+        return found
 
     def _acquire(self, lease: Lease) -> bool:
         while not self.stop.is_set():
@@ -150,7 +160,7 @@ class Worker:
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
         ending = threading.Event()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.store, lease, ending)
+        own = take(deployment, self.store, lease, ending, self._held_back)
         self.own, self.state, self.error = own, "running", None
         self._save_report()
         watcher = threading.Thread(target=self._end_with_stop, args=(ending,), name="stop", daemon=True)
@@ -162,6 +172,9 @@ class Worker:
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
+        except ReadTooEarly as error:
+            _log.info("reading on without views that are yet to be filled", views=sorted(error.views))
+            self._held_back |= error.views
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
@@ -189,6 +202,11 @@ class Worker:
         attempt = 0
         while not ending.is_set():
             try:
+                if own.held_back and own.has_caught_up():
+                    _log.info("taking the pipeline anew", views=sorted(own.held_back))
+                    self._held_back = frozenset()
+                    ending.set()
+                    break
                 if own.is_brought_back(session):
                     _log.info("taking the pipeline anew for a view that was left out")
                     ending.set()

@@ -94,9 +94,15 @@ def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
         return f"has now {seen.metadata} digits of the second's fraction"
     if seen.type == types.STRING and kind is Kind.BYTES and seen.metadata != described.length:
         return f"is now BINARY({seen.metadata}), padded to another length"
-    if kind in (Kind.ENUM, Kind.SET) and _described_labels(seen)[: len(described.labels)] != described.labels:
+    if kind in (Kind.ENUM, Kind.SET) and not _begin_alike(_described_labels(seen), described.labels):
         return "has other labels now"
     return None
+
+
+def _begin_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether labels were only added at the end, or are yet to be: what was described may be newer than the rows."""
+    count = min(len(one), len(other))
+    return one[:count] == other[:count]
 
 
 def labels_of(column: MapColumn) -> tuple[str, ...]:

@@ -253,6 +253,44 @@ def test_a_table_that_changed_while_nothing_ran_halts_its_views_and_no_others(
         run.process = None
 
 
+def test_a_run_whose_every_view_is_halted_waits_for_a_replay(shop: Shop, tmp_path: Path) -> None:
+    """At its start, too: with one view, a table that is dropped while nothing runs is every view."""
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        assert run.stop() == 0
+        shop.execute("DROP TABLE shop.user", "RENAME TABLE shop.city TO shop.town")
+        run.start()
+        assert "shop.user does not exist" in halted_reason(run)
+        shop.execute("RENAME TABLE shop.town TO shop.city")
+        assert run.command("replay", "ix_city").returncode == 0
+        goes_on(shop)
+        assert run.stop() == 0
+
+
+def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """Though the changes of before lack a column that the declarations name now."""
+    third = VIEWS.replace("views = [", 'views = [IndexTable("ix_id", Entity("shop.user"), value="number"),')
+    shop.execute("ALTER TABLE shop.user ADD COLUMN number INT DEFAULT 1")
+    with running(tmp_path, third, addresses(shop.server)) as run:
+        started(shop, run)
+        assert run.stop() == 0
+        shop.execute(
+            "INSERT INTO shop.user (id, email) VALUES (2, 'before')",
+            "ALTER TABLE shop.user RENAME COLUMN number TO digits, ADD COLUMN added INT DEFAULT 5",
+            "INSERT INTO shop.user (id, email) VALUES (3, 'behind')",
+        )
+        (tmp_path / "views.py").write_text(third.replace('"number"', '["digits", "added"]'))
+        run.start()
+        wait_for("the other view goes on", lambda: shop.emails() == {"a", "before", "behind"})
+        wait_for("status says that all is well", run.is_well)
+        shop.execute("UPDATE shop.user SET digits = id")
+        digits = "SELECT id, digits, added FROM viewtail.ix_id ORDER BY id"
+        wait_for("the changed one follows", lambda: shop.rows(digits) == [(n, n, 5) for n in (1, 2, 3)])
+        assert run.stop() == 0
+
+
 def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
     settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
     with running(tmp_path, VIEWS, settings) as run:

@@ -239,3 +239,29 @@ def test_an_index_whose_field_became_wider_is_made_anew(
     with owned(deployed([view], *servers), "elasticsearch") as owner:
         owner.fill_all()
         assert owner.state(view.id) == "filled" and owner.own.pipeline.vitals.parked_count == 0
+
+
+def test_rows_of_before_a_label_was_added_are_read_after_a_crash(mysql_server: Server) -> None:
+    """The view was bound to the table with the label when its process was killed, the offset stood before that."""
+    made(
+        mysql_server,
+        "CREATE TABLE again.item (id INT PRIMARY KEY, kind ENUM('a'))",
+        "INSERT INTO again.item VALUES (1, 'a')",
+    )
+    view = IndexTable("ix_again", ITEM, value="kind")
+    with owned(deployed([view], mysql_server), "mysql") as owner:
+        owner.fill_all()
+    execute(
+        mysql_server,
+        [
+            "INSERT INTO again.item VALUES (2, 'a')",
+            "ALTER TABLE again.item MODIFY kind ENUM('a', 'b')",
+            "INSERT INTO again.item VALUES (3, 'b')",
+        ],
+    )
+    now = deployed([view], mysql_server)
+    ask(mysql_server, f"UPDATE viewtail.view SET fingerprint = '{now.views[0].fingerprint}'")
+    with owned(now, "mysql") as owner:
+        owner.pass_everything()
+        assert owner.state(view.id) == "filled"
+        assert ask(mysql_server, "SELECT kind FROM viewtail.ix_again ORDER BY id") == [("a",), ("a",), ("b",)]

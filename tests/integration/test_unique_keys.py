@@ -82,3 +82,23 @@ def test_other_indexes_may_come_and_go(mysql_server: Server) -> None:
         owner.pass_everything()
         assert owner.state(VIEW.id) == "filled"
         assert item.shown() == {"a": "one", "c": "behind it"}
+
+
+def test_a_swapped_in_table_is_known_by_its_own_indexes(mysql_server: Server) -> None:
+    """The pipeline is taken anew for it: by the description of before, a DROP of their names meant nothing."""
+    item = Item(mysql_server)
+    with owned(deployed([VIEW], mysql_server), "mysql") as owner:
+        owner.fill_all()
+        item.execute(
+            "CREATE TABLE keyed.other LIKE keyed.item",
+            "ALTER TABLE keyed.other RENAME INDEX by_ext TO ext_unique",
+            "INSERT INTO keyed.other SELECT * FROM keyed.item",
+            "RENAME TABLE keyed.item TO keyed.gone, keyed.other TO keyed.item",
+        )
+        owner.pass_everything()
+        assert owner.to_fill() == [VIEW.id] and owner.own.projections.is_halted(VIEW.id)
+    with owned(deployed([VIEW], mysql_server), "mysql") as owner:
+        owner.fill_all()
+        item.execute("DROP INDEX ext_unique ON keyed.item")
+        owner.pass_everything()
+        assert owner.state(VIEW.id) == "halted"

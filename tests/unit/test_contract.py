@@ -189,3 +189,78 @@ def test_each_effect_names_line_statement_view_and_reason() -> None:
 )
 def test_a_file_is_split_as_the_mysql_client_does(sql: str, expected: list[tuple[str, int]]) -> None:
     assert statements(sql) == [Statement(text, line) for text, line in expected]
+
+
+CODED = replace(
+    USER,
+    columns=(
+        *USER.columns,
+        Column(
+            name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9
+        ),
+    ),
+    unique_keys=(("code",),),
+    unique_names=("by_code",),
+)
+BY_CODE = IndexTable("by_code", Entity("shop.user", key="code"), value="name")
+SWAP = "; RENAME TABLE user TO _old, nw TO user"
+COLUMNS = "email VARCHAR(60), name VARCHAR(60)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        (f"CREATE TABLE nw (id INT, {COLUMNS}, code VARCHAR(9) NOT NULL UNIQUE)", "no primary key"),
+        ("CREATE TABLE nw LIKE user; ALTER TABLE nw DROP PRIMARY KEY", "no primary key"),
+        (
+            f"CREATE TABLE nw (id INT PRIMARY KEY, {COLUMNS}, code VARCHAR(9) NOT NULL)",
+            "no unique key (code)",
+        ),
+        ("CREATE TABLE nw LIKE user; ALTER TABLE nw DROP INDEX by_code", "no unique key (code)"),
+        (
+            "CREATE TABLE nw LIKE user; ALTER TABLE nw MODIFY name VARCHAR(60) AS (email) STORED",
+            "its column name is now computed",
+        ),
+        (
+            f"CREATE TABLE nw (id INT KEY, {COLUMNS} AS (UPPER(email)), code VARCHAR(9) NOT NULL UNIQUE)",
+            "its column name is now computed",
+        ),
+    ],
+)
+def test_a_swapped_in_table_must_have_the_keys_and_the_kind_of_columns_that_the_view_has(
+    sql: str, why: str
+) -> None:
+    found = list(Contract([BY_CODE], lambda *_: CODED, "shop").check(statements(sql + SWAP)))
+    assert [effect.breaks for effect in found] == [True] and why in found[0].why
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"CREATE TABLE nw (id INT AUTO_INCREMENT KEY, {COLUMNS}, code VARCHAR(9) NOT NULL, UNIQUE KEY x (code))",
+        f"CREATE TABLE nw (ID INT, {COLUMNS}, code VARCHAR(9) NOT NULL UNIQUE KEY, PRIMARY KEY (ID))",
+        "CREATE TABLE nw LIKE user; ALTER TABLE nw RENAME INDEX by_code TO renamed",
+    ],
+)
+def test_a_swapped_in_table_with_the_same_keys_is_followed(sql: str) -> None:
+    found = list(Contract([BY_CODE], lambda *_: CODED, "shop").check(statements(sql + SWAP)))
+    assert [effect.breaks for effect in found] == [False]
+
+
+def test_a_column_wider_than_an_index_can_be_breaks_its_index_table() -> None:
+    assert broken("ALTER TABLE user MODIFY email VARCHAR(1000), MODIFY name VARCHAR(1000)") == {EMAIL}
+
+
+@pytest.mark.parametrize(
+    ("sql", "views"),
+    [
+        ("SET sql_mode = ''; ALTER TABLE user MODIFY email VARCHAR(80)", {EMAIL}),
+        ("SET @a = 1, SESSION sql_mode = 'NO_ZERO_DATE'; ALTER TABLE user MODIFY email VARCHAR(80)", {EMAIL}),
+        ("SET sql_mode = ''; SET sql_mode = @old; ALTER TABLE user MODIFY email VARCHAR(80)", set()),
+        ("SET sql_mode = 'STRICT_ALL_TABLES'; ALTER TABLE user MODIFY email VARCHAR(80)", set()),
+        ("""SET sql_mode = 'ANSI_QUOTES'; ALTER TABLE "user" DROP COLUMN "email" """, {EMAIL}),
+        ("SET @a = 1, sql_log_bin = 0; DELETE FROM user", {EMAIL, NAME}),
+    ],
+)
+def test_what_the_file_says_of_its_session_is_heeded(sql: str, views: set[str]) -> None:
+    assert broken(sql) == views
