@@ -42,15 +42,6 @@ def decoder_of(charset: str) -> Decode:
     return lambda raw: charmap_decode(raw, "strict", table)[0]
 
 
-def read_loosely(raw: bytes, charset: str) -> str:
-    """A text that may hold anything: what cannot be read is replaced, an unknown character set read as UTF-8."""
-    try:
-        return decoder_of(charset)(raw)
-    except (KeyError, UnicodeDecodeError):
-        codec = DIFFERENCES[charset][0] if charset in DIFFERENCES else _PLAIN.get(charset, "utf-8")
-        return raw.decode(codec, "replace")
-
-
 @cache
 def single_byte_table(charset: str) -> str | None:
     """For charmap_decode: the characters of the codes 0 to 255; None where codes have several bytes."""

@@ -291,6 +291,8 @@ def _keeps_values(
 ) -> bool:
     if defined.is_computed or column is None:
         return False  # computed: another expression gives other values, whatever the type
+    if column.is_nullable and not defined.may_be_null and not is_strict:
+        return False  # MariaDB makes something of each NULL, in place [M, 10.11]
     return converts_nothing or (is_strict and only_widens(column, defined.type))
 
 
