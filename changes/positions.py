@@ -34,6 +34,7 @@ class Position:
     start: int  # where the last transaction begins (its GTID event); == end when none was read yet
     gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
     gtid_base: str = ""  # set of GTIDs that, grown to reach `gtid`, is all that was seen; '' when not known
+    server: str = ""  # identity of the server whose binlog it is; '' when not known (by an earlier viewtail)
 
     @property
     def version(self) -> int:
@@ -56,6 +57,14 @@ class Position:
         """Whether only the set tells where reading goes on: nothing has been read from this server yet."""
         return self.end == 0 and bool(self.gtid_base)
 
+    def is_comparable_with(self, other: Position) -> bool:
+        """Whether versions say which of the two is further on.
+
+        Epochs alone do not: copies of viewtail's own tables, on replicas that are promoted, count them by themselves.
+        """
+        is_one_server = not self.server or not other.server or self.server == other.server
+        return self.epoch == other.epoch and is_one_server
+
     def in_epoch(self, epoch: int) -> Position:
         return replace(self, epoch=epoch)
 
@@ -69,6 +78,7 @@ class Position:
                 "start": self.start,
                 "gtid": self.gtid,
                 "gtid_base": self.gtid_base,
+                "server": self.server,
             }
         ).decode()
 
@@ -82,7 +92,8 @@ class Position:
             end=int(found["end"]),
             start=int(found["start"]),
             gtid=str(found["gtid"]),
-            gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none
+            gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none, nor the next
+            server=str(found.get("server", "")),
         )
 
     def __str__(self) -> str:

@@ -106,6 +106,19 @@ def _execute(connection: pymysql.Connection[Any], sql: str, arguments: tuple[obj
         raise unavailable(error, "writing the source's history") from None
 
 
+def raise_above(connection: pymysql.Connection[Any], database: str, source: str, epoch: int) -> int:
+    """Let the source's epoch be above this one, as a store has it from another server; returns what it is then."""
+    table = quote(database, "source")
+    _execute(
+        connection,
+        f"UPDATE {table} SET epoch = %s WHERE name = %s AND epoch <= %s",
+        (epoch + 1, source, epoch),
+    )
+    stored = _stored(connection, table, source)
+    assert stored is not None
+    return stored.epoch
+
+
 def begin_new_history(
     connection: pymysql.Connection[Any],
     database: str,

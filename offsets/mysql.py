@@ -26,7 +26,7 @@ Session = Callable[[], "pymysql.Connection[Any]"]
 
 LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
-_POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base"
+_POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base, server_identity"
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
@@ -155,14 +155,14 @@ class MySQLOffsets:
             self._update = Prepared(
                 connection,
                 f"UPDATE {self._table} SET epoch = ?, binlog_file = ?, end_position = ?, start_position = ?, gtid = ?, "
-                "gtid_base = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
+                "gtid_base = ?, server_identity = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
             )
 
     def send(self, flight: Flight, position: Position) -> None:
         """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
         assert self._update is not None, "make_ready comes first"
         at = position
-        position_values = (at.epoch, at.file, at.end, at.start, at.gtid, at.gtid_base)
+        position_values = (at.epoch, at.file, at.end, at.start, at.gtid, at.gtid_base, at.server)
         flight.execute(self._update.packed((*position_values, self._id, self.fence)))
 
     def moved(self, position: Position, found: int) -> None:
@@ -217,10 +217,18 @@ def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
 
 
 def _position(row: tuple[Any, ...]) -> Position | None:
-    epoch, file, end, start, gtid, base = row
+    epoch, file, end, start, gtid, base, server = row
     if file is None:
         return None
-    return Position(epoch=epoch, file=file, end=end, start=start, gtid=gtid or "", gtid_base=base or "")
+    return Position(
+        epoch=epoch,
+        file=file,
+        end=end,
+        start=start,
+        gtid=gtid or "",
+        gtid_base=base or "",
+        server=server or "",
+    )
 
 
 def saved_position(connection: pymysql.Connection[Any], database: str, pipeline: str) -> Position | None:

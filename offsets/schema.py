@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `end_position` BIGINT UNSIGNED NULL COMMENT 'byte after the last durable transaction',
   `gtid` VARCHAR(128) NULL COMMENT 'GTID of the last durable transaction',
   `gtid_base` MEDIUMTEXT NULL COMMENT 'set of GTIDs that, grown to reach gtid, is all that was seen',
+  `server_identity` VARCHAR(64) NULL COMMENT 'server whose binlog the offset is a place in',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
@@ -116,7 +117,7 @@ STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, VIEW, DEAD_LETTER)
 SOURCE_TABLES = (WATERMARK,)
 
 # Columns that tables of an earlier viewtail lack: table, column.
-_ADDED = (("pipeline", "gtid_base"), ("view", "declaration"))
+_ADDED = (("pipeline", "gtid_base"), ("pipeline", "server_identity"), ("view", "declaration"))
 
 
 def create(

@@ -104,7 +104,11 @@ class Pipeline:
     on_store_behind: Callable[
         [int], None
     ]  # it has kept no more than this version: fills that ended later are lost
+    begin_epoch_above: Callable[
+        [int], None
+    ]  # of another server's, which this one continues: ends the pipeline
     epoch: int = 0  # of the source's history; 0: the offset's
+    server: str = ""  # identity of the source; '' when not known
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parked_in_a_row: dict[str, int] = field(default_factory=dict)
@@ -294,14 +298,20 @@ class Pipeline:
         if kept is None:
             self.sink.write([], offset)
             return offset
+        if self._is_of_another_server(kept) and kept.epoch >= self.epoch:
+            self._check_contained(kept)
+            self.begin_epoch_above(kept.epoch)
         if kept.epoch > max(offset.epoch, self.epoch):
             raise HistoryGoneError(
                 f"{self.name} holds writes of epoch {kept.epoch}, its offset is of {offset.epoch}: viewtail's own "
                 "tables were lost, or are of another deployment, and the store would refuse every change as older. "
                 "Point viewtail at the database it had, or fill every view again with: viewtail replay --new-history"
             )
-        if kept.epoch == offset.epoch:
+        if kept.is_comparable_with(offset):
             self.on_store_behind(kept.version)
+        elif kept.epoch == offset.epoch:
+            self._check_contained(kept)
+            return kept  # by its set: what that has is in the store, whatever was read of this server before
         if (
             kept.epoch < offset.epoch and offset.gtid
         ):  # else the offset is a beginning, and every view is filled
@@ -313,6 +323,17 @@ class Pipeline:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
             return self._if_readable(kept, offset)
         return offset
+
+    def _is_of_another_server(self, kept: Position) -> bool:
+        return bool(kept.server and self.server and kept.server != self.server)
+
+    def _check_contained(self, kept: Position) -> None:
+        try:
+            self.source.check(kept)
+        except HistoryGoneError as error:
+            raise HistoryGoneError(
+                f"{self.name} holds what was read from server {kept.server}. {error}"
+            ) from None
 
     def _if_readable(self, kept: Position, offset: Position) -> Position:
         """`kept` where the source still has the changes after it; else the views are filled again."""

@@ -444,6 +444,15 @@ def take(
         check_lease=lease.check,
         stop=stop,
     )
+
+    def begin_epoch_above(epoch: int) -> None:
+        with closing(deployment.open_store()) as connection:
+            raised = epochs.raise_above(connection, database, SOURCE_NAME, epoch)
+        raise AnotherServerError(
+            f"{store} holds what was read from another server in epoch {epoch}, and this one continues it: the "
+            f"pipeline is taken anew under epoch {raised}"
+        )
+
     pipeline = Pipeline(
         name=store,
         source=source,
@@ -456,6 +465,8 @@ def take(
         turns=turns,
         stop=stop,
         epoch=history.epoch,
+        server=history.server_identity,
+        begin_epoch_above=begin_epoch_above,
         check_lease=lease.check,
         is_before_its_fill=is_before_its_fill,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),

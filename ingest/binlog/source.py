@@ -107,14 +107,15 @@ class BinlogSource:
             raise session_error(error, self._address, "source") from None
         finally:
             connection.close()
+        server = self._identity or ""
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
         if executed:
             # By set, not by place: asked one after the other they would not belong together, and what is seen must be
             # known exactly from the beginning.
             base = executed.replace("\n", "")
-            return Position(epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base)
-        return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1])
+            return Position(epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base, server=server)
+        return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1], server=server)
 
     def check(self, after: Position) -> None:
         connection = open_session(self._address, role="source")
@@ -130,11 +131,15 @@ class BinlogSource:
         finally:
             connection.close()
         if sizes.get(after.file, -1) < after.end:
-            raise HistoryGoneError(f"the source no longer has the changes after {after}")
+            raise HistoryGoneError(
+                f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
+                "still has them, or fill the views again with: viewtail replay --new-history"
+            )
 
     def _needs_set(self, after: Position) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
-        return after.is_by_set or after.epoch != self._epoch
+        is_anothers = bool(after.server and self._identity and after.server != self._identity)
+        return after.is_by_set or after.epoch != self._epoch or is_anothers
 
     def _seen(self, after: Position) -> str:
         if not after.seen:
@@ -227,6 +232,7 @@ class BinlogSource:
             max_event_bytes=self._max_event_bytes,
             large_files=connection.large_files,
             unchecked_formats=self._unchecked_formats,
+            server=self._identity or "",
         )
         self._connection = connection
         try:

@@ -135,6 +135,7 @@ class Transactions(CarefulRows):
             start=start,
             gtid=gtid_text(gtid),
             gtid_base=base,
+            server=self._server,
         )
 
     def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:

@@ -119,6 +119,7 @@ class WalkState:
         max_event_bytes: a larger row event is not received, and halts its table's views.
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
         unchecked_formats: format descriptions that have no checksum.
+        server: identity of the server, for positions.
     """
 
     def __init__(
@@ -133,13 +134,14 @@ class WalkState:
         max_event_bytes: int,
         large_files: frozenset[str] = frozenset(),
         unchecked_formats: frozenset[bytes] = frozenset(),
+        server: str = "",
     ) -> None:
         self._followed = dict(followed)
         self._watermark = watermark
         self._own_schemas = own_schemas
         self._spool_bytes = spool_bytes
         self.max_event_bytes = max_event_bytes
-        self._epoch = after.epoch
+        self._epoch, self._server = after.epoch, server
         self._verifying: Position | None = after if after.gtid else None
         self._file = after.file
         self._base = base_version(after.epoch, file_number(after.file))

@@ -6,17 +6,21 @@ offsets are on a fourth.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import stack.mysql
 from stack import Server
 from tests.support.asking import ask
 from tests.support.following import Following, following
-from tests.support.running import wait_for
+from tests.support.proxy import Proxy
+from tests.support.running import Run, running, wait_for
 
 
 class Node:
@@ -80,12 +84,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def chain(servers: list[Server], mysql_server: Server, tmp_path: Path) -> Iterator[Chain]:
-    """A run that follows a, with its view filled."""
+def nodes(servers: list[Server]) -> list[Node]:
+    """a with two rows, b that replicates it, c that replicates b."""
     nodes = [Node(server) for server in servers]
     for node in nodes:
         node.server.start()
         node.execute("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF")
+        node.execute("CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ()")
         for database in ("fail", "viewtail"):
             node.execute(f"DROP DATABASE IF EXISTS {database}")
         node.execute("RESET BINARY LOGS AND GTIDS")
@@ -97,6 +102,12 @@ def chain(servers: list[Server], mysql_server: Server, tmp_path: Path) -> Iterat
         "CREATE TABLE fail.user (id INT PRIMARY KEY, email VARCHAR(60))",
         "INSERT INTO fail.user VALUES (1, 'one'), (2, 'two')",
     )
+    return nodes
+
+
+@pytest.fixture
+def chain(nodes: list[Node], servers: list[Server], mysql_server: Server, tmp_path: Path) -> Iterator[Chain]:
+    """A run that follows a, with its view filled."""
     with following(servers[0], mysql_server, tmp_path, "fail.user", "email") as followed:
         yield Chain(servers, followed)
 
@@ -216,3 +227,95 @@ def test_a_fill_reads_no_other_server_than_the_dump(chain: Chain) -> None:
     assert chain.epoch() == 2, "under the history of the server that has it"
     wait_for("the view is filled", lambda: chain.is_filled() and chain.equals(chain.b))
     wait_for("all is well", chain.run.is_well)
+
+
+# -- offsets on the source itself: each server has its own copy of them, and counts epochs by itself ------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A run whose offsets are on the source, and what its Redis shows."""
+
+    proxy: Proxy
+    run: Run
+    redis: Any
+
+    def shown(self) -> dict[int, str]:
+        keys = sorted(self.redis.scan_iter("user:*"))
+        return {int(key.partition(":")[2]): self.redis.hget(key, "email") for key in keys}
+
+    def equals(self, node: Node) -> bool:
+        return self.shown() == dict(node.rows("SELECT id, email FROM fail.user"))  # type: ignore[arg-type]
+
+    def error(self) -> str:
+        (pipeline,) = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
+        return str(pipeline["error"]) if pipeline["state"] == "halted" else ""
+
+
+@pytest.fixture
+def beside(nodes: list[Node], redis_server: Server, tmp_path: Path) -> Iterator[Beside]:
+    client: Any = redis.Redis(port=redis_server.port, decode_responses=True)
+    client.flushall()
+    views = (
+        "from viewtail import Entity, RedisHash\n"
+        'views = [RedisHash("user", Entity("fail.user"), fields=["email"])]\n'
+    )
+    with Proxy(nodes[0].server.port) as proxy:
+        environment = {
+            "VIEWTAIL_SOURCE__URL": f"mysql://root@127.0.0.1:{proxy.port}",
+            "VIEWTAIL_SOURCE__HEARTBEAT_S": "0.5",
+            "VIEWTAIL_REDIS__URL": redis_server.url,
+            "VIEWTAIL_METRICS__PORT": "0",
+        }
+        with running(tmp_path, views, environment) as run:
+            made = Beside(proxy=proxy, run=run, redis=client)
+            wait_for("the view is filled", lambda: made.equals(nodes[0]) and run.is_well())
+            yield made
+    client.close()
+
+
+def test_a_second_failover_to_a_server_that_lacks_what_the_first_one_wrote_halts(
+    nodes: list[Node], beside: Beside
+) -> None:
+    """Its epoch is the same number, and its binlog may be longer: neither says that it continues what Redis shows."""
+    a, b, c = nodes
+    c.has_all_of(a)
+    c.promote()
+    a.execute("UPDATE fail.user SET email = 'after c stopped' WHERE id = 1")
+    wait_for("it is read", lambda: beside.equals(a))
+    b.has_all_of(a)
+    b.promote()
+    beside.proxy.lead_to(c.server.port)
+    assert "divergent history" in wait_for("status says so", beside.error)
+    beside.proxy.lead_to(b.server.port)
+    b.execute("UPDATE fail.user SET email = 'by b' WHERE id = 2")
+    wait_for("b is followed", lambda: beside.equals(b))
+    before = beside.shown()
+    for number in range(10, 300):  # c's binlog is longer than b's
+        c.execute(f"INSERT INTO fail.user VALUES ({number}, 'only on c')")
+    beside.proxy.lead_to(c.server.port)
+    error = wait_for("status says so", beside.error)
+    assert "divergent history" in error and "viewtail replay --new-history" in error
+    assert beside.shown() == before
+    beside.proxy.lead_to(b.server.port)
+    b.execute("UPDATE fail.user SET email = 'by b again' WHERE id = 2")
+    wait_for("b is followed again", lambda: beside.equals(b))
+
+
+def test_a_server_with_no_copy_of_the_offsets_is_followed_where_it_has_all_that_was_read(
+    nodes: list[Node], beside: Beside
+) -> None:
+    """It counts from epoch 1, which Redis has passed: its epoch is raised above that."""
+    a, b, _ = nodes
+    b.execute("STOP REPLICA", "CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('viewtail.%')")
+    b.execute("DROP DATABASE viewtail", "START REPLICA")
+    a.execute("UPDATE fail.user SET email = 'read from a' WHERE id = 1")
+    wait_for("it is read", lambda: beside.equals(a))
+    a.execute("UPDATE fail.user SET email = 'unread' WHERE id = 2", "DELETE FROM fail.user WHERE id = 1")
+    b.has_all_of(a)
+    b.promote()
+    beside.proxy.lead_to(b.server.port)
+    wait_for("b is followed", lambda: beside.equals(b))
+    b.execute("INSERT INTO fail.user VALUES (9, 'by b')")
+    wait_for("changes come", lambda: beside.equals(b))
+    assert b.rows("SELECT epoch FROM viewtail.source") == [(2,)]

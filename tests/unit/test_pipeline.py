@@ -86,6 +86,7 @@ class Loop:
             is_before_its_fill=lambda view: False,
             on_store_lost=lambda views: None,
             on_store_behind=lambda version: None,
+            begin_epoch_above=lambda epoch: None,
             limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
         )
 
