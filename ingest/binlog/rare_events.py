@@ -49,7 +49,7 @@ from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
-from ingest.charsets import read_loosely
+from ingest.charsets import read_statement
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
@@ -321,7 +321,7 @@ class RareEvents(Transactions):
         database = buffer[at : at + database_length].decode("utf-8", "replace")
         mode, collation = _session(buffer[b + 13 : at])
         # As the client wrote it: in its character set.
-        text = read_loosely(bytes(buffer[at + database_length + 1 : rows_end]), charset_of(collation))
+        text = read_statement(bytes(buffer[at + database_length + 1 : rows_end]), charset_of(collation))
         statement = statements.plain(text, mode)
         match statements.meaning(statement):
             case (
