@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from changes.errors import HistoryGoneError
+from changes.errors import HistoryGoneError, SourceError
 from changes.gtid_sets import grown
 from changes.versions import base_version
 
@@ -43,7 +43,13 @@ class Position:
     @property
     def seen(self) -> str:
         """The set of all transactions up to here, the same on every server; '' when it is not known."""
-        return grown(self.gtid_base, self.gtid)
+        try:
+            return grown(self.gtid_base, self.gtid)
+        except ValueError as error:
+            raise SourceError(
+                f"at {self} the last transaction and the set of those before it do not belong together ({error}): what "
+                "was read is not one server's binlog. Begin a new history: viewtail replay --new-history"
+            ) from None
 
     @property
     def is_by_set(self) -> bool:

@@ -42,20 +42,6 @@ def decoder_of(charset: str) -> Decode:
     return lambda raw: charmap_decode(raw, "strict", table)[0]
 
 
-def read_statement(raw: bytes, charset: str) -> str:
-    """A client's statement. What cannot be read in it is replaced, an unknown character set read as UTF-8."""
-    try:
-        decode = decoder_of(charset)
-        if (
-            charset == "swe7"
-        ):  # its code of ` is a letter, and a quote to the server all the same [M, MySQL 9.7]
-            return "`".join(map(decode, raw.split(b"`")))
-        return decode(raw)
-    except (KeyError, UnicodeDecodeError):
-        codec = DIFFERENCES[charset][0] if charset in DIFFERENCES else _PLAIN.get(charset, "utf-8")
-        return raw.decode(codec, "replace")
-
-
 @cache
 def single_byte_table(charset: str) -> str | None:
     """For charmap_decode: the characters of the codes 0 to 255; None where codes have several bytes."""

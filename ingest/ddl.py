@@ -518,9 +518,10 @@ def _altered(words: _Words) -> list[Effect]:
     is_list = False
     if not words.is_done():
         for specification in words.specifications():
-            if is_list and len(specification.words()) == 1:
-                continue  # one more partition
-            is_list = specification.words()[1:2] == ["PARTITION"]
+            words_left = specification.words()
+            if is_list and (len(words_left) == 1 or words_left[1] == "INTO"):
+                continue  # one more partition, or the last of those that are reorganized into others
+            is_list = words_left[1:2] == ["PARTITION"]
             if specification.skip("ALGORITHM"):
                 specification.skip("=")
                 algorithms.add(specification.take())

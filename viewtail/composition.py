@@ -14,7 +14,7 @@ import pymysql
 import structlog
 
 from changes.batches import Followed
-from changes.errors import AnotherServerError, DeclarationError, SourceError, ViewtailError
+from changes.errors import AnotherServerError, DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.continuity import check_identity
 from ingest.binlog.source import BinlogSource
@@ -224,6 +224,8 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
     try:
         with closing(deployment.open_store()) as connection:
             known = known_views(connection, deployment.database)
+    except TemporaryError:  # once it answers, it tells which of them were kept
+        raise
     except ViewtailError:
         return {}
     found = {}

@@ -76,7 +76,9 @@ class DumpConnection:
             raise session_error(error, address, "source") from None
         except OSError as error:
             raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
-        self.has_checksums = bool(reader._BinLogStreamReader__use_checksum)
+        self.has_checksums = (
+            True  # of what comes before the first format description, which tells of the others
+        )
         self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
@@ -126,6 +128,9 @@ class _Session(pymysql.Connection):
     def __init__(self, *, server_id: int, seen: str | None, identity: str | None, **settings: Any) -> None:
         super().__init__(**settings)
         try:
+            with self.cursor() as cursor:
+                # Whatever the server writes now: the files before it may hold checksums, and are refused without this.
+                cursor.execute("SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
             if identity is not None:
                 continuity.check_identity(self, identity)
             if seen is not None:

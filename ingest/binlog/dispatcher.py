@@ -33,10 +33,10 @@ from ingest.binlog.events import (
 )
 from ingest.binlog.gtids import GTID_BYTES, committed_us
 from ingest.binlog.mariadb import MariaDBEvents
+from ingest.binlog.packed import Buffer
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.rare_events import is_begin
-from ingest.binlog.refusals import corrupt, malformed, not_an_event, not_ended, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.refusals import malformed, not_an_event, not_ended, rows_without_map, unpaired
 from ingest.binlog.usual import UsualTransactions
 from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
 
@@ -95,7 +95,7 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                     break
                 rows_end = q - checksum_bytes
                 if checksum_bytes and check(view[p + 5 : q]) != _RESIDUE:
-                    corrupt(kind, f"{self._file}:{last_pos}")
+                    self._failed_checksum(kind, bytes(view[p + 5 : q]), f"{self._file}:{last_pos}")
                 b = p + _HEAD_BYTES
                 if log_pos > last_pos and not is_verifying:
                     if kind == GTID:
@@ -300,10 +300,13 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
         rest = b""
         self._is_in_pieces = True
         try:
+            is_prepared = compressed.payload.is_prepared()
             for piece in compressed.payload.pieces(self._spool_bytes):
                 events = rest + piece
                 rest = events[self._inner_events(compressed, events) :]
-                if self._end is None:
+                if self._end is None and is_prepared:
+                    self._bound_prepared()
+                elif self._end is None:
                     last = self._changes[-1][2] if self._changes else 0
                     self._committed = next(
                         (at for at in range(len(self._changes), 0, -1) if self._changes[at - 1][2] != last), 0

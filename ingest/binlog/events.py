@@ -7,10 +7,14 @@ QUERY = 2
 STOP = 3
 ROTATE = 4
 INTVAR = 5
+APPEND_BLOCK = 9
+DELETE_FILE = 11
 RAND = 13
 USER_VAR = 14
 FORMAT_DESCRIPTION = 15
 XID = 16
+BEGIN_LOAD_QUERY = 17
+EXECUTE_LOAD_QUERY = 18
 TABLE_MAP = 19
 WRITE_ROWS_V1 = 23
 UPDATE_ROWS_V1 = 24
@@ -49,11 +53,14 @@ IGNORABLE_FLAG = 0x80
 CHECKSUM_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, low byte first
 
 # Events without rows that change nothing for a view: read over. INTVAR, RAND and USER_VAR hold values for the
-# statement in the query event behind them, which is judged.
+# statement in the query event behind them, BEGIN_LOAD_QUERY and APPEND_BLOCK a file for it; the statement is judged.
 SILENT = frozenset(
     {
         STOP,
         INTVAR,
+        APPEND_BLOCK,
+        DELETE_FILE,
+        BEGIN_LOAD_QUERY,
         RAND,
         USER_VAR,
         HEARTBEAT,

@@ -33,9 +33,11 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     WRITE_ROWS_V1,
 )
+from ingest.binlog.packed import Buffer
+from ingest.binlog.query_event import Query
 from ingest.binlog.rare_events import RareEvents
 from ingest.binlog.refusals import name_of, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer, compile_decoder
+from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES, Plan
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
@@ -98,7 +100,9 @@ class MariaDBEvents(RareEvents):
     # -- transactions -------------------------------------------------------------------------------------------
 
     def _begin(self, kind: int, buffer: Buffer, b: int, rows_end: int, log_pos: int, size: int) -> None:
-        if kind != MARIADB_GTID:
+        if (kind == MARIADB_GTID) != self._is_mariadb:
+            self._unknown(kind, log_pos)
+        if not self._is_mariadb:
             super()._begin(kind, buffer, b, rows_end, log_pos, size)
             return
         number, domain, flags = _GTID(buffer, b)
@@ -109,12 +113,12 @@ class MariaDBEvents(RareEvents):
             self._begun_at = self._txn_start
         self._is_void = bool(_extra_flags(buffer, b, rows_end, flags) & (_START_ALTER | _ROLLBACK_ALTER))
 
-    def _judge(self, statement: str, database: str, sql_mode: int, log_pos: int) -> None:
+    def _judge(self, statement: str, query: Query, log_pos: int) -> None:
         if self._is_void:
             return
         if found := _FOR_ONE_STATEMENT.match(statement):
             statement = statement[found.end() :]
-        super()._judge(statement, database, sql_mode, log_pos)
+        super()._judge(statement, query, log_pos)
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,15 @@ from collections.abc import Iterator
 
 import zstandard
 
+from ingest.binlog.events import XA_PREPARE
 from ingest.binlog.packed import integer
 
 _END, _PAYLOAD_BYTES, _COMPRESSION, _EVENT_BYTES = range(4)
 _ZSTD, _NONE = 0, 255
+_FIRST_BYTES = 4096  # of the events: more than what stands before the rows of an XA transaction
+_SCAN_BYTES = 1 << 20
+_HEAD_BYTES = 20  # an event's header and the first byte of its body
+_TYPE_AT, _SIZE_AT, _BODY_AT = 4, 9, 19
 
 
 class MalformedPayloadError(ValueError):
@@ -63,6 +68,29 @@ class Payload:
         if len(found) != self.size:
             raise MalformedPayloadError("its lengths do not agree")
         return found
+
+    def is_prepared(self) -> bool:
+        """Whether it is an XA transaction that was prepared: its end, where that is told, is looked for first."""
+        if b"XA START" not in next(self.pieces(_FIRST_BYTES), b""):
+            return False
+        last = self._last_head()
+        return last[_TYPE_AT] == XA_PREPARE and not last[_BODY_AT]  # else it was committed in one phase
+
+    def _last_head(self) -> bytes:
+        last, head = bytes(_HEAD_BYTES), b""
+        begin = at = 0  # of a piece, and of the event whose head is gathered
+        for piece in self.pieces(_SCAN_BYTES):
+            end = begin + len(piece)
+            while at + len(head) < end:
+                head += piece[at + len(head) - begin : at + _HEAD_BYTES - begin]
+                if len(head) < _HEAD_BYTES:
+                    break
+                size = int.from_bytes(head[_SIZE_AT : _SIZE_AT + 4], "little")
+                if size < _BODY_AT:
+                    raise MalformedPayloadError(f"it holds an event of {size} bytes")
+                last, head, at = head, b"", at + size
+            begin = end
+        return last
 
     def pieces(self, piece_bytes: int) -> Iterator[bytes]:
         """The events' bytes in pieces of so many, as they are decompressed."""

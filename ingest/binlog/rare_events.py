@@ -10,16 +10,18 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from changes.batches import RowChanges, TableTurn
+import structlog
+
+from changes.batches import Followed, RowChanges, TableTurn, Turn
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
 from changes.gtid_sets import GtidSet
 from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
-from ingest.binlog import schema_changes, statements
-from ingest.binlog.collations import charset_of
+from ingest.binlog import query_event, schema_changes, statements
 from ingest.binlog.events import (
     ANONYMOUS_GTID,
     DELETE_ROWS,
+    EXECUTE_LOAD_QUERY,
     FORMAT_DESCRIPTION,
     GTID,
     GTID_TAGGED,
@@ -42,14 +44,25 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
+from ingest.binlog.packed import Buffer
 from ingest.binlog.payload import MalformedPayloadError, Payload
-from ingest.binlog.refusals import WentBackError, diverged, name_of, not_ended, rows_without_map, unpaired
-from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
+from ingest.binlog.refusals import (
+    WentBackError,
+    corrupt,
+    diverged,
+    name_of,
+    not_ended,
+    rows_without_map,
+    unchecked_format,
+    unpaired,
+)
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.transactions import Transactions
 from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
-from ingest.charsets import read_statement
+
+_log = structlog.get_logger("viewtail.source")
 
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
@@ -59,8 +72,8 @@ _ARTIFICIAL = frozenset(
 _GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
 _INNER_HEAD = struct.Struct("<IBIIIH").unpack_from  # time, type, server id, event size, end position, flags
 _INNER_HEAD_BYTES = 19
-_SQL_MODE, _CHARSET, _CATALOG = 1, 4, 6  # status variables of a query event
-_STATUS_BYTES = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6}
+_CREATED_AT = 52  # in a format description: when the server started, in its first file
+_CHECKSUM_BYTES = 4  # a format description has them in any case, behind the byte that tells of the others
 
 
 class RareEvents(Transactions):
@@ -122,9 +135,11 @@ class RareEvents(Transactions):
     ) -> None:
         """Every event that the hot path does not take."""
         if kind == ROTATE:
-            self._rotate(buffer, b, rows_end)
+            self._rotate(buffer, b, rows_end, log_pos)
             return
         if kind == FORMAT_DESCRIPTION:
+            if self._is_cut:
+                self._forget_what_was_cut(_U32(buffer, b + _CREATED_AT)[0])
             self._checksum_bytes = (
                 4 if buffer[rows_end - 1 if self._checksum_bytes else rows_end - 5] == 1 else 0
             )
@@ -141,7 +156,9 @@ class RareEvents(Transactions):
         elif kind == XID:
             self._commit(log_pos)
         elif kind == QUERY:
-            self._query(buffer, b, rows_end, log_pos)
+            self._query(query_event.parse(buffer, b, rows_end), log_pos)
+        elif kind == EXECUTE_LOAD_QUERY:
+            self._query(query_event.parse(buffer, b, rows_end, LOAD_FIXED_BYTES), log_pos)
         elif kind in _GTIDS:
             if self._held_bytes:
                 not_ended(self.place)
@@ -155,6 +172,13 @@ class RareEvents(Transactions):
             self._compressed_event(bytes(buffer[b:rows_end]), log_pos, size)
         elif not flags & IGNORABLE_FLAG:
             self._unknown(kind, log_pos)
+
+    def _failed_checksum(self, kind: int, event: bytes, place: str) -> None:
+        """Raises CorruptEventError, but for a format description that is known to have no checksum."""
+        if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
+            corrupt(kind, place)
+        if event not in self._unchecked_formats:
+            unchecked_format(event, place)
 
     def _learn_seen(self, body: bytes) -> None:
         """At the beginning of a file stands what all files before it hold."""
@@ -266,7 +290,7 @@ class RareEvents(Transactions):
                 if is_begin(events, b, q):
                     self._begun_at = self._txn_start
                 else:
-                    self._query(events, b, q, log_pos)
+                    self._query(query_event.parse(events, b, q), log_pos)
             elif kind not in SILENT and not flags & IGNORABLE_FLAG:
                 self._unknown(kind, log_pos)
             p = q
@@ -289,7 +313,7 @@ class RareEvents(Transactions):
             except (UnicodeDecodeError, TableUnreadableError) as error:
                 self._careful(plan, kind, version, events, r, q, error)
 
-    def _rotate(self, buffer: Buffer, b: int, rows_end: int) -> None:
+    def _rotate(self, buffer: Buffer, b: int, rows_end: int, log_pos: int) -> None:
         """The next events are of another file, or, at the start of a dump, of the one that is named."""
         file = buffer[b + 8 : rows_end].decode("utf-8", "replace")
         is_first, self._is_by_set = self._is_by_set, False
@@ -302,7 +326,9 @@ class RareEvents(Transactions):
         if file == self._file:
             return
         if len(self._changes) > self._committed or self._open_refused or self._spool is not None:
-            raise SourceError(f"{self._file} ended inside a transaction; the pipeline stops before it")
+            if log_pos:  # the file's own last event, which no transaction is open at
+                self._ended_inside()
+            self._is_cut = True  # what comes next says whether it is over
         self._base = base_version(self._epoch, file_number(file))
         if file_number(file) <= file_number(self._file) and not is_first:
             raise HistoryGoneError(
@@ -311,18 +337,32 @@ class RareEvents(Transactions):
             )
         self._file, self._last_pos, self._wraps = file, 4, 0
         self._tables.clear()
+        # Where a transaction begins is what it is known by there; in this file another one may begin at the same place.
+        self._begun_at = -1
+        self._savepoints.clear()
 
-    def _query(self, buffer: Buffer, b: int, rows_end: int, log_pos: int) -> None:
-        database_length, status_length = (
-            buffer[b + 8],
-            int.from_bytes(buffer[b + 11 : b + 13], "little"),
+    def _forget_what_was_cut(self, started_at_s: int) -> None:
+        """A transaction stands at a file's end without its own: rolled back, if the server then started anew.
+
+        It died while it wrote the transaction, and what recovers does not find its commit.
+        """
+        self._is_cut = False
+        if not started_at_s:
+            self._ended_inside()
+        _log.warning(
+            "a transaction that the source did not finish when it died is left out", position=self.place
         )
-        at = b + 13 + status_length
-        database = buffer[at : at + database_length].decode("utf-8", "replace")
-        mode, collation = _session(buffer[b + 13 : at])
-        # As the client wrote it: in its character set.
-        text = read_statement(bytes(buffer[at + database_length + 1 : rows_end]), charset_of(collation))
-        statement = statements.plain(text, mode)
+        self._roll_back()
+
+    def _ended_inside(self) -> NoReturn:
+        raise SourceError(
+            f"the file before {self._file} ended inside a transaction: whether its rows count cannot be told. The "
+            "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
+            "--new-history"
+        )
+
+    def _query(self, query: Query, log_pos: int) -> None:
+        statement = statements.plain(query.texts[0], query.sql_mode)
         match statements.meaning(statement):
             case (
                 statements.Meaning.BEGIN | statements.Meaning.SAVEPOINT | statements.Meaning.OPENING_STATEMENT
@@ -343,28 +383,54 @@ class RareEvents(Transactions):
             case statements.Meaning.ROLLBACK_TO:
                 self._roll_back_to(statements.savepoint(statement))
             case statements.Meaning.STATEMENT:
-                if database not in self._own_schemas:
+                if query.database not in self._own_schemas:
                     self._mark_loud()
-                self._judge(statement, database, mode, log_pos)
+                for text in query.texts:
+                    self._judge(statements.plain(text, query.sql_mode), query, log_pos)
                 if not self._in_transaction():
                     self._commit(log_pos)
 
-    def _judge(self, statement: str, database: str, sql_mode: int, log_pos: int) -> None:
+    def _judge(self, statement: str, query: Query, log_pos: int) -> None:
         """Note which tables' rows a statement took or replaced; halt those whose values it may have changed unseen."""
-        followed = statements.concerned(statement, database, self._followed.values())
+        if statements.is_change(statement):
+            for table in self._reached(statement, query):
+                why = (
+                    "a change in statement format, which does not say what rows it changed, nor what triggers, views "
+                    f"and functions did with other tables: {statements.shown(statement)}. SET GLOBAL binlog_format = "
+                    "'ROW', and see that no session changes it"
+                )
+                self._halt_by_statement(table, why, log_pos)
+            return
+        followed = statements.concerned(statement, query.database, self._followed.values())
         for table in followed:
             self._last_statements[table] = f"{statements.shown(statement)} (at {self.place})"
-        for verdict in schema_changes.judge(statement, database, followed, sql_mode):
-            why, version = schema_changes.told(verdict, statement), self._version(log_pos)
-            if verdict.turn is not None:
-                place = f"{verdict.followed.table.full_name} at {self.place}"
-                self._turns.append(TableTurn(verdict.followed, version, verdict.turn, f"{place}: {why}"))
+        for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
+            why, turn = schema_changes.told(verdict, statement), verdict.turn
+            if turn is None:
+                self._halt_by_statement(verdict.followed, why, log_pos)
                 continue
-            self._halt(
-                verdict.followed,
-                version,
-                f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
-            )
+            if turn is Turn.EMPTIED and query.uses_temporary_tables:
+                turn = Turn.THINNED  # it may be a temporary table that was emptied: what is gone is looked up
+            place = f"{verdict.followed.table.full_name} at {self.place}"
+            self._turns.append(TableTurn(verdict.followed, self._version(log_pos), turn, f"{place}: {why}"))
+
+    def _halt_by_statement(self, table: Followed, why: str, log_pos: int) -> None:
+        self._halt(
+            table,
+            self._version(log_pos),
+            f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
+        )
+
+    def _reached(self, statement: str, query: Query) -> list[Followed]:
+        """The followed tables that a change in statement format may have touched.
+
+        MySQL says of which databases tables were used, by whatever way. MariaDB does not: there they are taken to be
+        the session's and those that the statement names.
+        """
+        schemas = query.databases
+        if schemas is None:
+            return statements.of_schemas(statement, query.database, self._followed.values())
+        return [table for table in self._followed.values() if table.table.schema in schemas]
 
     # -- resuming -----------------------------------------------------------------------------------------------
 
@@ -388,27 +454,6 @@ class RareEvents(Transactions):
             self._verifying = None
         elif saved.end < (self._wraps << 32 | log_pos):
             diverged(saved, f"an event that ends at {log_pos} stands across its end")
-
-
-def _session(status: Buffer) -> tuple[int, int | None]:
-    """What a query event's status variables tell of its session: sql_mode (0: not told), the client's collation.
-
-    They stand in this order, before all others (MySQL and MariaDB source, Query_log_event::write).
-    """
-    mode, collation, at = 0, None, 0
-    while at < len(status):
-        code, value = status[at], at + 1
-        if code == _SQL_MODE:
-            mode = int.from_bytes(status[value : value + 8], "little")
-        elif code == _CHARSET:
-            collation = int.from_bytes(status[value : value + 2], "little")
-        if code == _CATALOG:
-            at = value + 1 + int.from_bytes(status[value : value + 1], "little")
-        elif code in _STATUS_BYTES:
-            at = value + _STATUS_BYTES[code]
-        else:
-            break
-    return mode, collation
 
 
 def is_begin(buffer: Buffer, b: int, rows_end: int) -> bool:

@@ -18,6 +18,15 @@ class DumpEnded(Exception):
         self.packet = packet
 
 
+class UncheckedFormatError(CorruptEventError):
+    """A format description that fails its checksum and says that events have none: so a server sends that of a file
+    without checksums, once it has changed it. Two connections with the same bytes say that they are its own."""
+
+    def __init__(self, message: str, event: bytes) -> None:
+        super().__init__(message)
+        self.event = event
+
+
 class WentBackError(HistoryGoneError):
     """Positions that fall. Read again from the last position they may not: then bytes came twice."""
 
@@ -31,6 +40,14 @@ def corrupt(kind: int, place: str) -> NoReturn:
     """A checksum failed."""
     raise CorruptEventError(
         f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
+    )
+
+
+def unchecked_format(event: bytes, place: str) -> NoReturn:
+    """A checksum failed that may be none."""
+    raise UncheckedFormatError(
+        f"the format description after {place} fails its checksum, or has none; reconnecting to read it again",
+        event,
     )
 
 

@@ -1,6 +1,6 @@
 """What a statement that changes tables means for the followed ones: nothing, a turn of their rows, or a halt.
 
-A row event carries its own columns, and row_decoder.py compares those that views use with what they were; so a change
+A row event carries its own columns, and table_fit.py compares those that views use with what they were; so a change
 that leaves them in place is followed without a word here. What the next table map cannot show is judged: rows that
 come and go as a whole, a column that went and came back, a conversion that the server may have made lossy. Where a
 statement cannot be read, each followed table that it may name halts.
@@ -291,6 +291,8 @@ def _keeps_values(
 ) -> bool:
     if defined.is_computed or column is None:
         return False  # computed: another expression gives other values, whatever the type
+    if column.is_nullable and not defined.may_be_null and not is_strict:
+        return False  # MariaDB makes something of each NULL, in place [M, 10.11]
     return converts_nothing or (is_strict and only_widens(column, defined.type))
 
 

@@ -21,7 +21,7 @@ from ingest.binlog import continuity
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
-from ingest.binlog.refusals import DumpEnded, WentBackError, corrupt
+from ingest.binlog.refusals import DumpEnded, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session, session_error
@@ -88,6 +88,8 @@ class BinlogSource:
         self._server_id = server_id
         self._spool_bytes = spool_bytes
         self._max_event_bytes = max_event_bytes
+        self._suspected_format = b""
+        self._unchecked_formats: frozenset[bytes] = frozenset()
         self._interrupted = threading.Event()
         self._connection: DumpConnection | None = None
         self._watermark = _watermark_table(watermark_schema)
@@ -166,6 +168,8 @@ class BinlogSource:
                     if went_back == (after, str(error)):
                         raise  # so it stands in the binlog; once may have been the wire
                     went_back = after, str(error)
+                if isinstance(error, UncheckedFormatError):
+                    self._suspect(error.event)
                 if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
@@ -174,6 +178,12 @@ class BinlogSource:
                 _log.warning("source unavailable", error=str(error), position=str(after), attempt=attempt)
                 self._pause(attempt)
                 attempt += 1
+
+    def _suspect(self, event: bytes) -> None:
+        """A format description may have no checksum: it is believed when it comes again as it was."""
+        if event == self._suspected_format:
+            self._unchecked_formats |= {event}
+        self._suspected_format = event
 
     def _pause(self, attempt: int) -> None:
         """Back-off with jitter, ended early by `interrupt`."""
@@ -216,6 +226,7 @@ class BinlogSource:
             spool_bytes=self._spool_bytes,
             max_event_bytes=self._max_event_bytes,
             large_files=connection.large_files,
+            unchecked_formats=self._unchecked_formats,
         )
         self._connection = connection
         try:

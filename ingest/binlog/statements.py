@@ -96,6 +96,21 @@ def meaning(text: str) -> Meaning:
     return Meaning.STATEMENT
 
 
+def is_change(text: str) -> bool:
+    """Whether a `plain` text is a change of rows in statement format: its tables are not all that it may change."""
+    return _CHANGE.match(text) is not None
+
+
+def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
+    """The followed tables of the session's database and of those that a `plain` text may name."""
+    lowered = text.lower()
+    return [
+        table
+        for table in followed
+        if table.table.schema.lower() == database.lower() or _names(lowered, table.table.schema)
+    ]
+
+
 def savepoint(text: str) -> str:
     """The name that SAVEPOINT or ROLLBACK TO ends with."""
     found = re.search(r"(`(?:[^`]|``)*`|\S+)\Z", text)
@@ -136,3 +151,5 @@ def _names(folded: str, identifier: str) -> bool:
 
 
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
+# SELECT, DO and CALL may call a function that changes rows.
+_CHANGE = re.compile(r"\(*\s*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|SELECT|DO|CALL|WITH)\b", re.IGNORECASE)

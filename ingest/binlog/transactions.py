@@ -15,7 +15,7 @@ from changes.errors import SourceError
 from changes.positions import Position
 from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
-from ingest.binlog.row_decoder import Buffer
+from ingest.binlog.packed import Buffer
 from ingest.binlog.spool import Spool
 from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 
@@ -166,10 +166,7 @@ class Transactions(CarefulRows):
             )
         name = (number, bytes(buffer[b + 13 : at]), bytes(buffer[at:rows_end]))
         if self._spool is not None:
-            self._halt_touched(
-                f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory "
-                "for its commit. Raise that setting"
-            )
+            self._halt_too_large_prepared()
         self._note_seen()
         # One without followed rows is kept as well: its commit must be told from one whose rows were never seen.
         self._prepared[name] = Prepared(
@@ -187,6 +184,17 @@ class Transactions(CarefulRows):
         del self._changes[self._committed :]
         self._open_refused, self._held_bytes = [], 0
         self._commit(log_pos)
+
+    def _bound_prepared(self) -> None:
+        """Of an XA transaction that is known to end prepared, no more is kept than may wait."""
+        if self._held_bytes > self._spool_bytes:
+            self._halt_too_large_prepared()
+
+    def _halt_too_large_prepared(self) -> None:
+        self._halt_touched(
+            f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory for "
+            "its commit. Raise that setting"
+        )
 
     def _decide(self, statement: str, log_pos: int, *, is_kept: bool) -> None:
         """XA COMMIT or XA ROLLBACK of a branch that was prepared before."""

@@ -19,9 +19,10 @@ from changes.positions import Position, file_number
 from changes.versions import base_version
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb_history import MariaDBSeen
+from ingest.binlog.packed import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
-from ingest.binlog.row_decoder import Buffer, Decoder
+from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.seen import Seen
 from ingest.binlog.shapes import Openings, RowsHead, rows_head
 from ingest.binlog.spool import Spool
@@ -117,6 +118,7 @@ class WalkState:
         spool_bytes: bytes of followed row events of one open transaction kept in memory.
         max_event_bytes: a larger row event is not received, and halts its table's views.
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
+        unchecked_formats: format descriptions that have no checksum.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class WalkState:
         spool_bytes: int,
         max_event_bytes: int,
         large_files: frozenset[str] = frozenset(),
+        unchecked_formats: frozenset[bytes] = frozenset(),
     ) -> None:
         self._followed = dict(followed)
         self._watermark = watermark
@@ -171,10 +174,12 @@ class WalkState:
         self._spool_is_committed = False
         self._compressed: Compressed | None = None  # above `spool_bytes`: `batches` walks it
         self._savepoints: dict[tuple[int, str], Mark] = {}  # by _txn_start of their transaction, and name
+        self._is_cut = False  # a file ended inside the open transaction
         self._is_in_pieces = False  # a part of the open transaction was delivered before its end was seen
         self._prepared: dict[XaName, Prepared] = {}  # in the order in which they were prepared
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._large_files = large_files
+        self._unchecked_formats = unchecked_formats
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._openings = Openings()
         self._decompressor = zstandard.ZstdDecompressor()

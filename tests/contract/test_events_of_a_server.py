@@ -383,6 +383,36 @@ def test_an_xa_transaction_above_the_memory_bound_halts_its_tables(mysql_server:
     assert halt.followed.table.name == "t" and "run.spool_bytes" in halt.reason
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_of_a_compressed_xa_transaction_above_the_memory_bound_no_row_comes_before_its_commit(
+    mysql_server: Server, end: str
+) -> None:
+    reader = Reader(mysql_server, spool_bytes=5000)
+    prepare_large(reader, "XA PREPARE 'big'")
+    reader.read()
+    reader.execute(f"XA {end} 'big'")
+    reader.read()
+    assert not [change for batch in reader.batches for change in batch.changes if change.rows[0][0] < LAST]
+    halts = [halt for batch in reader.batches for halt in batch.halts]
+    assert {halt.followed.table.name for halt in halts} == {"t"}
+    assert all("run.spool_bytes" in halt.reason for halt in halts)
+
+
+def test_a_compressed_xa_transaction_of_one_phase_is_delivered_whatever_its_size(
+    mysql_server: Server,
+) -> None:
+    reader = Reader(mysql_server, spool_bytes=5000)
+    prepare_large(reader, "XA COMMIT 'big' ONE PHASE")
+    reader.read()
+    reader.assert_equal()
+    assert any(batch.end is None for batch in reader.batches)
+
+
+def prepare_large(reader: Reader, end: str) -> None:
+    rows = (f"INSERT INTO events.t VALUES ({i}, 1, NULL, REPEAT('{i} ', 500))" for i in range(20))
+    reader.execute("SET binlog_transaction_compression = ON", "XA START 'big'", *rows, "XA END 'big'", end)
+
+
 def test_an_xa_transaction_of_other_tables_halts_nothing(reader: Reader) -> None:
     prepare(reader, "'other'", "INSERT INTO events.unfollowed VALUES (1, POINT(1, 2))")
     reader.read()

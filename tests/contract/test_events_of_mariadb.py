@@ -198,6 +198,7 @@ def halts_of(reader: Reader, *statements: str) -> list[str]:
         "ALTER IGNORE TABLE events.t ADD UNIQUE (n)",
         "ALTER ONLINE TABLE events.t DROP COLUMN n",
         "CREATE OR REPLACE DATABASE events",
+        "SET STATEMENT sql_mode = '' FOR ALTER TABLE events.t MODIFY n INT NOT NULL, ALGORITHM=INPLACE",
     ],
 )
 def test_a_statement_that_changes_rows_without_row_events_halts_the_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import stack.mariadb
 import stack.mysql
+from changes.batches import INSERT
 from changes.errors import HistoryGoneError, ViewtailError
-from ingest.binlog.events import MARIADB_START_ENCRYPTION
+from ingest.binlog.events import MARIADB_START_ENCRYPTION, WRITE_ROWS_V1, XID
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, change_at_random
 from tests.support import encrypted
@@ -176,3 +179,37 @@ def test_a_binlog_that_was_removed_under_the_server_stops_the_pipeline_with_the_
     assert f"cannot continue from {file.name}:" in str(unread.error)
     assert "viewtail replay --new-history" in str(unread.error)
     assert unread.ids() == []
+
+
+@pytest.mark.mariadb
+def test_a_transaction_that_a_server_did_not_finish_when_it_died_is_left_out(tmp_path: Path) -> None:
+    """MariaDB leaves its rows in the binlog. (MySQL cuts them off as it recovers.)"""
+    server = stack.mariadb.start(tmp_path / "mariadb")
+    try:
+        reader = Reader(server)
+        reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'x')")
+        reader.read()
+        reader.execute("INSERT INTO events.t VALUES (2, 1, NULL, 'cut'), (3, 1, NULL, 'cut')")
+        server.kill()
+        file = binlogs(server)[-1]
+        *_, rows, commit = events(file)
+        assert (rows.type, commit.type) == (WRITE_ROWS_V1, XID)
+        os.truncate(file, rows.end)
+        server.start()
+        # Rolled back where a server dies at that moment; this one had committed it before.
+        reader.execute(
+            "DELETE FROM events.t WHERE n = 1 AND id > 1", "INSERT INTO events.t VALUES (4, 4, NULL, 'x')"
+        )
+        reader.read()
+        reader.assert_equal()
+        assert ("t", 4) in reader.held
+        inserted = [
+            row
+            for batch in reader.batches
+            for change in batch.changes
+            if change.kind == INSERT
+            for row in change.rows
+        ]
+        assert not {2, 3} & {row[0] for row in inserted}
+    finally:
+        server.kill()

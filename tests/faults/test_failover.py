@@ -6,7 +6,6 @@ offsets are on a fourth.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,8 @@ import pytest
 import stack.mysql
 from stack import Server
 from tests.support.asking import ask
-from tests.support.proxy import Proxy
-from tests.support.running import Run, running, wait_for
-
-VIEWS = """
-from viewtail import Entity, IndexTable
-views = [IndexTable("ix_email", Entity("fail.user"), value="email")]
-"""
-STORE = "viewtail_failover"
+from tests.support.following import Following, following
+from tests.support.running import wait_for
 
 
 class Node:
@@ -61,33 +54,17 @@ class Node:
 
 
 class Chain:
-    """The servers, the address, a run, and what its view shows."""
+    """The servers, and a run that follows the first of them to begin with."""
 
-    def __init__(self, servers: list[Server], store: Server, proxy: Proxy, run: Run) -> None:
+    def __init__(self, servers: list[Server], following: Following) -> None:
         self.a, self.b, self.c = map(Node, servers)
-        self.store = Node(store)
-        self.proxy = proxy
-        self.run = run
-
-    def emails(self) -> dict[int, str]:
-        return dict(
-            self.store.rows(f"SELECT id, email FROM {STORE}.ix_email WHERE email IS NOT NULL")  # type: ignore[arg-type]
-        )
+        self.proxy, self.run = following.proxy, following.run
+        self.emails, self.epoch = following.shown, following.epoch
+        self.error, self.is_filled = following.error, following.is_filled
+        self._following = following
 
     def equals(self, node: Node) -> bool:
-        wanted = dict(node.rows("SELECT id, email FROM fail.user"))  # type: ignore[arg-type]
-        return self.emails() == wanted
-
-    def epoch(self) -> int:
-        return int(self.store.rows(f"SELECT epoch FROM {STORE}.source")[0][0])
-
-    def error(self) -> str:
-        (pipeline,) = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
-        return str(pipeline["error"]) if pipeline["state"] == "halted" else ""
-
-    def is_filled(self) -> bool:
-        """Until then a row may come from the fill, whatever the stream does."""
-        return self.store.rows(f"SELECT state FROM {STORE}.view") == [("filled",)]
+        return self._following.equals(node.server)
 
 
 @pytest.fixture(scope="module")
@@ -115,23 +92,13 @@ def chain(servers: list[Server], mysql_server: Server, tmp_path: Path) -> Iterat
     a, b, c = nodes
     b.replicate(a)
     c.replicate(b)
-    Node(mysql_server).execute(f"DROP DATABASE IF EXISTS {STORE}")
     a.execute(
         "CREATE DATABASE fail",
         "CREATE TABLE fail.user (id INT PRIMARY KEY, email VARCHAR(60))",
         "INSERT INTO fail.user VALUES (1, 'one'), (2, 'two')",
     )
-    with Proxy(servers[0].port) as proxy:
-        environment = {
-            "VIEWTAIL_SOURCE__URL": f"mysql://root@127.0.0.1:{proxy.port}",
-            "VIEWTAIL_SOURCE__HEARTBEAT_S": "0.5",
-            "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{STORE}",
-            "VIEWTAIL_METRICS__PORT": "0",
-        }
-        with running(tmp_path, VIEWS, environment) as run:
-            made = Chain(servers, mysql_server, proxy, run)
-            wait_for("the view is filled", lambda: made.equals(a) and made.is_filled())
-            yield made
+    with following(servers[0], mysql_server, tmp_path, "fail.user", "email") as followed:
+        yield Chain(servers, followed)
 
 
 def test_a_promoted_replica_is_followed_under_a_new_epoch(chain: Chain) -> None:
@@ -181,7 +148,7 @@ def test_a_replica_that_lacks_what_was_read_halts_until_it_has_it(chain: Chain) 
     chain.b.execute("UPDATE fail.user SET email = 'by b' WHERE id = 1")
     error = wait_for("status says so", chain.error)
     assert "divergent history" in error and "viewtail replay --new-history" in error
-    assert "mysql:ix_email" in error, "the views that need it are named"
+    assert "mysql:ix" in error, "the views that need it are named"
     assert chain.emails() == before and chain.epoch() == 1
     chain.b.execute("START REPLICA")
     wait_for("the view equals its table", lambda: chain.equals(chain.b))
@@ -199,7 +166,7 @@ def test_a_replica_that_purged_what_was_not_read_halts_until_a_new_history_is_be
     chain.b.execute("INSERT INTO fail.user VALUES (3, 'by b')")
     chain.run.start()
     error = wait_for("status says so", chain.error)
-    assert "history gone" in error and "mysql:ix_email" in error
+    assert "history gone" in error and "mysql:ix" in error
     assert chain.emails() == {1: "one", 2: "two"}, "nothing jumps over the missing change"
     begun = chain.run.command("replay", "--new-history")
     assert begun.returncode == 0, begun.stderr
@@ -244,7 +211,7 @@ def test_a_fill_reads_no_other_server_than_the_dump(chain: Chain) -> None:
     chain.b.has_all_of(chain.a)
     chain.b.execute("UPDATE fail.user SET email = 'only on b' WHERE id = 1")
     chain.proxy.lead_new_to(chain.b.server.port)
-    assert chain.run.command("replay", "ix_email").returncode == 0
+    assert chain.run.command("replay", "ix").returncode == 0
     wait_for("a row of b is there", lambda: chain.emails()[1] == "only on b")
     assert chain.epoch() == 2, "under the history of the server that has it"
     wait_for("the view is filled", lambda: chain.is_filled() and chain.equals(chain.b))

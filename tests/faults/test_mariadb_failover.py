@@ -5,7 +5,6 @@ First as the source sees it, then with the real command line, whose index tables
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from ingest.canonical import describe
 from offsets.session import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
-from tests.support.proxy import Proxy
-from tests.support.running import Run, running, wait_for
+from tests.support.following import Following, following
+from tests.support.running import wait_for
 
 pytestmark = pytest.mark.mariadb
 
@@ -192,57 +191,14 @@ def test_what_was_seen_is_told_by_a_base_and_the_last_transaction() -> None:
 
 # -- with the real command line ---------------------------------------------------------------------------------------
 
-VIEWS = """
-from viewtail import Entity, IndexTable
-views = [IndexTable("ix_v", Entity("fail.t"), value="v")]
-"""
-STORE = "viewtail_mariadb_failover"
-
-
-class Following:
-    """A run that reads through an address which can be led to either server, and what its view shows."""
-
-    def __init__(self, store: Node, proxy: Proxy, run: Run) -> None:
-        self.store, self.proxy, self.run = store, proxy, run
-
-    def shown(self) -> dict[int, str]:
-        return dict(self.store.rows(f"SELECT id, v FROM {STORE}.ix_v WHERE v IS NOT NULL"))  # type: ignore[arg-type]
-
-    def equals(self, node: Node) -> bool:
-        return self.shown() == dict(node.rows("SELECT id, v FROM fail.t"))  # type: ignore[arg-type]
-
-    def epoch(self) -> int:
-        return int(self.store.rows(f"SELECT epoch FROM {STORE}.source")[0][0])
-
-    def error(self) -> str:
-        (pipeline,) = json.loads(self.run.command("status", "--json").stdout)["pipelines"]
-        return str(pipeline["error"]) if pipeline["state"] == "halted" else ""
-
-    def is_filled(self) -> bool:
-        """Until then a row may come from the fill, whatever the stream does."""
-        return self.store.rows(f"SELECT state FROM {STORE}.view") == [("filled",)]
-
 
 @pytest.fixture
-def following(pair: tuple[Node, Node], mysql_server: Server, tmp_path: Path) -> Iterator[Following]:
-    """A run that follows the primary, with its view filled."""
+def followed(pair: tuple[Node, Node], mysql_server: Server, tmp_path: Path) -> Iterator[Following]:
     one, two = pair
     insert(one, 1, 2)
     caught_up(one, two)
-    store, folder = Node(mysql_server, 0), tmp_path / "run"
-    store.execute(f"DROP DATABASE IF EXISTS {STORE}")
-    folder.mkdir()
-    with Proxy(one.server.port) as proxy:
-        environment = {
-            "VIEWTAIL_SOURCE__URL": f"mysql://root@127.0.0.1:{proxy.port}",
-            "VIEWTAIL_SOURCE__HEARTBEAT_S": "0.5",
-            "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{STORE}",
-            "VIEWTAIL_METRICS__PORT": "0",
-        }
-        with running(folder, VIEWS, environment) as run:
-            made = Following(store, proxy, run)
-            wait_for("the view is filled", lambda: made.equals(one) and made.is_filled())
-            yield made
+    with following(one.server, mysql_server, tmp_path / "run", "fail.t", "v") as made:
+        yield made
 
 
 def promote(node: Node) -> None:
@@ -250,13 +206,13 @@ def promote(node: Node) -> None:
 
 
 def test_a_run_follows_a_promoted_replica_under_a_new_epoch(
-    pair: tuple[Node, Node], following: Following
+    pair: tuple[Node, Node], followed: Following
 ) -> None:
     """Its coordinates are others; what it wrote itself before comes too, and what was unread when the old one died."""
     one, two = pair
     one.execute("UPDATE fail.t SET v = 'read from the first' WHERE id = 1")
-    wait_for("it is there", lambda: following.shown()[1] == "read from the first")
-    assert following.run.stop() == 0
+    wait_for("it is there", lambda: followed.shown()[1] == "read from the first")
+    assert followed.run.stop() == 0
     two.execute(
         "FLUSH BINARY LOGS", "SET STATEMENT gtid_domain_id = 7 FOR INSERT INTO fail.t VALUES (50, 'before')"
     )
@@ -265,62 +221,62 @@ def test_a_run_follows_a_promoted_replica_under_a_new_epoch(
     caught_up(one, two)
     one.server.kill()
     promote(two)
-    following.proxy.lead_to(two.server.port)
+    followed.proxy.lead_to(two.server.port)
     two.execute("UPDATE fail.t SET v = 'by the second' WHERE id = 1")
-    following.run.start()
-    wait_for("the view equals its table", lambda: following.equals(two))
-    assert following.epoch() == 2 and set(following.shown()) == {1, 3, 5, 50}
+    followed.run.start()
+    wait_for("the view equals its table", lambda: followed.equals(two.server))
+    assert followed.epoch() == 2 and set(followed.shown()) == {1, 3, 5, 50}
 
     # And back under a running viewtail, to the first, which caught up meanwhile.
     one.server.start()
     replicate(one, two)
     caught_up(two, one)
     promote(one)
-    following.proxy.lead_to(one.server.port)
+    followed.proxy.lead_to(one.server.port)
     one.execute("INSERT INTO fail.t VALUES (60, 'by the first again')")
-    wait_for("the view equals its table", lambda: following.equals(one))
-    assert following.epoch() == 3
-    wait_for("all is well", following.run.is_well)
-    assert "filling" not in following.run.log.partition("another server, whose history continues")[2]
+    wait_for("the view equals its table", lambda: followed.equals(one.server))
+    assert followed.epoch() == 3
+    wait_for("all is well", followed.run.is_well)
+    assert "filling" not in followed.run.log.partition("another server, whose history continues")[2]
 
 
 def test_a_run_halts_at_a_replica_that_lacks_what_was_read_until_it_has_it(
-    pair: tuple[Node, Node], following: Following
+    pair: tuple[Node, Node], followed: Following
 ) -> None:
     one, two = pair
     two.execute("STOP SLAVE")
     one.execute("DELETE FROM fail.t WHERE id = 2")
     insert(one, 3)
-    wait_for("it is read", lambda: following.equals(one))
-    before = following.shown()
-    following.proxy.lead_to(two.server.port)
+    wait_for("it is read", lambda: followed.equals(one.server))
+    before = followed.shown()
+    followed.proxy.lead_to(two.server.port)
     two.execute("SET STATEMENT gtid_domain_id = 7 FOR UPDATE fail.t SET v = 'by the second' WHERE id = 1")
-    error = wait_for("status says so", following.error)
+    error = wait_for("status says so", followed.error)
     assert "divergent history" in error and "viewtail replay --new-history" in error
-    assert "mysql:ix_v" in error, "the views that need it are named"
-    assert following.shown() == before and following.epoch() == 1
+    assert "mysql:ix" in error, "the views that need it are named"
+    assert followed.shown() == before and followed.epoch() == 1
     two.execute("START SLAVE")
-    wait_for("the view equals its table", lambda: following.equals(two))
-    assert following.epoch() == 2
-    wait_for("all is well", following.run.is_well)
+    wait_for("the view equals its table", lambda: followed.equals(two.server))
+    assert followed.epoch() == 2
+    wait_for("all is well", followed.run.is_well)
 
 
 def test_a_run_halts_at_a_replica_that_purged_what_was_not_read_until_a_new_history_is_begun(
-    pair: tuple[Node, Node], following: Following
+    pair: tuple[Node, Node], followed: Following
 ) -> None:
     one, two = pair
-    assert following.run.stop() == 0
+    assert followed.run.stop() == 0
     one.execute("UPDATE fail.t SET v = 'missed' WHERE id = 1")
     caught_up(one, two)
     promote(two)
     two.execute("FLUSH BINARY LOGS")
     purge(two)
-    following.proxy.lead_to(two.server.port)
+    followed.proxy.lead_to(two.server.port)
     insert(two, 3)
-    following.run.start()
-    error = wait_for("status says so", following.error)
-    assert "history gone" in error and "mysql:ix_v" in error
-    assert following.shown() == {1: "x", 2: "x"}, "nothing jumps over the missing change"
-    begun = following.run.command("replay", "--new-history")
+    followed.run.start()
+    error = wait_for("status says so", followed.error)
+    assert "history gone" in error and "mysql:ix" in error
+    assert followed.shown() == {1: "x", 2: "x"}, "nothing jumps over the missing change"
+    begun = followed.run.command("replay", "--new-history")
     assert begun.returncode == 0, begun.stderr
-    wait_for("the view equals its table", lambda: following.equals(two))
+    wait_for("the view equals its table", lambda: followed.equals(two.server))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, StoreUnavailableError
 from projectors.backfill import Stopped
 from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
 from stack import Server
@@ -338,6 +338,15 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
         with pytest.raises(DeclarationError, match=r"ix_other.*no column name"):
             deploy_what_works(limited, views)
         assert states(shelf)["mysql:ix_other"] == "filled"
+        away = {
+            "VIEWTAIL_SOURCE__URL": shelf.world.mysql.url,
+            "VIEWTAIL_MYSQL__URL": "mysql://root@127.0.0.1:9/viewtail",
+        }
+        shelf.execute("DROP TABLE fill.other")
+        with pytest.raises(
+            StoreUnavailableError
+        ):  # which views it kept is not known: waited for, not refused
+            deploy_what_works(settings.load(None, away), views)
     finally:
         shelf.execute("DROP USER reader")
 

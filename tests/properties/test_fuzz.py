@@ -12,11 +12,12 @@ import pytest
 import structlog
 
 from ingest.binlog import (
+    column_forms,
     dispatcher,
     mariadb,
     payload,
     rare_events,
-    row_decoder,
+    row_source,
     table_map,
     transactions,
     usual,
@@ -78,9 +79,9 @@ BUGS: dict[str, tuple[Any, str, str, str]] = {
         MARIADB, "_compressed_kind", "(MalformedCompressionError, IndexError)", "IndexError",
     ),
     "a hang": (RARE, "_inner_events", "if size < _INNER_HEAD_BYTES:", "if size < 0:"),
-    "a wrong value": (row_decoder, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
+    "a wrong value": (column_forms, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
     "wrong NULLs": (
-        row_decoder._Writer, "_one_column", 'f"nulls & {1 << index}"', 'f"nulls & {2 << index}"',
+        row_source.Writer, "_one_column", 'f"nulls & {1 << index}"', 'f"nulls & {2 << index}"',
     ),
     "rows that are left out": (CarefulRows, "_sort_out", "range(0, len(rows), step)", "range(step, len(rows), step)"),
     "a wrong version of the quick walk": (*TAKE, "base | rows_end >> 4", "base | start >> 4"),

@@ -63,33 +63,49 @@ _INSERT = f"INSERT INTO {_T} VALUES (2, 2, NULL)"
 _CONVERTED = f"ALTER TABLE {_T} CONVERT TO CHARACTER SET latin1"
 _XA = ("XA START 'x'", _INSERT, "XA END 'x'", "XA PREPARE 'x'")
 _BY_STATEMENT = ("SET SESSION binlog_format = 'STATEMENT'",)
+_BESIDE = f"{_SCHEMA}_beside"  # a database with no followed table
+_MARKS = f"{_SCHEMA}_marks"  # the mark's own, which no change in statement format is about
+_LOAD = (
+    f"CREATE TABLE IF NOT EXISTS {_BESIDE}.loaded (v TEXT)",
+    "SET GLOBAL local_infile = ON",
+    *_BY_STATEMENT,
+    f"LOAD DATA LOCAL INFILE '{__file__}' INTO TABLE {_BESIDE}.loaded",
+)
 PRODUCERS: Sequence[Producer] = (
     _producer(2, "BEGIN; DDL of another table", f"CREATE TABLE {_SCHEMA}.other (id INT)"),
     _producer(2, "DDL that changes followed rows", _CONVERTED),
     _producer(
         2, "a change in statement format, followed table", *_BY_STATEMENT, f"UPDATE {_T} SET n = 7"
     ),
+    _producer(
+        2, "a change in statement format, another table of its database", *_BY_STATEMENT, f"INSERT INTO {_U} VALUES (7)"
+    ),
     _producer(3, "a shutdown of the server", RESTART),
     _producer(4, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
     _producer(
         5,
-        "AUTO_INCREMENT in statement format, another table",
-        f"CREATE TABLE {_SCHEMA}.counted (id INT AUTO_INCREMENT PRIMARY KEY, n INT)",
+        "AUTO_INCREMENT in statement format, another database",
+        f"CREATE TABLE {_BESIDE}.counted (id INT AUTO_INCREMENT PRIMARY KEY, n INT)",
         *_BY_STATEMENT,
-        f"INSERT INTO {_SCHEMA}.counted (n) VALUES (1)",
+        f"INSERT INTO {_BESIDE}.counted (n) VALUES (1)",
     ),
     _producer(
-        13, "RAND() in statement format, another table", *_BY_STATEMENT, f"INSERT INTO {_U} VALUES (RAND() * 1000)"
+        13,
+        "RAND() in statement format, another database",
+        *_BY_STATEMENT,
+        f"INSERT INTO {_BESIDE}.u VALUES (RAND() * 1000)",
     ),
     _producer(
         14,
-        "a user variable in statement format, another table",
+        "a user variable in statement format, another database",
         *_BY_STATEMENT,
         "SET @n = 5000",
-        f"INSERT INTO {_U} VALUES (@n)",
+        f"INSERT INTO {_BESIDE}.u VALUES (@n)",
     ),
     _producer(15, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"),
     _producer(16, "COMMIT of a transactional engine", _INSERT),
+    _producer(17, "LOAD DATA in statement format, another database", *_LOAD),
+    _producer(18, "LOAD DATA in statement format, another database", *_LOAD),
     _producer(19, "any row change", _INSERT),
     _producer(23, "INSERT", _INSERT),
     _producer(24, "UPDATE", f"UPDATE {_T} SET n = n + 1"),
@@ -146,6 +162,7 @@ NOT_MADE = {
     28: "IGNORABLE, and any type with the ignorable flag: read on",
     164: "MARIADB_START_ENCRYPTION: encrypt_binlog. Read on: MariaDB sends it, and all behind it decrypted",
     169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. Rows",
+    9: "APPEND_BLOCK, and 11 DELETE_FILE: more of a file than fits one event, for LOAD DATA. Read on",
     36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: group replication's own. Read on",
 }
 
@@ -170,9 +187,15 @@ class _Bench:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._execute([f"DROP DATABASE IF EXISTS {_SCHEMA}", f"CREATE DATABASE {_SCHEMA}"])
-        for table in ("t (id INT PRIMARY KEY, n INT, j JSON)", "u (n INT)", "mark (id INT PRIMARY KEY)"):
-            self._execute([f"CREATE TABLE {_SCHEMA}.{table}"])
+        for schema in (_SCHEMA, _BESIDE, _MARKS):
+            self._execute([f"DROP DATABASE IF EXISTS {schema}", f"CREATE DATABASE {schema}"])
+        for table in (
+            f"{_T} (id INT PRIMARY KEY, n INT, j JSON)",
+            f"{_U} (n INT)",
+            f"{_BESIDE}.u (n INT)",
+            f"{_MARKS}.mark (id INT PRIMARY KEY)",
+        ):
+            self._execute([f"CREATE TABLE {table}"])
         self._address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
         self._marks = 0
 
@@ -189,7 +212,7 @@ class _Bench:
         except pymysql.err.MySQLError:
             return "not written"
         self._marks += 1
-        self._execute([f"INSERT INTO {_SCHEMA}.mark VALUES ({self._marks})"])
+        self._execute([f"INSERT INTO {_MARKS}.mark VALUES ({self._marks})"])
         if producer.event not in self._types_after(file, end):
             return "not written"
         try:
@@ -231,9 +254,9 @@ class _Bench:
 
     def _source(self) -> BinlogSource:
         with open_session(self._address, role="source") as session:
-            tables = [describe(session, _SCHEMA, name) for name in ("t", "mark")]
+            tables = [describe(session, _SCHEMA, "t"), describe(session, _MARKS, "mark")]
         followed = {
-            (_SCHEMA, table.name): Followed(table, tuple(column.name for column in table.columns))
+            (table.schema, table.name): Followed(table, tuple(column.name for column in table.columns))
             for table in tables
         }
         return BinlogSource(
@@ -264,7 +287,7 @@ class _Bench:
             self.server.start()
             return
         connection: Any = pymysql.connect(
-            host="127.0.0.1", port=self.server.port, user="root", autocommit=True
+            host="127.0.0.1", port=self.server.port, user="root", autocommit=True, local_infile=True
         )
         with connection, connection.cursor() as cursor:
             for statement in statements:

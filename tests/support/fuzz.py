@@ -43,8 +43,9 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb import _compressed_at, _uncompressed_bytes
+from ingest.binlog.packed import Buffer
 from ingest.binlog.refusals import DumpEnded
-from ingest.binlog.row_decoder import Buffer, Decoder
+from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.source import _watermark_table
 from ingest.binlog.walk_state import Plan

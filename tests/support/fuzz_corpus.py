@@ -19,6 +19,7 @@ import pymysql
 
 import stack.mariadb
 import stack.mysql
+from changes import batches, tables
 from changes.batches import Followed, Row
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.session import MySQLAddress, open_session
@@ -266,7 +267,11 @@ def _of_second_version(events: Events) -> list[bytes]:
 
 def corpora() -> list[Corpus]:
     """Of both servers, started for it, or as they were kept when this was last done."""
-    kept = Path("build", f"fuzz-{crc32(Path(__file__).read_bytes()):08x}.pickle")
+    sources = (
+        Path(__file__),
+        *(Path(str(module.__file__)) for module in (batches, tables)),
+    )  # what is pickled
+    kept = Path("build", f"fuzz-{crc32(b''.join(map(Path.read_bytes, sources))):08x}.pickle")
     if kept.exists():
         found: list[Corpus] = pickle.loads(kept.read_bytes())
         return found

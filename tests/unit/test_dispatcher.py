@@ -172,7 +172,8 @@ def test_an_unknown_event_stops_the_stream_unless_it_may_be_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(40, "compressed transaction"), (42, "tagged GTID"), (26, "INCIDENT")]
+    ("kind", "name"),
+    [(40, "compressed transaction"), (42, "tagged GTID"), (26, "INCIDENT"), (162, "MARIADB_GTID")],
 )
 def test_events_that_this_version_cannot_read_stop_the_stream_by_name(kind: int, name: str) -> None:
     stream = Stream()
@@ -478,15 +479,37 @@ def test_refused_rows_of_a_spooled_transaction_come_with_its_pieces() -> None:
     assert len(rows_of(batches)) == 1 + 196 + 3
 
 
-def test_a_file_that_ends_behind_a_refused_row_without_its_commit_stops_the_stream() -> None:
+def cut_in_a_transaction(name: bytes, *, started_at_s: int, position: int = 0) -> Stream:
+    """A file that ends behind a row, and the next one's beginning and its first transaction."""
     stream = Stream()
     stream.gtid(1)
     stream.query("BEGIN")
     stream.table_map()
-    stream.rows(30, [(1, b"\xff")])
-    stream.event(4, bytes(8) + b"binlog.000013", position=0)
-    with pytest.raises(SourceError, match="inside a transaction"):
-        walk(dispatcher(), bytes(stream.data))
+    stream.rows(30, [(1, name)])
+    stream.event(4, bytes(8) + b"binlog.000013", position=position)
+    stream.position = 4
+    stream.event(15, struct.pack("<H50sI41xB", 4, b"9.7.0", started_at_s, 1))
+    stream.transaction(2, [(2, b"two")])
+    return stream
+
+
+@pytest.mark.parametrize("name", [b"one", b"\xff"], ids=["row", "refused row"])
+def test_a_file_that_ends_without_a_commit_stops_the_stream(name: bytes) -> None:
+    for stream in (
+        cut_in_a_transaction(name, started_at_s=0),
+        cut_in_a_transaction(name, started_at_s=1_700_000_000, position=500),
+    ):
+        with pytest.raises(SourceError, match="inside a transaction"):
+            walk(dispatcher(), bytes(stream.data))
+
+
+@pytest.mark.parametrize("spool_bytes", [1 << 20, 1])
+@pytest.mark.parametrize("name", [b"one", b"\xff"], ids=["row", "refused row"])
+def test_what_a_server_did_not_finish_when_it_died_is_left_out(name: bytes, spool_bytes: int) -> None:
+    stream = cut_in_a_transaction(name, started_at_s=1_700_000_000)
+    batches = walk(dispatcher(spool_bytes=spool_bytes), bytes(stream.data))
+    assert rows_of(batches) == [(0, (2, "two"))]
+    assert not [refused for batch in batches for refused in batch.refused]
 
 
 WATERMARK_COLUMNS = (b"id", b"token")
@@ -569,7 +592,7 @@ def test_what_stands_before_a_statement_for_it_is_read_past(kind: int) -> None:
     stream.gtid(1)
     stream.query("BEGIN")
     stream.event(kind, bytes(9))
-    stream.query("INSERT INTO other VALUES (NULL)")
+    stream.query("INSERT INTO other VALUES (NULL)", database="beside")
     stream.commit()
     stream.transaction(2, [(2, b"two")])
     assert rows_of(walk(dispatcher(), bytes(stream.data))) == [(0, (2, "two"))]

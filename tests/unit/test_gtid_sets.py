@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changes.errors import SourceError
 from changes.gtid_sets import GtidSet, grown
 from changes.positions import Position
 from ingest.binlog.gtids import gtid_text
@@ -115,3 +116,12 @@ def test_bytes_that_end_too_early_are_refused(cut: int) -> None:
     encoded = GtidSet(f"{ONE}:1-5:9,{TWO}:tag:3").encoded()
     with pytest.raises(ValueError, match="too early"):
         GtidSet.decoded(encoded[: len(encoded) - cut])
+
+
+@pytest.mark.parametrize(
+    ("base", "gtid"), [(f"{uuid.UUID(int=1)}:1-10", "0-1-5"), ("0-1-5", f"{uuid.UUID(int=1)}:11")]
+)
+def test_what_is_of_two_kinds_of_servers_is_no_position(base: str, gtid: str) -> None:
+    mixed = Position(epoch=1, file="binlog.000001", end=200, start=100, gtid=gtid, gtid_base=base)
+    with pytest.raises(SourceError, match=r"binlog\.000001:200.*not one server's"):
+        _ = mixed.seen

@@ -192,7 +192,7 @@ def test_an_inet6_is_shown_as_the_server_does(words: str, shown: str) -> None:
     assert inet6_text(raw) == shown
 
 
-@pytest.mark.parametrize("kind", [159, 172, 200, 255])
+@pytest.mark.parametrize("kind", [34, 42, 159, 172, 200, 255])
 def test_a_type_that_mariadb_has_not_stops_the_stream(kind: int) -> None:
     stream = MariaDB()
     stream.event(kind, bytes(30))

@@ -47,13 +47,13 @@ def run(config: Path | None) -> int:
 
 
 def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:
-    """Wait for a source that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
+    """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
     pause_s = 0.5
     while True:
         try:
             return deploy_what_works(loaded, views)
         except TemporaryError as error:
-            _log.warning("waiting for the source", error=str(error), next_attempt_in_s=pause_s)
+            _log.warning("waiting for a server", error=str(error), next_attempt_in_s=pause_s)
             time.sleep(pause_s)
             pause_s = min(5.0, pause_s * 2)
 

@@ -1,0 +1,340 @@
+"""The binary form of every column type in a row image, and the Python source that turns it into its value.
+
+Values are those that docs/types.md lists, the same that ingest/canonical.py selects. Source of the forms:
+sql/field.cc (pack, unpack), sql-common/my_time.cc, strings/decimal.cc of MySQL 9.
+"""
+
+from __future__ import annotations
+
+from codecs import charmap_decode
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from changes.batches import Unreadable
+from changes.errors import TableUnreadableError
+from changes.tables import Column, Kind
+from ingest.binlog import mariadb_types
+from ingest.binlog import table_map as types
+from ingest.binlog.collations import charset_of
+from ingest.binlog.json_binary import decimal_size, decimal_text, to_text
+from ingest.binlog.packed import Buffer
+from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in_binary, kind_of, labels_of
+from ingest.binlog.table_map import MapColumn
+from ingest.charsets import decoder_of, single_byte_table
+
+_MEMO_SIZE = 20_000  # values a memo may hold before it starts again
+_INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
+_OLD_SIZES = {
+    types.DATE: 3,
+    types.NEWDATE: 3,
+    types.TIME: 3,
+    types.DATETIME: 8,
+    types.TIMESTAMP: 4,
+    types.NULL: 0,
+}
+# Bytes of a length: codes, variables, size.
+PREFIXES = {1: ("B", ("n",), 1), 2: ("H", ("n",), 2), 3: ("HB", ("n", "n2"), 3), 4: ("I", ("n",), 4)}
+# What the expressions of every column may refer to.
+NAMES: dict[str, Any] = {
+    "charmap": charmap_decode,
+    "json_text": to_text,
+    "from_bytes": int.from_bytes,
+    "uncompressed": mariadb_types.uncompressed,
+    "D1": tuple(f"{number // 10}" for number in range(100)),
+    "D2": tuple(f"{number:02d}" for number in range(100)),
+    "D3": tuple(f"{number:03d}" for number in range(1000)),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Layout:
+    """How one column stands in a row and what turns it into its value.
+
+    Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then
+    the bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to
+    it."""
+
+    number: int | None  # the value's place in followed.columns; None: step over it
+    is_nullable: bool
+    size: int = 0
+    prefix: int = 0
+    codes: str = ""
+    fields: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    value: str = ""
+    careful: str = ""  # takes the place of `value` in decode_carefully; may still be followed by nothing
+    names: dict[str, Any]  # what the expressions refer to
+
+
+def layout_of(column: MapColumn, described: Column | None, number: int | None, is_json_raw: bool) -> Layout:
+    """How a column stands in a row; `number` and `described` are None where nobody follows it.
+
+    Raises TableUnreadableError where the table map says of it what cannot be.
+    """
+    layout = Layout(number=number, is_nullable=column.is_nullable, names={})
+    type_, metadata = column.type, column.metadata
+    if type_ in BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
+        layout.prefix = metadata
+        if metadata not in PREFIXES:
+            raise _impossible(column, f"length in {metadata} bytes")
+    elif type_ in (types.VARCHAR, types.VAR_STRING, types.STRING, types.VARCHAR_COMPRESSED):
+        layout.prefix = 1 if metadata < 256 else 2
+    else:
+        layout.size = _fixed_size(type_, metadata)
+    if described is not None:
+        kind = kind_of(column)
+        if is_text_in_binary(column, described):
+            _text_in_binary(layout, column, mariadb_types.TEXTS[described.declared])
+            return layout
+        _MAKERS[Kind.BYTES if is_json_raw and kind is Kind.JSON else kind](layout, column)
+        if type_ in COMPRESSED:
+            layout.value = layout.value.replace("{raw}", "uncompressed({raw})")
+            layout.careful = layout.careful.replace("{raw}", "uncompressed({raw})")
+    return layout
+
+
+def _impossible(column: MapColumn, what: str) -> TableUnreadableError:
+    return TableUnreadableError(
+        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be; look at the binlog "
+        "with mysqlbinlog -v. Then fill the views of this table: viewtail replay VIEW"
+    )
+
+
+def _fixed_size(type_: int, metadata: int) -> int:
+    if type_ in INTEGER_BYTES:
+        return INTEGER_BYTES[type_]
+    if type_ in (types.ENUM, types.SET):
+        return metadata
+    if type_ in (types.FLOAT, types.DOUBLE):
+        return 4 if type_ == types.FLOAT else 8
+    if type_ == types.YEAR:
+        return 1
+    if type_ == types.BIT:
+        return (metadata + 7) // 8
+    if type_ == types.NEWDECIMAL:
+        return decimal_size(metadata >> 8, metadata & 0xFF)
+    if type_ in (types.TIME2, types.DATETIME2, types.TIMESTAMP2):
+        return {types.TIME2: 3, types.DATETIME2: 5, types.TIMESTAMP2: 4}[type_] + (metadata + 1) // 2
+    return _OLD_SIZES[type_]
+
+
+def _integer(layout: Layout, column: MapColumn) -> None:
+    value = f"v{layout.number}"
+    low, high = f"{value}a", f"{value}b"
+    if column.type == types.YEAR:
+        layout.codes, layout.fields, layout.value = "B", (value,), f"{value} + 1900 if {value} else 0"
+    elif column.type == types.BIT and layout.size > 1:
+        layout.codes, layout.fields, layout.value = f"{layout.size}s", (value,), f"from_bytes({value}, 'big')"
+    elif column.type == types.BIT:
+        layout.codes, layout.fields = "B", (value,)
+    elif column.type == types.INT24:
+        layout.codes = "HB" if column.is_unsigned else "Hb"
+        layout.fields, layout.value = (low, high), f"{low} | {high} << 16"
+    else:
+        code = _INTEGER_CODES[column.type]
+        layout.codes, layout.fields = code.upper() if column.is_unsigned else code, (value,)
+
+
+def _number(layout: Layout, column: MapColumn) -> None:
+    layout.codes, layout.fields = "f" if column.type == types.FLOAT else "d", (f"v{layout.number}",)
+
+
+def _remembered(layout: Layout, codes: str, make: Callable[[Any], Any]) -> None:
+    # value = memo of the raw bytes (or number), made when it is not in there
+    value, memo = f"v{layout.number}", _Memo(make)
+    layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": memo.make}
+    raw = f"{value}r"
+    layout.codes, layout.fields = codes, (raw,)
+    layout.before = (
+        f"{value} = get{layout.number}({raw})",
+        f"if {value} is None: {value} = make{layout.number}({raw})",
+    )
+    layout.value = value
+
+
+def _decimal(layout: Layout, column: MapColumn) -> None:
+    precision, scale = column.metadata >> 8, column.metadata & 0xFF
+    _remembered(layout, f"{layout.size}s", lambda raw: Decimal(decimal_text(raw, precision, scale)))
+
+
+def _date(layout: Layout, _column: MapColumn) -> None:
+    _remembered(layout, "3s", _date_text)
+
+
+def _time(layout: Layout, column: MapColumn) -> None:
+    digits = column.metadata
+    _remembered(layout, f"{layout.size}s", lambda raw: _time_text(raw, digits))
+
+
+def _moment(layout: Layout, column: MapColumn) -> None:
+    # The memo holds the text up to the whole second; the fraction is added each time.
+    is_timestamp, digits = column.type == types.TIMESTAMP2, column.metadata
+    make = _timestamp_text if is_timestamp else _datetime_text
+    whole_bytes = 4 if is_timestamp else 5
+    if not digits:
+        _remembered(layout, f"{whole_bytes}s", make)
+        return
+    _remembered(layout, f"{whole_bytes}s", lambda raw: make(raw) + ".")
+    fraction_bytes = (digits + 1) // 2
+    parts = tuple(f"v{layout.number}{letter}" for letter in "xyz"[:fraction_bytes])
+    layout.codes += "B" * fraction_bytes
+    layout.fields += parts
+    hundredths = " | ".join(
+        f"{part} << {8 * (fraction_bytes - 1 - place)}" if place < fraction_bytes - 1 else part
+        for place, part in enumerate(parts)
+    )
+    number = parts[0]
+    shown = {
+        1: f"{{D1[{number}]}}",
+        2: f"{{D2[{number}]}}",
+        3: f"{{D3[{number} // 10]}}",
+        4: f"{{D2[{number} // 100]}}{{D2[{number} % 100]}}",
+        5: f"{{D3[{number} // 1000]}}{{D2[{number} // 10 % 100]}}",
+        6: f"{{D3[{number} // 1000]}}{{D3[{number} % 1000]}}",
+    }[digits]
+    if fraction_bytes > 1:
+        layout.before += (f"{number} = {hundredths}",)
+    layout.value = f"f'{{v{layout.number}}}{shown}'"
+
+
+def _enum(layout: Layout, column: MapColumn) -> None:
+    value = f"v{layout.number}"
+    if layout.size not in (1, 2):
+        raise _impossible(column, f"numbers of {layout.size} bytes")
+    layout.names[f"labels{layout.number}"] = ("", *labels_of(column))
+    layout.codes, layout.fields = "BH"[layout.size - 1], (value,)
+    layout.value = f"labels{layout.number}[{value}]"
+
+
+def _set(layout: Layout, column: MapColumn) -> None:
+    labels = labels_of(column)
+
+    def make(raw: bytes) -> str:
+        number = int.from_bytes(raw, "little")
+        if number >> len(labels):
+            raise IndexError("a SET value has more members than labels")
+        return ",".join(label for place, label in enumerate(labels) if number >> place & 1)
+
+    _remembered(layout, f"{layout.size}s", make)
+
+
+def _text(layout: Layout, column: MapColumn) -> None:
+    charset, value = charset_of(column.collation), f"v{layout.number}"
+    read = decoder_of(charset)
+    if charset in ("utf8mb4", "utf8mb3"):
+        layout.value = "{raw}.decode()"
+    elif charset == "latin1":
+        # It has a character for every code, so there is no careful way.
+        layout.names["LATIN1"] = single_byte_table(charset)
+        plain = f"({value} := {{raw}}.decode('latin-1'))"
+        layout.value = f"charmap({{raw}}, 'strict', LATIN1)[0] if not {plain}.isascii() else {value}"
+        return
+    elif table := single_byte_table(charset):
+        layout.names[f"table{layout.number}"] = table
+        layout.value = f"charmap({{raw}}, 'strict', table{layout.number})[0]"
+    else:
+        layout.names[f"read{layout.number}"] = read
+        layout.value = f"read{layout.number}({{raw}})"
+    layout.names[f"careful{layout.number}"] = _careful(column.name, read)
+    layout.careful = f"careful{layout.number}({{raw}})"
+
+
+def _text_in_binary(layout: Layout, column: MapColumn, text: Callable[[bytes], str]) -> None:
+    layout.names[f"text{layout.number}"] = text
+    layout.value = f"text{layout.number}(bytes({{raw}}).ljust({column.metadata}, b'\\0'))"
+
+
+def _json(layout: Layout, column: MapColumn) -> None:
+    layout.value = "json_text(bytes({raw}))"
+    layout.names[f"careful{layout.number}"] = _careful(column.name, lambda raw: to_text(bytes(raw)))
+    layout.careful = f"careful{layout.number}({{raw}})"
+
+
+def _bytes(layout: Layout, column: MapColumn) -> None:
+    layout.value = "bytes({raw})"
+    if column.type == types.STRING:
+        # BINARY(n) is stored without its trailing zeros.
+        layout.value = f"bytes({{raw}}).ljust({column.metadata}, b'\\0')"
+
+
+_MAKERS: dict[Kind, Callable[[Layout, MapColumn], None]] = {
+    Kind.INTEGER: _integer, Kind.FLOAT: _number, Kind.DOUBLE: _number, Kind.DECIMAL: _decimal, Kind.DATE: _date,
+    Kind.TIME: _time, Kind.DATETIME: _moment, Kind.TIMESTAMP: _moment, Kind.ENUM: _enum, Kind.SET: _set,
+    Kind.TEXT: _text, Kind.JSON: _json, Kind.BYTES: _bytes, Kind.GEOMETRY: _bytes, Kind.VECTOR: _bytes,
+}  # fmt: skip
+
+
+class _Memo:
+    """Remembers what `make` gave; forgets everything when it is full."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._values: dict[Any, Any] = {}
+        self._make = make
+        self.get = self._values.get
+
+    def make(self, raw: Any) -> Any:
+        if len(self._values) >= _MEMO_SIZE:
+            self._values.clear()
+        found = self._values[raw] = self._make(raw)
+        return found
+
+
+def _careful(name: str, read: Callable[[Buffer], str]) -> Callable[[Buffer], str | Unreadable]:
+    def careful(raw: Buffer) -> str | Unreadable:
+        try:
+            return read(raw)
+        except UnicodeDecodeError:
+            return Unreadable(name)
+
+    return careful
+
+
+# --- Texts of dates and times ---
+
+
+def _date_text(raw: bytes) -> str:
+    number = int.from_bytes(raw, "little")
+    return f"{number >> 9:04d}-{number >> 5 & 15:02d}-{number & 31:02d}"
+
+
+def _datetime_text(raw: bytes) -> str:
+    number = int.from_bytes(raw, "big") - 0x8000000000
+    if number < 0:
+        raise IndexError("a DATETIME is negative")
+    months, day = divmod(number >> 17, 32)
+    year, month = divmod(months, 13)
+    hour, minute, second = number >> 12 & 31, number >> 6 & 63, number & 63
+    return f"{year:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}"
+
+
+def _timestamp_text(raw: bytes) -> str:
+    seconds = int.from_bytes(raw, "big")
+    if not seconds:
+        return "0000-00-00 00:00:00"
+    days, seconds = divmod(seconds, 86400)
+    return f"{_civil(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _civil(days: int) -> str:
+    # Days since 1970-01-01 in the Gregorian calendar (H. Hinnant, chrono-compatible date algorithms).
+    days += 719468
+    era, day_of_era = divmod(days, 146097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return f"{year_of_era + era * 400 + (month <= 2):04d}-{month:02d}-{day:02d}"
+
+
+def _time_text(raw: bytes, digits: int) -> str:
+    fraction_bytes = len(raw) - 3
+    number = int.from_bytes(raw, "big") - (0x800000 << 8 * fraction_bytes)
+    sign, number = ("-", -number) if number < 0 else ("", number)
+    whole, fraction = divmod(number, 1 << 8 * fraction_bytes)
+    shown = f"{sign}{whole >> 12 & 1023:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
+    if not digits:
+        return shown
+    return f"{shown}.{fraction:0{2 * fraction_bytes}d}"[: len(shown) + 1 + digits]

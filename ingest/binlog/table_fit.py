@@ -1,0 +1,118 @@
+"""Whether a table of the binlog still fits its description: each followed column there, with the values it had.
+
+Source of the types and character sets: the table map (table_map.py, collations.py); of the description:
+information_schema (ingest/canonical.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from changes.batches import Followed
+from changes.errors import TableUnreadableError
+from changes.tables import Column, Kind
+from ingest.binlog import mariadb_types
+from ingest.binlog import table_map as types
+from ingest.binlog.collations import charset_of
+from ingest.binlog.table_map import MapColumn, TableMap
+from ingest.charsets import READABLE, decoder_of
+
+INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
+BLOBS = frozenset((types.TINY_BLOB, types.BLOB, types.MEDIUM_BLOB, types.LONG_BLOB))
+COMPRESSED = frozenset((types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED))
+_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | BLOBS | COMPRESSED
+_ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
+
+
+def kind_of(column: MapColumn) -> Kind:
+    """What a column of the binlog holds; Kind.UNSUPPORTED when viewtail cannot read it."""
+    type_ = column.type
+    if type_ in _STRINGS:
+        if column.collation == types.BINARY_COLLATION:
+            return Kind.BYTES
+        return Kind.TEXT if charset_of(column.collation) in READABLE else Kind.UNSUPPORTED
+    if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in READABLE:
+        return Kind.UNSUPPORTED
+    return _KINDS.get(type_, Kind.UNSUPPORTED)
+
+
+_KINDS = dict.fromkeys((*INTEGER_BYTES, types.YEAR, types.BIT), Kind.INTEGER) | {
+    types.NEWDECIMAL: Kind.DECIMAL, types.FLOAT: Kind.FLOAT, types.DOUBLE: Kind.DOUBLE, types.ENUM: Kind.ENUM,
+    types.SET: Kind.SET, types.DATE: Kind.DATE, types.NEWDATE: Kind.DATE, types.TIME2: Kind.TIME,
+    types.DATETIME2: Kind.DATETIME, types.TIMESTAMP2: Kind.TIMESTAMP, types.JSON: Kind.JSON,
+    types.GEOMETRY: Kind.GEOMETRY, types.VECTOR: Kind.VECTOR,
+}  # fmt: skip
+
+
+def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
+    """Raises TableUnreadableError where a followed column is gone, is not read exactly, or has other values now."""
+    where = f"{table_map.full_name}, column {name}"
+    seen, described = table_map.column(name), followed.table.column(name)
+    if described is None:
+        raise TableUnreadableError(
+            f"{where}: the table's description lacks it; this is a fault in viewtail, report it"
+        )
+    if seen is None:
+        raise TableUnreadableError(
+            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
+            "again: viewtail replay VIEW"
+        )
+    kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
+    if kind is Kind.UNSUPPORTED:
+        charset = f" in the character set {charset_of(seen.collation)}" if seen.collation is not None else ""
+        raise TableUnreadableError(
+            f"{where}: viewtail cannot read {seen.type_name}{charset} exactly. Take the column out of the views, or "
+            f"convert it ({'to utf8mb4' if charset else 'ALTER TABLE ... FORCE renews old formats'})"
+        )
+    difference = _difference(seen, kind, described)
+    if difference:
+        raise TableUnreadableError(
+            f"{where}: it was {described.declared} when its views were set up, and {difference}. Start viewtail again "
+            "so that it looks at the table anew, and fill the views of this table again: viewtail replay VIEW"
+        )
+
+
+def is_text_in_binary(seen: MapColumn, described: Column) -> bool:
+    """Whether it is one of MariaDB's types that the binlog shows as BINARY."""
+    return (
+        seen.type == types.STRING
+        and seen.collation == types.BINARY_COLLATION
+        and mariadb_types.SIZES.get(described.declared) == seen.metadata
+    )
+
+
+def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
+    # Only what changes the values that the views hold already, or what a value means, counts. A wider integer
+    # or text, a label added at the end, another supported character set do not.
+    if kind is not described.kind:
+        return f"is now {seen.type_name} ({kind.value} instead of {described.kind.value})"
+    if kind is Kind.INTEGER and seen.type in INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
+        return "is now unsigned" if seen.is_unsigned else "is now signed"
+    if kind is Kind.DECIMAL and seen.metadata & 0xFF != described.scale:
+        return f"has now {seen.metadata & 0xFF} digits after the point"
+    if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) and seen.metadata != described.scale:
+        return f"has now {seen.metadata} digits of the second's fraction"
+    if seen.type == types.STRING and kind is Kind.BYTES and seen.metadata != described.length:
+        return f"is now BINARY({seen.metadata}), padded to another length"
+    if kind in (Kind.ENUM, Kind.SET) and not _begin_alike(_described_labels(seen), described.labels):
+        return "has other labels now"
+    return None
+
+
+def _begin_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether labels were only added at the end, or are yet to be: what was described may be newer than the rows."""
+    count = min(len(one), len(other))
+    return one[:count] == other[:count]
+
+
+def labels_of(column: MapColumn) -> tuple[str, ...]:
+    """Of an ENUM or SET; () where a label is invalid in its character set."""
+    try:
+        return tuple(map(decoder_of(charset_of(column.collation)), column.labels))
+    except UnicodeDecodeError:
+        return ()
+
+
+def _described_labels(column: MapColumn) -> tuple[str, ...]:
+    # information_schema shows a label's characters above U+FFFF as question marks [M, MySQL 9.7].
+    return tuple(_ABOVE_BMP.sub("?", label) for label in labels_of(column))
