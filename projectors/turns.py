@@ -116,8 +116,10 @@ class Turns:
         _check_alike(view, now)
         if not reads_alike(view, now):
             with self._gate.binding(view.id):
+                self._begin_again_after(
+                    view.id, turn.version
+                )  # first: once bound, nothing shows that it must be
                 self._bind_anew(now)
-                self._begin_again_after(view.id, turn.version)
         elif now.fingerprint != view.fingerprint:
             with self._gate.closed(view.id):
                 self._bind_anew(now)

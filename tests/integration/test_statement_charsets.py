@@ -64,3 +64,24 @@ def test_a_column_is_recognised_in_the_character_set_of_its_session(server: Serv
         owner.pass_everything()
         record = owner.own.registry.read(view.id)
         assert record.state == "halted" and "column größe was renamed to alt" in (record.reason or "")
+
+
+def test_a_statement_is_read_in_every_character_set_that_a_client_may_have(server: Server) -> None:
+    ask(server, "DROP DATABASE IF EXISTS names")
+    ask(server, "CREATE DATABASE names")
+    ask(server, "CREATE TABLE names.item (id INT PRIMARY KEY, value INT)")
+    view = IndexTable("ix_name", Entity("names.item"), value="value")
+    sets = "SELECT character_set_name FROM information_schema.character_sets"
+    usable = [name for (name,) in ask(server, sets) if not name.startswith(("ucs2", "utf16", "utf32"))]
+    with owned(deployed([view], server), "mysql") as owner:
+        owner.fill_all()
+        for number, charset in enumerate(usable):
+            ask(server, f"INSERT INTO names.item VALUES ({number}, 1)")
+            client = pymysql.connect(host="127.0.0.1", port=server.port, user="root")
+            with client.cursor() as cursor:
+                cursor.execute(f"SET NAMES {charset}")
+                cursor.execute("TRUNCATE TABLE `names`.`item`")
+            client.close()
+            owner.pass_everything()
+            shown = ask(server, "SELECT id FROM viewtail.ix_name WHERE value IS NOT NULL")
+            assert (charset, owner.state(view.id), shown) == (charset, "filled", [])
