@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from changes.batches import Batch
+from changes.batches import Batch, Halt
 from changes.errors import HistoryGoneError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.writes import Parked, ViewWrites
@@ -87,7 +87,7 @@ class Pipeline:
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     is_before_its_fill: Callable[
-        [str], bool
+        [str, Halt], bool
     ]  # of a view: nothing of it is filled, and its table fits it, so that it can be taken up anew
     on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
     on_store_behind: Callable[
@@ -223,7 +223,7 @@ class Pipeline:
     def _halt_unreadable(self, batch: Batch) -> None:
         for halt in batch.halts:
             for view in self.projections.views_of(halt.followed):
-                if not self.projections.is_halted(view.id) and self.is_before_its_fill(view.id):
+                if not self.projections.is_halted(view.id) and self.is_before_its_fill(view.id, halt):
                     # What became of the table before is in what the fill will read.
                     _log.info(
                         "view not filled yet: taken up anew behind this", view=view.id, reason=halt.reason

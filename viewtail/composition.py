@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.batches import Followed
+from changes.batches import Followed, Halt
 from changes.errors import AnotherServerError, DeclarationError, SourceError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.continuity import check_identity
@@ -125,7 +125,11 @@ class Deployment:
             return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
 
     def source(
-        self, followed: Mapping[tuple[str, str], Followed], history: epochs.History, store: str
+        self,
+        followed: Mapping[tuple[str, str], Followed],
+        history: epochs.History,
+        store: str,
+        fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> BinlogSource:
         """A reader of the tailed server for one pipeline, not connected yet."""
         settings = self.settings
@@ -141,6 +145,7 @@ class Deployment:
             server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
             spool_bytes=settings.run.spool_bytes,
             max_event_bytes=settings.run.max_event_bytes,
+            fits_from=fits_from,
         )
 
     def server_identity(self) -> tuple[str, str]:
@@ -341,8 +346,19 @@ class Ownership:
         self.session.close()
 
 
-def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event) -> Ownership:
-    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states."""
+def take(
+    deployment: Deployment,
+    store: str,
+    lease: Lease,
+    stop: threading.Event,
+    fits_from: dict[tuple[str, str], int] | None = None,
+) -> Ownership:
+    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states.
+
+    `fits_from`: by table, the version up to which nothing that became of it concerns its views, since none of them was
+    filled then; noted here for the next time that the pipeline is taken.
+    """
+    known_from = {} if fits_from is None else fits_from
     settings = deployment.settings
     database = deployment.database
     views = deployment.views_of(store)
@@ -364,7 +380,7 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
     registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED]
     followed = followed_tables(running)
-    source = deployment.source(followed, history, store)
+    source = deployment.source(followed, history, store, known_from)
     offset = _offset(source, offsets, taken.position, history.epoch, records)
     letters = DeadLetters(session, database, views, registry.ids)
     letters.load()
@@ -383,11 +399,13 @@ def take(deployment: Deployment, store: str, lease: Lease, stop: threading.Event
         registry.fill_after(view, version)
         refill.set()
 
-    def is_before_its_fill(view: str) -> bool:
+    def is_before_its_fill(view: str, halt: Halt) -> bool:
         if registry.read(view).state != NEW:
             return False
         fits = misfit(settings, next(one.view for one in views if one.id == view)) is None
         if fits:
+            # Where an XA transaction holds the offset back, reading begins before this again.
+            known_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
             refill.set()  # whoever fills finds that the view gets no changes, and has the pipeline taken anew
         return fits
 

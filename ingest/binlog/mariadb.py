@@ -108,6 +108,8 @@ class MariaDBEvents(RareEvents):
         self._txn_start = (self._wraps << 32) + log_pos - size
         if not flags & _STANDALONE:  # what follows is a transaction; no BEGIN says so
             self._begun_at = self._txn_start
+        if flags & _XA:  # nor XA START
+            self._branch_at = self._txn_start
         self._is_void = bool(_extra_flags(buffer, b, rows_end, flags) & (_START_ALTER | _ROLLBACK_ALTER))
 
     def _judge(self, statement: str, query: Query, log_pos: int) -> None:

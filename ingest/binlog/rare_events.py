@@ -338,7 +338,7 @@ class RareEvents(Transactions):
         self._file, self._last_pos, self._wraps = file, 4, 0
         self._tables.clear()
         # Where a transaction begins is what it is known by there; in this file another one may begin at the same place.
-        self._begun_at = -1
+        self._begun_at = self._branch_at = -1
         self._savepoints.clear()
 
     def _forget_what_was_cut(self, started_at_s: int) -> None:
@@ -372,7 +372,7 @@ class RareEvents(Transactions):
                 if meaning is statements.Meaning.SAVEPOINT and statement[:7].upper() != "RELEASE":
                     self._savepoint(statements.savepoint(statement))
             case statements.Meaning.XA_BRANCH:
-                pass
+                self._branch_at = self._txn_start
             case statements.Meaning.XA_COMMIT | statements.Meaning.XA_ROLLBACK as meaning:
                 self._decide(statement, log_pos, is_kept=meaning is statements.Meaning.XA_COMMIT)
             case statements.Meaning.COMMIT:
