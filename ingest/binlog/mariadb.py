@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from changes.errors import SourceError, TableUnreadableError
 from changes.tables import Column, Kind
-from ingest.binlog import gtids
+from ingest.binlog import gtids, statements
 from ingest.binlog import table_map as types
 from ingest.binlog.compression import MalformedCompressionError, inflated
 from ingest.binlog.events import (
@@ -118,6 +118,12 @@ class MariaDBEvents(RareEvents):
         if found := _FOR_ONE_STATEMENT.match(statement):
             statement = statement[found.end() :]
         super()._judge(statement, query, log_pos)
+
+    def _reached(self, statement: str, query: Query) -> list[Followed]:
+        """MariaDB tells of no databases: they are taken to be the session's and those that the statement names."""
+        if not self._is_mariadb:
+            return super()._reached(statement, query)
+        return statements.of_schemas(statement, query.database, self._followed.values())
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

@@ -424,13 +424,13 @@ class RareEvents(Transactions):
     def _reached(self, statement: str, query: Query) -> list[Followed]:
         """The followed tables that a change in statement format may have touched.
 
-        MySQL says of which databases tables were used, by whatever way. MariaDB does not: there they are taken to be
-        the session's and those that the statement names.
+        MySQL says of which databases tables were used, by whatever way, unless there were too many.
         """
-        schemas = query.databases
-        if schemas is None:
-            return statements.of_schemas(statement, query.database, self._followed.values())
-        return [table for table in self._followed.values() if table.table.schema in schemas]
+        followed, told = self._followed.values(), query.databases
+        if told is None:
+            return list(followed)
+        schemas = {name.lower() for name in told}
+        return [table for table in followed if table.table.schema.lower() in schemas]
 
     # -- resuming -----------------------------------------------------------------------------------------------
 
