@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from changes.batches import Batch
+from changes.batches import Batch, Halt
 from changes.errors import HistoryGoneError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.writes import Parked, ViewWrites
@@ -100,6 +100,9 @@ class Pipeline:
     is_before_its_fill: Callable[
         [str], bool
     ]  # of a view: nothing of it is filled, and its table fits it, so that it can be taken up anew
+    follow_from: Callable[
+        [Halt], None
+    ]  # no view of its table was filled by then: nothing up to there concerns them
     on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
     on_store_behind: Callable[
         [int], None
@@ -242,6 +245,8 @@ class Pipeline:
             early = frozenset(name for name in views if self.is_before_its_fill(name))
             if early and len(early) < len(views):
                 raise ReadTooEarly(early)
+            if early:
+                self.follow_from(halt)
             for view in self.projections.views_of(halt.followed):
                 if view.id in early:
                     # What became of the table before is in what the fill will read.

@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.batches import Followed
+from changes.batches import Followed, Halt
 from changes.errors import AnotherServerError, DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.continuity import check_identity
@@ -126,7 +126,11 @@ class Deployment:
             return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
 
     def source(
-        self, followed: Mapping[tuple[str, str], Followed], history: epochs.History, store: str
+        self,
+        followed: Mapping[tuple[str, str], Followed],
+        history: epochs.History,
+        store: str,
+        fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> BinlogSource:
         """A reader of the tailed server for one pipeline, not connected yet."""
         settings = self.settings
@@ -142,6 +146,7 @@ class Deployment:
             server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
             spool_bytes=settings.run.spool_bytes,
             max_event_bytes=settings.run.max_event_bytes,
+            fits_from=fits_from,
         )
 
     def server_identity(self) -> tuple[str, str]:
@@ -360,11 +365,15 @@ def take(
     lease: Lease,
     stop: threading.Event,
     held_back: frozenset[str] = frozenset(),
+    fits_from: dict[tuple[str, str], int] | None = None,
 ) -> Ownership:
     """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states.
 
-    Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
+    Views that are `held_back` wait: the table as they need it is newer than the changes that come first. `fits_from`:
+    by table, the version up to which nothing that became of it concerns its views, since none of them was filled then;
+    noted here for the next time that the pipeline is taken.
     """
+    known_from = {} if fits_from is None else fits_from
     settings = deployment.settings
     database = deployment.database
     views = deployment.views_of(store)
@@ -386,7 +395,7 @@ def take(
     registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED and view.id not in held_back]
     followed = followed_tables(running)
-    source = deployment.source(followed, history, store)
+    source = deployment.source(followed, history, store, known_from)
     offset = _offset(source, offsets, taken.position, history.epoch, records)
     letters = DeadLetters(session, database, views, registry.ids)
     letters.load()
@@ -412,6 +421,10 @@ def take(
         if fits:
             refill.set()  # whoever fills finds that the view gets no changes, and has the pipeline taken anew
         return fits
+
+    def follow_from(halt: Halt) -> None:
+        # Where an XA transaction holds the offset back, reading begins before this again.
+        known_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
 
     def bind_anew(view: BoundView) -> None:
         at = [one.id for one in views].index(view.id)
@@ -469,6 +482,7 @@ def take(
         begin_epoch_above=begin_epoch_above,
         check_lease=lease.check,
         is_before_its_fill=is_before_its_fill,
+        follow_from=follow_from,
         on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
         on_store_behind=lambda kept: fill_again(
             lambda view: view.state == FILLED and (view.watermark_version or 0) > kept

@@ -74,6 +74,7 @@ class Worker:
         self.error: str | None = None
         self.rate = 0  # writes a second, over the last report
         self.own: Ownership | None = None
+        self.fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self.views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
         self._saving = (
@@ -160,7 +161,7 @@ class Worker:
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
         ending = threading.Event()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.store, lease, ending, self._held_back)
+        own = take(deployment, self.store, lease, ending, self._held_back, self.fits_from)
         self.own, self.state, self.error = own, "running", None
         self._save_report()
         watcher = threading.Thread(target=self._end_with_stop, args=(ending,), name="stop", daemon=True)

@@ -34,6 +34,8 @@ class CarefulRows(WalkState):
                 self._skip_watermark(str(error))
                 return None  # not remembered: each one that is skipped is told of
         elif (followed := self._followed.get((schema, name))) is not None:
+            if self._is_before_it_fits(followed, version):
+                return None  # not remembered: what comes later is followed
             try:
                 plan = self._compiled(body, followed)
             except TableUnreadableError as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from changes.errors import SourceError, TableUnreadableError
 from changes.tables import Column, Kind
-from ingest.binlog import gtids
+from ingest.binlog import gtids, statements
 from ingest.binlog import table_map as types
 from ingest.binlog.compression import MalformedCompressionError, inflated
 from ingest.binlog.events import (
@@ -111,6 +111,8 @@ class MariaDBEvents(RareEvents):
         self._txn_start = (self._wraps << 32) + log_pos - size
         if not flags & _STANDALONE:  # what follows is a transaction; no BEGIN says so
             self._begun_at = self._txn_start
+        if flags & _XA:  # nor XA START
+            self._branch_at = self._txn_start
         self._is_void = bool(_extra_flags(buffer, b, rows_end, flags) & (_START_ALTER | _ROLLBACK_ALTER))
 
     def _judge(self, statement: str, query: Query, log_pos: int) -> None:
@@ -119,6 +121,12 @@ class MariaDBEvents(RareEvents):
         if found := _FOR_ONE_STATEMENT.match(statement):
             statement = statement[found.end() :]
         super()._judge(statement, query, log_pos)
+
+    def _reached(self, statement: str, query: Query) -> list[Followed]:
+        """MariaDB tells of no databases: they are taken to be the session's and those that the statement names."""
+        if not self._is_mariadb:
+            return super()._reached(statement, query)
+        return statements.of_schemas(statement, query.database, self._followed.values())
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

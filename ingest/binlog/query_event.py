@@ -38,7 +38,9 @@ class Query:
     ]  # the statement, with its comments; a second reading where the first may not be what it is
     database: str  # the session's
     sql_mode: int  # the session's; 0 where it is not told
-    databases: frozenset[str] | None  # that a change in statement format may have touched; None: not told
+    databases: (
+        frozenset[str] | None
+    )  # that a change in statement format may have touched; None: not told, or too many
     uses_temporary_tables: bool  # it may be about one, whatever table it names
 
 

@@ -338,7 +338,7 @@ class RareEvents(Transactions):
         self._file, self._last_pos, self._wraps = file, 4, 0
         self._tables.clear()
         # Where a transaction begins is what it is known by there; in this file another one may begin at the same place.
-        self._begun_at = -1
+        self._begun_at = self._branch_at = -1
         self._savepoints.clear()
 
     def _forget_what_was_cut(self, started_at_s: int) -> None:
@@ -372,7 +372,7 @@ class RareEvents(Transactions):
                 if meaning is statements.Meaning.SAVEPOINT and statement[:7].upper() != "RELEASE":
                     self._savepoint(statements.savepoint(statement))
             case statements.Meaning.XA_BRANCH:
-                pass
+                self._branch_at = self._txn_start
             case statements.Meaning.XA_COMMIT | statements.Meaning.XA_ROLLBACK as meaning:
                 self._decide(statement, log_pos, is_kept=meaning is statements.Meaning.XA_COMMIT)
             case statements.Meaning.COMMIT:
@@ -424,13 +424,13 @@ class RareEvents(Transactions):
     def _reached(self, statement: str, query: Query) -> list[Followed]:
         """The followed tables that a change in statement format may have touched.
 
-        MySQL says of which databases tables were used, by whatever way. MariaDB does not: there they are taken to be
-        the session's and those that the statement names.
+        MySQL says of which databases tables were used, by whatever way, unless there were too many.
         """
-        schemas = query.databases
-        if schemas is None:
-            return statements.of_schemas(statement, query.database, self._followed.values())
-        return [table for table in self._followed.values() if table.table.schema in schemas]
+        followed, told = self._followed.values(), query.databases
+        if told is None:
+            return list(followed)
+        schemas = {name.lower() for name in told}
+        return [table for table in followed if table.table.schema.lower() in schemas]
 
     # -- resuming -----------------------------------------------------------------------------------------------
 

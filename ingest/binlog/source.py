@@ -63,6 +63,7 @@ class BinlogSource:
         server_id: replica number to use; None for a random one a connection.
         spool_bytes: bytes of row events of one open transaction that are kept in memory.
         max_event_bytes: a larger row event halts its table's views.
+        fits_from: by (schema, table): up to this version it is not followed, whatever becomes of it.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class BinlogSource:
         server_id: int | None = None,
         spool_bytes: int = 4 << 20,
         max_event_bytes: int = 256 << 20,
+        fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self._address = address
         self._followed = dict(followed)
@@ -88,6 +90,7 @@ class BinlogSource:
         self._server_id = server_id
         self._spool_bytes = spool_bytes
         self._max_event_bytes = max_event_bytes
+        self._fits_from: Mapping[tuple[str, str], int] = {} if fits_from is None else fits_from
         self._suspected_format = b""
         self._unchecked_formats: frozenset[bytes] = frozenset()
         self._interrupted = threading.Event()
@@ -233,6 +236,7 @@ class BinlogSource:
             large_files=connection.large_files,
             unchecked_formats=self._unchecked_formats,
             server=self._identity or "",
+            fits_from=self._fits_from,
         )
         self._connection = connection
         try:

@@ -41,6 +41,7 @@ class Transactions(CarefulRows):
             self._txn_start,
             self._gtid,
         )
+        self._branch_at = -1  # the walk does not tell each place where one begins
         self._tables.clear()  # a row event that stands behind it without a table map is of no transaction
         if self._spool is not None:
             self._big_end, self._spool_is_committed = end, True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import structlog
@@ -120,6 +121,7 @@ class WalkState:
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
         unchecked_formats: format descriptions that have no checksum.
         server: identity of the server, for positions.
+        fits_from: by (schema, table): up to this version it is not followed, whatever becomes of it.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class WalkState:
         large_files: frozenset[str] = frozenset(),
         unchecked_formats: frozenset[bytes] = frozenset(),
         server: str = "",
+        fits_from: Mapping[tuple[str, str], int] = MappingProxyType({}),
     ) -> None:
         self._followed = dict(followed)
         self._watermark = watermark
@@ -162,6 +165,7 @@ class WalkState:
         self._seen = _seen(after.seen) if after.gtid_base else None
         self._first_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `_seen`
         self._begun_at = -1  # _txn_start of the transaction whose BEGIN was read last
+        self._branch_at = -1  # _txn_start of the XA transaction that was begun last
         self._end: End | None = None
         self._big_end: End | None = None
         self._open_refused: list[Refused] = []
@@ -182,6 +186,7 @@ class WalkState:
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
         self._large_files = large_files
         self._unchecked_formats = unchecked_formats
+        self._fits_from = fits_from
         self._last_end: End | Position = after  # of the last transaction that was handed over
         self._openings = Openings()
         self._decompressor = zstandard.ZstdDecompressor()
@@ -217,6 +222,8 @@ class WalkState:
         if followed is self._watermark:
             self._skip_watermark(reason)
             return
+        if self._is_before_it_fits(followed, version):
+            return
         place = f"{followed.table.full_name} at {self._file}:{self._last_pos}"
         self._halts.append(Halt(followed, version, f"{place}: {reason}"))
         self._halted.add(followed)
@@ -225,6 +232,12 @@ class WalkState:
         for identity, plan in self._tables.items():
             if plan and plan.followed is followed:
                 self._tables[identity] = None
+
+    def _is_before_it_fits(self, followed: Followed, version: int) -> bool:
+        """Whether it is not followed there. A branch of an XA transaction counts where it is committed."""
+        if self._branch_at == self._txn_start:
+            return False
+        return version <= self._fits_from.get((followed.table.schema, followed.table.name), 0)
 
     def _skip_watermark(self, reason: str) -> None:
         """One watermark event that cannot be read: no view has rows of it, and the next one may be as it should be."""

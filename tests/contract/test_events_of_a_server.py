@@ -35,6 +35,7 @@ class Reader:
         self._address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
         self.describe()
         self._options = options
+        self.fits_from: dict[tuple[str, str], int] = {}
         self.begin = self.source().now()
         self.held: dict[tuple[str, Any], tuple[int, Row | None]] = {}
         self.batches: list[Batch] = []
@@ -55,6 +56,7 @@ class Reader:
             watermark_schema="viewtail",
             own_schemas=frozenset({"viewtail"}),
             epoch=1,
+            fits_from=self.fits_from,
             **self._options,
         )
 

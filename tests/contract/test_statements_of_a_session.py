@@ -15,7 +15,7 @@ from ingest.canonical import describe
 from offsets.servers import facts_of
 from offsets.session import MySQLAddress, open_session
 from stack import Server
-from tests.contract.test_events_of_a_server import Reader
+from tests.contract.test_events_of_a_server import Reader, prepare
 
 
 class Session:
@@ -216,3 +216,29 @@ def test_a_file_that_is_loaded_in_statement_format_halts_what_it_may_have_reache
     assert not halts, "and reading goes on"
     halts, _ = session.told("SET SESSION binlog_format = STATEMENT", f"{load} events.other")
     assert names(halts) == {"events.t", "events.u"}
+
+
+# -- what a view is taken up behind -------------------------------------------------------------------------------
+
+
+def test_what_is_committed_behind_the_place_where_a_table_fits_comes_wherever_it_stands(
+    session: Session,
+) -> None:
+    """Rows of an XA transaction may stand before that place, and are committed behind it."""
+    reader = session.reader
+    begin = reader.begin = reader.source().now()
+    prepare(reader, "'x'", "INSERT INTO events.t (id, n) VALUES (1, 1)")
+    reader.execute(
+        "INSERT INTO events.t (id, n) VALUES (2, 2)",
+        "SET SESSION binlog_row_image = MINIMAL",
+        "UPDATE events.t SET n = 3 WHERE id = 2",
+    )
+    reader.read()
+    (halt,) = (halt for batch in reader.batches for halt in batch.halts)
+    reader.fits_from["events", "t"] = halt.version
+    reader.execute("XA COMMIT 'x'", "INSERT INTO events.t (id, n) VALUES (4, 4)")
+    reader.batches.clear()
+    reader.held.clear()
+    reader.read(begin)
+    assert not [halt for batch in reader.batches for halt in batch.halts]
+    assert {("t", 1), ("t", 4)} <= reader.held.keys()

@@ -157,6 +157,28 @@ def test_a_transaction_that_is_prepared_when_viewtail_is_killed_is_applied_at_it
         assert run.stop() == 0
 
 
+def test_a_view_is_filled_again_while_a_prepared_transaction_holds_the_offset_back(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """Reading begins before the statement that halted it each time, which was mended since."""
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute("CREATE TABLE shop.other (id INT PRIMARY KEY)")
+        shop.execute("XA START 'x'", "INSERT INTO shop.other VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+        shop.execute("ALTER TABLE shop.user DROP COLUMN email")
+        halted_reason(run)
+        shop.execute(
+            "ALTER TABLE shop.user ADD COLUMN email VARCHAR(60)", "UPDATE shop.user SET email = 'anew'"
+        )
+        assert run.command("replay", "ix_email").returncode == 0
+        wait_for("it is filled", lambda: shop.emails() == {"anew"})
+        shop.execute("UPDATE shop.user SET email = 'and followed'")
+        wait_for("it is followed", lambda: shop.emails() == {"and followed"})
+        shop.execute("XA COMMIT 'x'")
+        wait_for("all is well", run.is_well)
+        assert run.stop() == 0
+
+
 @pytest.mark.parametrize("statement", ["PURGE BINARY LOGS TO '{newest}'", "RESET BINARY LOGS AND GTIDS"])
 def test_a_history_that_is_gone_halts_and_a_new_one_is_begun_on_request(
     statement: str, shop: Shop, tmp_path: Path

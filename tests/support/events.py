@@ -46,8 +46,17 @@ class Stream:
             33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8
         )
 
-    def query(self, statement: str, database: str = "shop", sql_mode: int | None = None) -> bytes:
+    def query(
+        self,
+        statement: str,
+        database: str = "shop",
+        sql_mode: int | None = None,
+        reached: tuple[str, ...] | None = None,
+    ) -> bytes:
+        """`reached`: the databases that the event tells of."""
         status = b"" if sql_mode is None else b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode)
+        if reached is not None:
+            status += bytes((12, len(reached))) + b"".join(name.encode() + b"\0" for name in reached)
         body = struct.pack("<IIBHH", 1, 0, len(database), 0, len(status)) + status
         return self.event(2, body + database.encode() + b"\0" + statement.encode())
 

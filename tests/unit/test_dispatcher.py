@@ -592,10 +592,24 @@ def test_what_stands_before_a_statement_for_it_is_read_past(kind: int) -> None:
     stream.gtid(1)
     stream.query("BEGIN")
     stream.event(kind, bytes(9))
-    stream.query("INSERT INTO other VALUES (NULL)", database="beside")
+    stream.query("INSERT INTO other VALUES (NULL)", reached=("beside",))
     stream.commit()
     stream.transaction(2, [(2, b"two")])
     assert rows_of(walk(dispatcher(), bytes(stream.data))) == [(0, (2, "two"))]
+
+
+@pytest.mark.parametrize("reached", [("beside", "shop"), None], ids=["told", "not told"])
+def test_a_change_in_statement_format_halts_the_tables_of_the_databases_that_it_reached(
+    reached: tuple[str, ...] | None,
+) -> None:
+    """Where a statement used more than can be listed, that is every one."""
+    stream = Stream()
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.query("INSERT INTO beside.other VALUES (1)", database="beside", reached=reached)
+    stream.commit()
+    (halt,) = (halt for batch in walk(dispatcher(), bytes(stream.data)) for halt in batch.halts)
+    assert halt.followed.table.name == "user"
 
 
 @pytest.mark.parametrize(("kind", "flags"), [(29, 0x80), (5, 0), (99, 0x80)])

@@ -83,7 +83,7 @@ class Loop:
             stop=self.stop,
             epoch=1,
             check_lease=lambda: None,
-            is_before_its_fill=lambda view: False,
+            is_before_its_fill=lambda view, halt: False,
             on_store_lost=lambda views: None,
             on_store_behind=lambda version: None,
             begin_epoch_above=lambda epoch: None,
