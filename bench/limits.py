@@ -379,6 +379,8 @@ Printed by `make limits` (`python -m bench.limits --out docs/limits.md`) from wh
 The peak is the resident memory of the process that reads, Python and all packages included. The cost of a row is its
 processor time in reading and decoding, the median of five turns, from the second row on: connecting and making the
 table's decoder happen once. An update is two rows. *To Redis* is the whole pipeline, and its cost is time on the clock.
+The rows of an XA transaction share the version of its commit and go to the store at once: one above `run.spool_bytes`
+(4 MiB unless set) halts its tables.
 
 A row that is a thousand times as wide is compared with as much work in small, by the share of it in a row: the large
 transaction with the same rows in small ones; the large row with as many bytes in small rows; the 1,000 numbers, of

@@ -92,7 +92,10 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
     said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
     where = f"MySQL at {address.host}:{address.port} (as {address.user})"
     if number in _REFUSALS:
-        return StoreError(f"{where} refused: {number} {said}. {_REFUSALS[number]}")
+        is_plain = address.tls is None and address.is_local
+        return StoreError(
+            f"{where} refused: {number} {said}. {_REFUSALS[number]}{_NO_TLS if number == 1045 and is_plain else ''}"
+        )
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return StoreError(
             f"{where} is not trusted: {said}. Nothing was sent to it. Check tls_ca and the host name in the settings: "
@@ -113,6 +116,8 @@ _REFUSALS = {
     1698: "Check the user and the password in the settings.",
     3118: "The account is locked; unlock it.",
 }
+
+_NO_TLS = " An account that requires TLS needs tls_ca: without it, none is spoken to this machine."
 
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.

@@ -72,6 +72,9 @@ class Contract:
     database: str
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
+    _halting: dict[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # by store and table: the first such view
     _is_unlogged: bool = False  # the file has told the server to write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
@@ -94,12 +97,20 @@ class Contract:
             if _SET.match(text):
                 self._set(text)
                 continue
-            for view in self.views:
-                for breaks, why in self._on(self._followed[view.id], view, text):
-                    yield Effect(
-                        line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why
-                    )
+            for view, breaks, why in self._on_all(text):
+                yield Effect(line=statement.line, statement=shown(text), view=view.id, breaks=breaks, why=why)
             self._go_on(text)
+
+    def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
+        """A store's pipeline follows a table with all columns that its views use, or not at all."""
+        self._halting = {}
+        found = {view.id: list(self._on(self._followed[view.id], view, text)) for view in self.views}
+        for view in self.views:
+            for breaks, why in found[view.id]:
+                yield view, breaks, why
+            first = self._halting.get((view.store, view.entity.table))
+            if first is not None and not any(breaks for breaks, _ in found[view.id]):
+                yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
     def _set(self, text: str) -> None:
         """What of it bears on the statements behind it: a value that is no text is taken for the usual one."""
@@ -133,6 +144,7 @@ class Contract:
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode):
             if verdict.turn is None:
+                self._halting.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
             elif verdict.turn is Turn.EMPTIED:
                 yield True, f"{verdict.why}, and so is the view"

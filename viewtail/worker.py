@@ -220,6 +220,7 @@ class Worker:
                         return
                     own.backfill(view, session).run()
                     own.fills.pop(view, None)
+                    own.fill_error = None
                     self._save_report()
                 attempt = 0
             except Stopped:  # asked to, or its view was halted

@@ -477,6 +477,19 @@ def test_a_source_that_hangs_shows_in_status_within_two_heartbeats(
         assert run.stop() == 0
 
 
+def test_status_does_not_wait_long_for_a_server_that_hangs(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(VIEWS)
+    run = Run(tmp_path, VIEWS, addresses(shop.server))
+    shop.server.pause()
+    try:
+        began = time.monotonic()
+        told = run.command("status")
+        assert time.monotonic() - began < 20
+    finally:
+        shop.server.resume()
+    assert told.returncode == 1 and "does not answer" in told.stderr
+
+
 def test_an_offset_moves_past_other_tables_changes_but_viewtails_own_do_not_feed_themselves(
     shop: Shop, tmp_path: Path
 ) -> None:

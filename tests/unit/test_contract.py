@@ -264,3 +264,12 @@ def test_a_column_wider_than_an_index_can_be_breaks_its_index_table() -> None:
 )
 def test_what_the_file_says_of_its_session_is_heeded(sql: str, views: set[str]) -> None:
     assert broken(sql) == views
+
+
+def test_views_of_one_table_in_one_store_break_together() -> None:
+    """As they halt together: one pipeline follows the table for both."""
+    views = [*VIEWS, IndexTable("by_name", Entity("shop.user"), value="name")]
+    found = {one.view: one.why for one in effects("ALTER TABLE user DROP COLUMN email", views) if one.breaks}
+    assert set(found) == {EMAIL, "mysql:by_name"}
+    assert f"halts with {EMAIL}" in found["mysql:by_name"]
+    assert broken("TRUNCATE user", views) == {EMAIL, NAME, "mysql:by_name"}, "each for itself"

@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from changes.errors import MisuseError
-from offsets.session import session_error
+from offsets.session import open_session, session_error
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
 from viewtail import declarations, settings
-from viewtail.composition import open_store_session
 
 _RATE_IS_FRESH_S = 10.0
+_ANSWER_WITHIN_S = 8.0
 _RIGHT = frozenset({"lag", "rows/s", "rows", "filled", "parked", "reported"})
 _STYLES = {
     "running": "green",
@@ -50,8 +50,10 @@ class Findings:
 def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
     loaded = settings.load(config, os.environ)
-    address, database = loaded.store_address(), loaded.store_database
-    with closing(open_store_session(loaded)) as connection:
+    # Who asks wants to know now; a server that hangs is an answer.
+    address = replace(loaded.store_address(), database=None, io_timeout_s=_ANSWER_WITHIN_S)
+    database = loaded.store_database
+    with closing(open_session(address, role="store")) as connection:
         try:
             pipelines = read(connection, database)
         except pymysql.err.MySQLError as error:
