@@ -65,7 +65,7 @@ _OF_THE_FILE = frozenset({4, 15})  # events that say how those behind them are r
 _SIZES = (0, 1, 18, 19, 20, 1 << 31, 0xFFFFFFFF)
 _KNOWN = 200  # row events of a table whose rows were compared: most of them come again
 _UNKNOWN = frozenset({26, 99, 159, 172, 255})
-_READ_AGAIN = ("CorruptEventError", "DumpEnded", "WentBackError")
+_READ_AGAIN = ("CorruptEventError", "UncheckedFormatError", "DumpEnded", "WentBackError")
 
 
 # --- Inputs ---
