@@ -62,8 +62,11 @@ class Position:
 
         Epochs alone do not: copies of viewtail's own tables, on replicas that are promoted, count them by themselves.
         """
-        is_one_server = not self.server or not other.server or self.server == other.server
-        return self.epoch == other.epoch and is_one_server
+        return self.epoch == other.epoch and not self.is_of_another_server(other.server)
+
+    def is_of_another_server(self, identity: str) -> bool:
+        """Whether it is known to be a place in another server's binlog than that one's; '' is not known."""
+        return bool(self.server and identity and self.server != identity)
 
     def in_epoch(self, epoch: int) -> Position:
         return replace(self, epoch=epoch)

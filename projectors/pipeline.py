@@ -303,7 +303,7 @@ class Pipeline:
         if kept is None:
             self.sink.write([], offset)
             return offset
-        if self._is_of_another_server(kept) and kept.epoch >= self.epoch:
+        if kept.is_of_another_server(self.server) and kept.epoch >= self.epoch:
             self._check_contained(kept)
             self.begin_epoch_above(kept.epoch)
         if kept.epoch > max(offset.epoch, self.epoch):
@@ -328,9 +328,6 @@ class Pipeline:
             _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
             return self._if_readable(kept, offset)
         return offset
-
-    def _is_of_another_server(self, kept: Position) -> bool:
-        return bool(kept.server and self.server and kept.server != self.server)
 
     def _check_contained(self, kept: Position) -> None:
         try:

@@ -141,7 +141,7 @@ class BinlogSource:
 
     def _needs_set(self, after: Position) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
-        is_anothers = bool(after.server and self._identity and after.server != self._identity)
+        is_anothers = after.is_of_another_server(self._identity or "")
         return after.is_by_set or after.epoch != self._epoch or is_anothers
 
     def _seen(self, after: Position) -> str:
