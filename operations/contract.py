@@ -72,9 +72,6 @@ class Contract:
     database: str
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
-    _halting: dict[tuple[str, str], str] = field(
-        default_factory=dict
-    )  # by store and table: the first such view
     _is_unlogged: bool = False  # the file has told the server to write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
@@ -103,12 +100,12 @@ class Contract:
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
         """A store's pipeline follows a table with all columns that its views use, or not at all."""
-        self._halting = {}
-        found = {view.id: list(self._on(self._followed[view.id], view, text)) for view in self.views}
+        halting: dict[tuple[str, str], str] = {}  # by store and table: the first such view
+        found = {view.id: list(self._on(self._followed[view.id], view, text, halting)) for view in self.views}
         for view in self.views:
             for breaks, why in found[view.id]:
                 yield view, breaks, why
-            first = self._halting.get((view.store, view.entity.table))
+            first = halting.get((view.store, view.entity.table))
             if first is not None and not any(breaks for breaks, _ in found[view.id]):
                 yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
@@ -138,13 +135,16 @@ class Contract:
         key = view.entity.key
         return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
 
-    def _on(self, followed: Followed, view: View, text: str) -> Iterator[tuple[bool, str]]:
+    def _on(
+        self, followed: Followed, view: View, text: str, halting: dict[tuple[str, str], str]
+    ) -> Iterator[tuple[bool, str]]:
+        """What becomes of one view; one that halts is noted in `halting`."""
         _, sees_all = named_columns(view)
         if sees_all:
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode):
             if verdict.turn is None:
-                self._halting.setdefault((view.store, view.entity.table), view.id)
+                halting.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
             elif verdict.turn is Turn.EMPTIED:
                 yield True, f"{verdict.why}, and so is the view"
