@@ -9,6 +9,7 @@ RUN python -m venv /opt/viewtail \
 COPY pyproject.toml ./
 COPY stack/typing_markers stack/typing_markers
 COPY changes changes
+COPY servers servers
 COPY offsets offsets
 COPY ingest ingest
 COPY projectors projectors

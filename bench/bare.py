@@ -20,9 +20,9 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from bench.setting import Place, Setting
 from changes.writes import Key
 from ingest.read_ahead import Limits
-from offsets.flight import Flight
-from projectors.sinks.mysql import MySQLSink
-from projectors.sinks.redis import RedisSink
+from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.redis.sink import RedisSink
+from servers.pipelined import Flight
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy
 

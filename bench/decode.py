@@ -24,7 +24,7 @@ from changes.positions import Position
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 
 SLICES = 3  # a round
 _DOCUMENTS_A_TRANSACTION = 100

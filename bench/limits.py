@@ -34,7 +34,7 @@ from changes.batches import Followed
 from changes.positions import Position
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from viewtail.worker import tune_interpreter
 
 MOST_MIB = 512

@@ -104,7 +104,7 @@ def main() -> None:
     import pymysql
 
     from ingest.binlog.connection import DumpConnection
-    from offsets.session import MySQLAddress
+    from servers.sessions import MySQLAddress
 
     store, mysql_port, redis_port, elasticsearch_port = sys.argv[1], *map(int, sys.argv[2:])
     connection: Any = pymysql.connect(host="127.0.0.1", port=mysql_port, user="root", autocommit=True)

@@ -68,7 +68,7 @@ class Halt(NamedTuple):
     reason: str  # what was seen, where, and what to do
 
 
-class Turn(Enum):
+class TableChangeKind(Enum):
     """What a statement did to the rows of a table without a row event for each."""
 
     EMPTIED = "emptied"  # all are gone
@@ -82,12 +82,12 @@ class Turn(Enum):
     )
 
 
-class TableTurn(NamedTuple):
+class TableChange(NamedTuple):
     """A statement took rows of a table away, or put others in their place; what it says holds from `version` on."""
 
     followed: Followed
     version: int
-    turn: Turn
+    kind: TableChangeKind
     reason: str  # the statement, and where it stands
 
 
@@ -109,6 +109,6 @@ class Batch:
     oldest_commit_us: int  # microseconds since 1970: commit time of the first transaction
     refused: list[Refused] = field(default_factory=list)
     halts: list[Halt] = field(default_factory=list)
-    turns: list[TableTurn] = field(default_factory=list)
+    table_changes: list[TableChange] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
     is_quiet: bool = False  # nothing but viewtail's own tables changed

@@ -4,7 +4,7 @@ binlog.
 Owns the description of tables, the SELECT expression of every column type, and a reader of text-protocol
 results that is generated for the columns asked for: PyMySQL's own takes several times as long per row. It
 opens no session and decides no transaction: the caller's connection is a PyMySQL one from
-offsets.session.open_session, whose time zone, SQL mode and character set the values rely on.
+servers.sessions.open_session, whose time zone, SQL mode and character set the values rely on.
 
 Source of the protocol: MySQL's internals manual, "Text Resultset".
 """
@@ -26,7 +26,7 @@ from changes.batches import Row, Unreadable
 from changes.errors import DeclarationError, SourceError, ViewtailError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import READABLE, decoder_of
-from offsets.session import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
+from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
 
 # --- Describing a table ---
 

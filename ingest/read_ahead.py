@@ -162,7 +162,7 @@ def _merged(some: list[Batch]) -> Batch:
         first.byte_count += batch.byte_count
         first.refused += batch.refused
         first.halts += batch.halts
-        first.turns += batch.turns
+        first.table_changes += batch.table_changes
         first.watermarks += batch.watermarks
         first.is_quiet = first.is_quiet and batch.is_quiet
     first.end = some[-1].end

@@ -15,7 +15,7 @@ import structlog
 
 from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from offsets.mysql import unavailable
-from offsets.session import quote
+from servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -19,8 +19,8 @@ import pymysql
 from changes.errors import FencedError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from offsets import OffsetStore, Taken
-from offsets.flight import Flight, Prepared
-from offsets.session import quote
+from servers.pipelined import Flight, Prepared
+from servers.sessions import quote
 
 Session = Callable[[], "pymysql.Connection[Any]"]
 

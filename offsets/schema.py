@@ -10,8 +10,8 @@ from typing import Any
 
 import pymysql
 
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress, quote, session_error
+from servers.facts import facts_of
+from servers.sessions import MySQLAddress, quote, session_error
 
 _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 

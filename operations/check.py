@@ -16,10 +16,10 @@ from changes.errors import DeclarationError, ViewtailError
 from changes.findings import Finding, Level, fail, ok
 from ingest.binlog import checks as source_checks
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session, session_error
 from projectors.binding import bind
-from projectors.sinks import mysql_checks
+from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
+from servers.sessions import MySQLAddress, open_session, session_error
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -52,12 +52,12 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
         lambda connection: mysql_checks.checks(connection, servers.store, servers.store_database),
     )
     if servers.redis is not None:
-        from projectors.sinks import redis_checks
+        from projectors.stores.redis import checks as redis_checks
 
         with closing(servers.redis()) as redis:
             found += redis_checks.checks(redis)
     if servers.elasticsearch is not None:
-        from projectors.sinks import elasticsearch_checks
+        from projectors.stores.elasticsearch import checks as elasticsearch_checks
 
         with closing(servers.elasticsearch()) as elasticsearch:
             found += elasticsearch_checks.checks(elasticsearch)

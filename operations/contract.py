@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from changes.batches import Followed, Turn
+from changes.batches import Followed, TableChangeKind
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest import ddl
@@ -143,16 +143,16 @@ class Contract:
         if sees_all:
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode):
-            if verdict.turn is None:
+            if verdict.kind is None:
                 halting.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
-            elif verdict.turn is Turn.EMPTIED:
+            elif verdict.kind is TableChangeKind.EMPTIED:
                 yield True, f"{verdict.why}, and so is the view"
-            elif verdict.turn is Turn.THINNED:
+            elif verdict.kind is TableChangeKind.THINNED:
                 yield False, f"{verdict.why}, and the view's, too"
-            elif verdict.turn is Turn.WIDENED:
+            elif verdict.kind is TableChangeKind.WIDENED:
                 yield from _widened(view, followed, ddl.read(text, self.database), verdict.why)
-            elif verdict.turn is Turn.REPLACED:
+            elif verdict.kind is TableChangeKind.REPLACED:
                 yield from self._replaced(followed, text, verdict.why)
 
     def _with_all_columns(self, followed: Followed, text: str) -> Followed:

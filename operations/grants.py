@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ingest.binlog.checks import REPLICATION, WATERMARK_PRIVILEGES
-from offsets.privileges import account, on_database
-from offsets.session import MySQLAddress, quote
 from operations.check import Servers, tuple_of
-from projectors.sinks import mysql_checks
+from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
+from servers.privileges import account, on_database
+from servers.sessions import MySQLAddress, quote
 
 
 def statements(servers: Servers, views: Sequence[View]) -> list[str]:

@@ -23,18 +23,18 @@ from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
-from offsets.session import MySQLAddress, quote, session_error
-from projectors.binding import BoundView
-from projectors.sinks import mysql
-from projectors.sinks.literals import literal
+from projectors.bound_views import BoundView
+from projectors.stores.index_tables import sink as index_tables
 from projectors.suggestions import nearest
 from projectors.views import IndexTable, RedisHash, RedisJson, SearchIndex, View
+from servers.literals import literal
+from servers.sessions import MySQLAddress, quote, session_error
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
     from redis import Redis
 
-    from projectors.sinks.elasticsearch_reading import SearchPage
+    from projectors.stores.elasticsearch.reading import SearchPage
 
 DEFAULT_LIMIT = 100
 
@@ -209,7 +209,7 @@ def find(
     if limit < 1:
         raise MisuseError(f"limit is {limit}; it must be at least 1")
     with closing(open_store()) as connection:
-        keys = _ask_mysql(view, lambda: mysql.lookup(connection, database, view, wanted, limit + 1))
+        keys = _ask_mysql(view, lambda: index_tables.lookup(connection, database, view, wanted, limit + 1))
     with closing(open_source()) as connection:
         rows = canonical_rows(connection, view, keys[:limit])
     matching = [row for row in rows if _matches(row, view, wanted)]
@@ -322,7 +322,7 @@ def _shown(row: _Values, table: Table) -> dict[str, Any]:
 def get_indexed(open_store: Open, database: str, view: BoundView, key: Key) -> Record | None:
     """The row of an index table; None when it has none, or nothing but NULL in it."""
     with closing(open_store()) as connection:
-        found = _ask_mysql(view, lambda: mysql.get(connection, database, view, key))
+        found = _ask_mysql(view, lambda: index_tables.get(connection, database, view, key))
     if found is None or all(value is None for value in found[1]):
         return None
     version, values = found
@@ -334,7 +334,7 @@ def get_redis(client: Redis, view: BoundView, key: Key) -> Record | None:
     """The hash or document of a Redis view."""
     import redis as library
 
-    from projectors.sinks import redis
+    from projectors.stores.redis import sink as redis
 
     assert isinstance(view.view, RedisHash | RedisJson)
     try:
@@ -351,7 +351,7 @@ def get_redis(client: Redis, view: BoundView, key: Key) -> Record | None:
 
 def get_document(client: Elasticsearch, view: BoundView, key: Key) -> Record | None:
     """The document of a search view, as of the last acknowledged write."""
-    from projectors.sinks import elasticsearch_reading
+    from projectors.stores.elasticsearch import reading as elasticsearch_reading
 
     found = elasticsearch_reading.get(client, view, key)
     return None if found is None else Record(view=view.id, key=key, version=found[0], content=found[1])
@@ -364,7 +364,7 @@ def search(
     client: Elasticsearch, view: BoundView, query: str, *, fields: Sequence[str] | None, page: int, size: int
 ) -> SearchPage:
     """One page of the documents that match a simple query string. Raises MisuseError, StoreUnavailableError."""
-    from projectors.sinks import elasticsearch_reading
+    from projectors.stores.elasticsearch import reading as elasticsearch_reading
 
     if not isinstance(view.view, SearchIndex):
         raise not_searchable(view)

@@ -13,7 +13,7 @@ import pymysql
 
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
-from offsets.session import quote
+from servers.sessions import quote
 
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old

@@ -26,15 +26,15 @@ from changes.rendering import render_key
 from changes.tables import Column
 from changes.writes import Key, Parked, ViewWrites
 from ingest.canonical import fetch_rows, reading, select_list
-from offsets.session import quote
 from projectors import failpoints
-from projectors.binding import BoundView
+from projectors.backfill_gate import FillGate
+from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
-from projectors.fill_gate import FillGate
 from projectors.projection import Projected, Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
-from projectors.sinks import Sink
+from projectors.stores import Sink
 from projectors.watermarks import Watermarks
+from servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.backfill")
 

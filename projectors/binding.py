@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -19,8 +18,9 @@ import orjson
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
+from projectors.bound_views import BoundView
 from projectors.function_source import function_source
-from projectors.search_fields import check_search_index
+from projectors.stores.elasticsearch.fields import check_search_index
 from projectors.suggestions import nearest
 from projectors.views import IndexTable, RedisHash, RedisJson, RowFunction, SearchIndex, View
 
@@ -28,22 +28,6 @@ Describe = Callable[[str, str], Table]
 
 _NO_PAGES = (Kind.ENUM, Kind.SET, Kind.FLOAT, Kind.DOUBLE)
 _NO_KEYS = (Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class BoundView:
-    """A view whose declaration was found to work with the table as it is now."""
-
-    view: View
-    table: Table
-    key: tuple[Column, ...]  # of the entity, in key order
-    values: tuple[Column, ...]  # columns the view shows, as declared; () for document functions
-    needed: tuple[str, ...]  # every column the projection reads: key, values, version, function's columns
-    fingerprint: str  # hex; differs when the view's content would
-
-    @property
-    def id(self) -> str:
-        return self.view.id
 
 
 def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
@@ -257,10 +241,10 @@ def _store_problems(bound: BoundView) -> Iterator[str]:
 def _shape(bound: BoundView) -> Any:
     # The sinks' modules import this one.
     if isinstance(bound.view, IndexTable):
-        from projectors.sinks.index_table import IndexTableShape
+        from projectors.stores.index_tables.table import IndexTableShape
 
         return IndexTableShape("viewtail", bound)
-    from projectors.sinks.redis_keys import RedisKeys
+    from projectors.stores.redis.keys import RedisKeys
 
     taken = [column.name for column in bound.values if column.name == "_version"]
     if taken:

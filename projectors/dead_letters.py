@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from changes.rendering import render_key
 from changes.writes import Parked, ViewWrites
 from offsets.mysql import Session, transaction
-from offsets.session import quote
-from projectors.binding import BoundView
+from projectors.bound_views import BoundView
+from servers.sessions import quote
 
 
 class DeadLetters:

@@ -34,8 +34,8 @@ from projectors import failpoints
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projected, Projections
 from projectors.registry import Registry
-from projectors.sinks import Sink
-from projectors.turns import Turns
+from projectors.stores import Sink
+from projectors.table_changes import TableChanges
 from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -94,7 +94,7 @@ class Pipeline:
     registry: Registry
     dead_letters: DeadLetters
     watermarks: Watermarks
-    turns: Turns
+    table_changes: TableChanges
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     is_before_its_fill: Callable[
@@ -169,14 +169,14 @@ class Pipeline:
         failpoints.reach("after read")
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self._halt_unreadable(batch)
-        if batch.turns:
-            self.turns.prepare(batch.turns, self.halt)
+        if batch.table_changes:
+            self.table_changes.prepare(batch.table_changes, self.halt)
         projected = self._projected(batch)
         failpoints.reach("before write")
-        refused = self.sink.write(projected.writes, None if batch.turns else batch.end)
+        refused = self.sink.write(projected.writes, None if batch.table_changes else batch.end)
         failpoints.reach("after write")
         self._park(projected.writes, projected.parked, refused)
-        if batch.turns and not self._turn(batch):
+        if batch.table_changes and not self._change_tables(batch):
             return
         if batch.end is None:
             self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
@@ -195,7 +195,7 @@ class Pipeline:
     def _look_ahead(self, batches: ReadAhead) -> None:
         """Project the next batch while the store is busy with this one."""
         following = None if self._ahead is not None else batches.following()
-        if following is None or following.halts or following.turns:
+        if following is None or following.halts or following.table_changes:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
             self._ahead = _Ahead(following, self.projections.of(following), self.projections.halted_count)
@@ -206,10 +206,10 @@ class Pipeline:
             return ahead.projected
         return self.projections.of(batch)
 
-    def _turn(self, batch: Batch) -> bool:
+    def _change_tables(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""
         self.offsets.save_rows()
-        is_done = self.turns.apply(batch.turns, self.halt)
+        is_done = self.table_changes.apply(batch.table_changes, self.halt)
         if is_done and batch.end is not None:
             self.sink.write([], batch.end)
         return is_done
@@ -359,4 +359,4 @@ class Pipeline:
 
 def _is_telling(batch: Batch) -> bool:
     """Whether anything in a batch concerns a view or a fill."""
-    return bool(batch.changes or batch.refused or batch.halts or batch.turns or batch.watermarks)
+    return bool(batch.changes or batch.refused or batch.halts or batch.table_changes or batch.watermarks)

@@ -18,7 +18,8 @@ from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowCh
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView, keys_relied_on
+from projectors.binding import keys_relied_on
+from projectors.bound_views import BoundView
 from projectors.views import RedisJson, SearchIndex
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]

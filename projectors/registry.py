@@ -12,8 +12,9 @@ import pymysql
 
 from changes.errors import DeclarationError
 from offsets.mysql import Session, check_fence, transaction
-from offsets.session import quote
-from projectors.binding import BoundView, declaration_hash
+from projectors.binding import declaration_hash
+from projectors.bound_views import BoundView
+from servers.sessions import quote
 
 NEW = "new"
 FILLING = "filling"

@@ -12,7 +12,7 @@ import pymysql
 
 from changes.batches import Watermark
 from changes.errors import SourceUnavailableError
-from offsets.session import quote
+from servers.sessions import quote
 
 
 class Watermarks:

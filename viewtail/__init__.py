@@ -13,7 +13,7 @@ from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchInd
 
 if TYPE_CHECKING:
     from operations.reading import Record
-    from projectors.sinks.elasticsearch_reading import SearchPage
+    from projectors.stores.elasticsearch.reading import SearchPage
     from viewtail.reading import Rows
     from viewtail.settings import Settings
 

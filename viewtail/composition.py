@@ -23,20 +23,21 @@ from ingest.read_ahead import Limits
 from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, saved_position, transaction
-from offsets.servers import facts_of
-from offsets.session import open_session, session_error
 from projectors.backfill import Backfill, FillVitals, fill_order
-from projectors.binding import BoundView, bind, declaration_hash, named_columns
+from projectors.backfill_gate import FillGate
+from projectors.binding import bind, declaration_hash, named_columns
+from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
-from projectors.fill_gate import FillGate
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, known_views
-from projectors.sinks import Sink
-from projectors.sinks.mysql import MySQLSink
-from projectors.turns import Turns
+from projectors.stores import Sink
+from projectors.stores.index_tables.sink import MySQLSink
+from projectors.table_changes import TableChanges
 from projectors.views import SearchIndex, View
 from projectors.watermarks import Watermarks
+from servers.facts import facts_of
+from servers.sessions import open_session, session_error
 from viewtail.settings import Settings
 
 _log = structlog.get_logger("viewtail.composition")
@@ -170,10 +171,10 @@ class Deployment:
             return MySQLSink(self.open_store, self.database, views)
         # A process imports the client of its own store only: the others' would double its memory.
         if store == "redis":
-            from projectors.sinks.redis import RedisSink
+            from projectors.stores.redis.sink import RedisSink
 
             return RedisSink(self.settings.redis_client_factory(), views, self.database, store)
-        from projectors.sinks.elasticsearch import ElasticsearchSink
+        from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
         return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
 
@@ -444,7 +445,7 @@ def take(
 
     open_source = partial(deployment.open_source_read, history.server_identity)
     gate = FillGate()
-    turns = Turns(
+    table_changes = TableChanges(
         projections=projections,
         sink=sink,
         offsets=offsets,
@@ -475,7 +476,7 @@ def take(
         registry=registry,
         dead_letters=letters,
         watermarks=watermarks,
-        turns=turns,
+        table_changes=table_changes,
         stop=stop,
         epoch=history.epoch,
         server=history.server_identity,
@@ -520,7 +521,7 @@ def take(
 
 
 def _has_other_fields(before: BoundView, now: BoundView) -> bool:
-    from projectors.sinks.elasticsearch_index import mapping_of
+    from projectors.stores.elasticsearch.index import mapping_of
 
     return mapping_of(before) != mapping_of(now)
 

@@ -66,7 +66,7 @@ def _at(error: BaseException, module: str) -> DeclarationError:
 
 def _is_installed(file: str) -> bool:
     packages = Path(__file__).resolve().parent.parent
-    ours = tuple(str(packages / name) + os.sep for name in ("projectors", "changes", "viewtail"))
+    ours = tuple(str(packages / name) + os.sep for name in ("projectors", "changes", "servers", "viewtail"))
     return file.startswith(ours) or f"{os.sep}site-packages{os.sep}" in file
 
 

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.canonical import describe
-from offsets.session import open_session
 from operations import reading
-from projectors.binding import BoundView, bind
+from projectors.binding import bind
+from projectors.bound_views import BoundView
 from projectors.views import View
+from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.composition import Deployment, open_store_session
 from viewtail.settings import Settings, load
 
 if TYPE_CHECKING:
-    from projectors.sinks.elasticsearch_reading import SearchPage
+    from projectors.stores.elasticsearch.reading import SearchPage
 
 
 class Rows(list[dict[str, Any]]):

@@ -26,9 +26,9 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError
-from offsets.session import MySQLAddress
 from projectors.suggestions import nearest
 from projectors.views import View
+from servers.sessions import MySQLAddress
 from viewtail.addresses import DEFAULT_PORTS, Parsed, parse
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges, account, on_database
-from offsets.servers import MARIADB, MYSQL, ServerFacts, facts_of
-from offsets.session import MySQLAddress, quote
+from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
+from servers.privileges import Privileges, account, on_database
+from servers.sessions import MySQLAddress, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20

@@ -21,7 +21,7 @@ from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
 from changes.gtid_sets import GtidSet
 from changes.mariadb_gtids import is_position
 from ingest.binlog import continuity, mariadb_history
-from offsets.session import MySQLAddress, connection_arguments, session_error
+from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236

@@ -13,7 +13,7 @@ import pymysql
 from changes.errors import AnotherServerError, HistoryGoneError
 from changes.mariadb_gtids import is_position
 from ingest.binlog.mariadb_history import lacked_and_purged
-from offsets.servers import MARIADB, facts_of
+from servers.facts import MARIADB, facts_of
 
 _SHOWN = 200  # characters of a set, in a message
 

@@ -361,12 +361,12 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
             oldest_commit_us=committed_us(first_gtid),
             refused=self._refused,
             halts=self._halts,
-            turns=self._turns,
+            table_changes=self._table_changes,
             watermarks=watermarks,
             is_quiet=self.is_quiet,
         )
         self._committed = self._committed_bytes = 0
-        self._refused, self._halts, self._turns = [], [], []
+        self._refused, self._halts, self._table_changes = [], [], []
         return batch
 
 

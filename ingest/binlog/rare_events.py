@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import structlog
 
-from changes.batches import Followed, RowChanges, TableTurn, Turn
+from changes.batches import Followed, RowChanges, TableChange, TableChangeKind
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
 from changes.gtid_sets import GtidSet
 from changes.positions import file_number
@@ -405,14 +405,16 @@ class RareEvents(Transactions):
         for table in followed:
             self._last_statements[table] = f"{statements.shown(statement)} (at {self.place})"
         for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
-            why, turn = schema_changes.told(verdict, statement), verdict.turn
-            if turn is None:
+            why, kind = schema_changes.told(verdict, statement), verdict.kind
+            if kind is None:
                 self._halt_by_statement(verdict.followed, why, log_pos)
                 continue
-            if turn is Turn.EMPTIED and query.uses_temporary_tables:
-                turn = Turn.THINNED  # it may be a temporary table that was emptied: what is gone is looked up
+            if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
+                kind = TableChangeKind.THINNED  # perhaps of a temporary table: what is gone is looked up
             place = f"{verdict.followed.table.full_name} at {self.place}"
-            self._turns.append(TableTurn(verdict.followed, self._version(log_pos), turn, f"{place}: {why}"))
+            self._table_changes.append(
+                TableChange(verdict.followed, self._version(log_pos), kind, f"{place}: {why}")
+            )
 
     def _halt_by_statement(self, table: Followed, why: str, log_pos: int) -> None:
         self._halt(

@@ -1,4 +1,4 @@
-"""What a statement that changes tables means for the followed ones: nothing, a turn of their rows, or a halt.
+"""What a statement that changes tables means for the followed ones: nothing, a table change, or a halt.
 
 A row event carries its own columns, and table_fit.py compares those that views use with what they were; so a change
 that leaves them in place is followed without a word here. What the next table map cannot show is judged: rows that
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from changes.batches import Followed, Turn
+from changes.batches import Followed, TableChangeKind
 from changes.tables import Column
 from ingest.binlog.statements import STRICT, concerned, shown
 
@@ -42,7 +42,7 @@ class Verdict:
     """What becomes of a followed table's views."""
 
     followed: Followed
-    turn: Turn | None  # None: they halt
+    kind: TableChangeKind | None  # None: they halt
     why: str  # without the statement
 
 
@@ -82,7 +82,7 @@ def _on(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Verdi
     verdicts = [found for effect in effects if (found := _of_effect(followed, effect, is_strict)) is not None]
     if not verdicts:
         return None
-    return next((found for found in verdicts if found.turn is None), verdicts[0])
+    return next((found for found in verdicts if found.kind is None), verdicts[0])
 
 
 def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdict | None:
@@ -90,7 +90,7 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
 
     match effect:
         case ddl.Truncated(table):
-            return _about(followed, table, Turn.EMPTIED, "the table was emptied")
+            return _about(followed, table, TableChangeKind.EMPTIED, "the table was emptied")
         case ddl.Dropped(table, is_replaced):
             what = "replaced by an empty one" if is_replaced else "dropped"
             return _about(followed, table, None, f"the table was {what}")
@@ -103,7 +103,7 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
     return None
 
 
-def _about(followed: Followed, name: ddl.Name, turn: Turn | None, why: str) -> Verdict | None:
+def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str) -> Verdict | None:
     """The verdict if the name is the table's.
 
     Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
@@ -111,7 +111,7 @@ def _about(followed: Followed, name: ddl.Name, turn: Turn | None, why: str) -> V
     """
     table = followed.table
     if (name.schema, name.name) == (table.schema, table.name):
-        return Verdict(followed, turn, why)
+        return Verdict(followed, kind, why)
     if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
         return Verdict(followed, None, f"{why}, or one whose name differs in case only")
     return None
@@ -129,7 +129,7 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
     for old, new in pairs:
         before[new] = before.pop(old, old)
     if before.get(own, own) != own:
-        return Verdict(followed, Turn.REPLACED, "another table got this table's name")
+        return Verdict(followed, TableChangeKind.REPLACED, "another table got this table's name")
     gone = [new for new, old in before.items() if old == own and new != own]
     if gone:
         return Verdict(
@@ -156,7 +156,10 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
     for change in altered.changes:
         if isinstance(change, ddl.PartitionExchanged):
             verdict = _about(
-                followed, change.other, Turn.REPLACED, "the table's rows were exchanged for a partition's"
+                followed,
+                change.other,
+                TableChangeKind.REPLACED,
+                "the table's rows were exchanged for a partition's",
             )
             if verdict is not None:
                 return verdict
@@ -168,10 +171,13 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
     for change in altered.changes:
         if isinstance(change, ddl.PartitionExchanged):
             return _about(
-                followed, altered.table, Turn.REPLACED, "a partition's rows were exchanged for a table's"
+                followed,
+                altered.table,
+                TableChangeKind.REPLACED,
+                "a partition's rows were exchanged for a table's",
             )
         if isinstance(change, ddl.PartitionsEmptied):
-            return _about(followed, altered.table, Turn.THINNED, f"{change.verb} took rows away")
+            return _about(followed, altered.table, TableChangeKind.THINNED, f"{change.verb} took rows away")
     return _widened(followed, altered) or _redefined(followed, altered)
 
 
@@ -193,7 +199,7 @@ def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
                 why = "the table was converted to a character set"
             case _:
                 continue
-        return _about(followed, altered.table, Turn.REDEFINED, why)
+        return _about(followed, altered.table, TableChangeKind.REDEFINED, why)
     return None
 
 
@@ -207,7 +213,7 @@ def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:
             column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
             if _is_other(ddl.column_type(column.declared), change.type):
                 why = f"column {column.name}, {column.declared} before, was made wider"
-                return _about(followed, altered.table, Turn.WIDENED, why)
+                return _about(followed, altered.table, TableChangeKind.WIDENED, why)
     return None
 
 

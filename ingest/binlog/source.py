@@ -23,8 +23,8 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.refusals import DumpEnded, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress, open_session, session_error
+from servers.facts import facts_of
+from servers.sessions import MySQLAddress, open_session, session_error
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import structlog
 import zstandard
 
-from changes.batches import Followed, Halt, Refused, Row, RowChanges, TableTurn
+from changes.batches import Followed, Halt, Refused, Row, RowChanges, TableChange
 from changes.mariadb_gtids import is_position
 from changes.positions import Position, file_number
 from changes.versions import base_version
@@ -173,7 +173,7 @@ class WalkState:
         self._watermark_was_seen = False
         self._refused: list[Refused] = []
         self._halts: list[Halt] = []
-        self._turns: list[TableTurn] = []
+        self._table_changes: list[TableChange] = []
         self._last_statements: dict[Followed, str] = {}  # that may have changed the table, for messages
         self._halted: set[Followed] = set()  # what is still gathered of them is dropped on delivery
         self._spool: Spool | None = None

@@ -15,7 +15,7 @@ import redis
 
 import stack.mariadb
 from changes.errors import SourceError
-from offsets.servers import facts_of
+from servers.facts import facts_of
 from stack import Server
 from tests.support.running import Run, addresses, running, wait_for
 

@@ -22,13 +22,13 @@ import stack.mysql
 import stack.redis
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Write
-from offsets.session import MySQLAddress, open_session
-from projectors.binding import BoundView
-from projectors.sinks import Sink
-from projectors.sinks.elasticsearch import ElasticsearchSink
-from projectors.sinks.mysql import MySQLSink
-from projectors.sinks.redis import RedisSink
+from projectors.bound_views import BoundView
+from projectors.stores import Sink
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.redis.sink import RedisSink
 from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.fake_sink import FakeSink, FakeStore
 

@@ -12,7 +12,7 @@ from changes.batches import Followed
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 
 SCHEMA = "alter_contract"

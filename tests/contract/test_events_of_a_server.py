@@ -13,7 +13,7 @@ from changes.batches import DELETE, UPDATE, Batch, Followed, Row
 from changes.positions import Position
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 
 TABLES = ("t", "u")

@@ -15,7 +15,7 @@ from changes.tables import Kind
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import NAMES
 from ingest.canonical import describe
-from offsets.session import open_session
+from servers.sessions import open_session
 from stack import Server
 from tests.contract.test_events_of_a_server import TABLES, Reader, prepare
 from tests.support.binlog_file import events

@@ -13,7 +13,7 @@ from changes.errors import FencedError, StoreUnavailableError
 from changes.positions import Position
 from offsets import OffsetStore, schema
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.running import wait_for

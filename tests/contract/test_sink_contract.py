@@ -12,8 +12,8 @@ import pytest
 from changes.errors import StoreUnavailableError
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView
-from projectors.sinks import Sink
+from projectors.bound_views import BoundView
+from projectors.stores import Sink
 from tests.contract.sinks import SERVERS, SHARED_SERVERS, STORES, MySQLOne, Shown, Store
 
 _tokens = itertools.count(1)

@@ -16,7 +16,7 @@ from ingest import Source
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
 from tests.support.fake_source import FakeSource

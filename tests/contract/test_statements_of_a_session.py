@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from changes.batches import Followed, Halt, TableTurn, Turn
+from changes.batches import Followed, Halt, TableChange, TableChangeKind
 from changes.positions import Position
 from ingest.canonical import describe
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress, open_session
+from servers.facts import facts_of
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, prepare
 
@@ -38,8 +38,10 @@ class Session:
         self.reader.execute(f"CREATE TABLE events.`{name}` (id INT PRIMARY KEY, v VARCHAR(20))")
         self._follow("events", name)
 
-    def told(self, *statements: str | bytes, charset: str = "utf8mb4") -> tuple[list[Halt], list[TableTurn]]:
-        """Halts and turns up to the end of these."""
+    def told(
+        self, *statements: str | bytes, charset: str = "utf8mb4"
+    ) -> tuple[list[Halt], list[TableChange]]:
+        """Halts and table changes up to the end of these."""
         connection: Any = pymysql.connect(
             host="127.0.0.1",
             port=self._address.port,
@@ -55,15 +57,15 @@ class Session:
             cursor.execute("DROP DATABASE IF EXISTS nobodys")  # it is in the binlog, whatever was before
             end = self._end(cursor)
         halts: list[Halt] = []
-        turns: list[TableTurn] = []
+        table_changes: list[TableChange] = []
         source = self.reader.source()
         for batch in source.read(begin):
             halts += batch.halts
-            turns += batch.turns
+            table_changes += batch.table_changes
             if batch.end is not None and batch.end.version >= end.version:
                 break
         source.interrupt()
-        return halts, turns
+        return halts, table_changes
 
     def _end(self, cursor: Any) -> Position:
         cursor.execute(facts_of(cursor.connection).status)
@@ -102,7 +104,7 @@ def test_a_statement_that_stands_where_a_transaction_of_the_file_before_began_is
     else:
         raise AssertionError(f"not all of {executed} was seen")
     too_late.cancel()
-    assert [turn.turn for turn in batch.turns] == [Turn.EMPTIED]
+    assert [change.kind for change in batch.table_changes] == [TableChangeKind.EMPTIED]
 
 
 # -- character sets -----------------------------------------------------------------------------------------------
@@ -115,8 +117,8 @@ def test_a_statement_is_read_in_the_character_set_of_its_client(
     session: Session, name: str, charset: str
 ) -> None:
     session.table(name)
-    _, (turn,) = session.told(f"TRUNCATE TABLE events.`{name}`", charset=charset)
-    assert (turn.followed.table.name, turn.turn) == (name, Turn.EMPTIED)
+    _, (change,) = session.told(f"TRUNCATE TABLE events.`{name}`", charset=charset)
+    assert (change.followed.table.name, change.kind) == (name, TableChangeKind.EMPTIED)
     halts, _ = session.told(f"ALTER TABLE events.`{name}` DROP COLUMN v", charset=charset)
     assert names(halts) == {f"events.{name}"}
     halts, _ = session.told(f"DROP TABLE events.`{name}`", charset=charset)
@@ -137,12 +139,14 @@ def test_a_backslash_inside_a_character_ends_no_string(session: Session) -> None
 @pytest.mark.parametrize("format_", ["STATEMENT", "MIXED", "ROW"])
 def test_a_temporary_table_that_is_emptied_empties_no_view(session: Session, format_: str) -> None:
     """It has the name of a followed table, and its session may write statements."""
-    halts, turns = session.told(
+    halts, table_changes = session.told(
         f"SET SESSION binlog_format = {format_}", "CREATE TEMPORARY TABLE events.t (id INT)", "TRUNCATE TABLE events.t",
         "DROP TEMPORARY TABLE events.t",
     )  # fmt: skip
     assert not halts
-    assert all(turn.turn is Turn.THINNED for turn in turns), "what is gone is looked up in the table"
+    assert all(change.kind is TableChangeKind.THINNED for change in table_changes), (
+        "what is gone is looked up in the table"
+    )
 
 
 # -- statement format ---------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ import stack.elasticsearch
 from changes.errors import StoreError, StoreUnavailableError
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.sinks import elasticsearch as module
-from projectors.sinks.elasticsearch import ElasticsearchSink
+from projectors.stores.elasticsearch import sink as module
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack.server import HOST, Server
 from tests.contract.sinks import ElasticsearchOne, Shown
 from tests.support.running import wait_for

@@ -18,7 +18,7 @@ from changes.positions import Position
 from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.asking import ask
 from tests.support.following import Following, following

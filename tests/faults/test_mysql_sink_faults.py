@@ -18,9 +18,10 @@ from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
 from offsets import schema
 from offsets.mysql import MySQLOffsets
-from offsets.session import MySQLAddress, open_session
-from projectors.sinks import index_table, mysql
-from projectors.sinks.mysql import MySQLSink
+from projectors.stores.index_tables import sink as sink_module
+from projectors.stores.index_tables import table
+from projectors.stores.index_tables.sink import MySQLSink
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.contract.sinks import MySQLOne
 
@@ -228,7 +229,7 @@ def test_a_deadlock_at_the_head_of_a_flight_loses_neither_rows_nor_offset(scene:
 def test_a_deadlock_that_is_given_up_leaves_nothing_of_its_flight(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mysql, "DEADLOCK_ATTEMPTS", 1)
+    monkeypatch.setattr(sink_module, "DEADLOCK_ATTEMPTS", 1)
     offsets = scene.share_offsets()
     scene.write({(number,): Write(5, ("old", "n")) for number in range(1, 200)})
     scene.commit()
@@ -308,8 +309,8 @@ def test_two_writers_of_the_same_keys_end_with_the_newest(scene: Scene) -> None:
 def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mysql, "DDL_WAIT_S", 1)
-    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {index_table.INDEX}")
+    monkeypatch.setattr(sink_module, "DDL_WAIT_S", 1)
+    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {table.INDEX}")
     reader = scene.other()
     with reader.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {scene.table}")
@@ -333,7 +334,7 @@ def test_a_dropped_table_is_missing_until_it_is_made_again(scene: Scene) -> None
 
 
 def test_no_error_quotes_a_value(scene: Scene) -> None:
-    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {index_table.INDEX}")
+    scene.ask(f"ALTER TABLE {scene.table} DROP COLUMN note, DROP INDEX {table.INDEX}")
     with pytest.raises(StoreUnavailableError, match="1054") as refusal:
         scene.write({(1,): Write(5, ("very secret", "very secret"))})
     assert "secret" not in str(refusal.value)

@@ -23,11 +23,11 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors import backfill, projection
 from projectors.projection import Projections
-from projectors.sinks import upserts
-from projectors.sinks.elasticsearch import ElasticsearchSink
-from projectors.sinks.index_table import VERSION
-from projectors.sinks.mysql import MySQLSink
-from projectors.sinks.redis import RedisSink
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.index_tables import upserts
+from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.index_tables.table import VERSION
+from projectors.stores.redis.sink import RedisSink
 from stack import Server
 from tests.support.running import addresses, wait_for
 from tests.support.watcher import Watcher

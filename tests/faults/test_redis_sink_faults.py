@@ -15,7 +15,7 @@ import stack.redis
 from changes.errors import StoreError, StoreUnavailableError
 from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
-from projectors.sinks.redis import RedisSink
+from projectors.stores.redis.sink import RedisSink
 from stack.server import Server
 from tests.contract.sinks import RedisHashOne
 

@@ -17,7 +17,7 @@ from changes.errors import HistoryGoneError, ViewtailError
 from changes.positions import Position
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.running import wait_for
 

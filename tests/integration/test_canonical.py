@@ -15,7 +15,7 @@ from changes.errors import DeclarationError, SourceError, SourceUnavailableError
 from changes.tables import Column, Kind
 from ingest import canonical
 from ingest.canonical import describe, fetch_rows, select_list
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 
 pytestmark = pytest.mark.mysql

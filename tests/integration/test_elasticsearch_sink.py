@@ -13,8 +13,8 @@ import stack.elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
-from projectors.sinks.elasticsearch import ElasticsearchSink
-from projectors.sinks.elasticsearch_reading import get, search
+from projectors.stores.elasticsearch.reading import get, search
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 from tests.support.running import wait_for

@@ -14,9 +14,9 @@ from changes.errors import DeclarationError, MisuseError, StoreError, StoreUnava
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView
-from projectors.sinks import elasticsearch as module
-from projectors.sinks.elasticsearch import ElasticsearchSink, get, search
+from projectors.bound_views import BoundView
+from projectors.stores.elasticsearch import sink as module
+from projectors.stores.elasticsearch.sink import ElasticsearchSink, get, search
 from projectors.views import Entity, SearchIndex
 from stack.server import Server
 

@@ -9,8 +9,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from offsets.flight import Flight, Prepared
-from offsets.session import MySQLAddress, open_session
+from servers.pipelined import Flight, Prepared
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 
 

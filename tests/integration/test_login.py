@@ -24,9 +24,9 @@ from changes.errors import StoreError
 from changes.findings import Level
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
 from operations import grants
 from operations.check import Servers, check
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.running import Run, running, wait_for
 from viewtail import Entity, IndexTable

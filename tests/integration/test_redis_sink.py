@@ -18,9 +18,9 @@ from changes.errors import DeclarationError, StoreError
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView
-from projectors.sinks.redis import RedisSink, get
-from projectors.sinks.redis_keys import RedisKeys
+from projectors.bound_views import BoundView
+from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.sink import RedisSink, get
 from projectors.views import Entity, RedisHash, RedisJson
 from stack.server import Server
 
@@ -358,13 +358,13 @@ def test_reading_works_with_a_client_that_decodes(client: redis.Redis) -> None:
 def test_large_documents_are_sent_in_several_scripts(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projectors.sinks.redis.BYTES_A_SCRIPT", 1 << 16)
+    monkeypatch.setattr("projectors.stores.redis.sink.BYTES_A_SCRIPT", 1 << 16)
     view = hash_view([EMAIL])
     sink = sink_of(client, view)
     assert write(sink, view, {(number,): Write(5, ("é" * 10_000,)) for number in range(50)}) == []
     assert all(client.hstrlen(f"{view.view.name}:{number}", "email") == 20_000 for number in range(50))
     for limit in ("BYTES_A_SCRIPT", "MAX_COMMAND_BYTES"):
-        monkeypatch.setattr(f"projectors.sinks.redis.{limit}", 10_000)
+        monkeypatch.setattr(f"projectors.stores.redis.sink.{limit}", 10_000)
     assert [
         one.key for one in write(sink, view, {(1,): Write(6, ("x" * 10_000,)), (2,): Write(6, ("x",))})
     ] == ["1"]

@@ -23,7 +23,7 @@ from changes.tables import Column, Kind, Table
 from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.table_map import TableMap, parse
 from ingest.canonical import describe, fetch_rows, select_list
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import (
     DELETE_ROWS,

@@ -21,7 +21,7 @@ from changes.batches import DELETE, INSERT, UPDATE, Followed, Row, RowChanges
 from changes.tables import Column, Kind, Table
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support import random_rows
 from tests.support.mariadb import binlog_end

@@ -16,7 +16,7 @@ from changes.batches import Followed
 from ingest.binlog.schema_changes import judge
 from ingest.binlog.statements import plain
 from ingest.canonical import describe
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 
 STATEMENTS = int(os.environ.get("VIEWTAIL_TEST_STATEMENTS", "80"))

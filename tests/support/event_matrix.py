@@ -26,8 +26,8 @@ from changes.positions import Position
 from ingest.binlog.events import NAMES
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress, open_session
+from servers.facts import facts_of
+from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import events
 

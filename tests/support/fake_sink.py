@@ -23,8 +23,8 @@ from changes.errors import StoreUnavailableError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import BoundView
-from projectors.sinks import nothing, takes_equal_versions
+from projectors.bound_views import BoundView
+from projectors.stores import nothing, takes_equal_versions
 
 PAGE = 3  # small, so that tests meet several pages
 

@@ -450,7 +450,7 @@ def _outcome(batches: Sequence[Batch], error: str, walked: int) -> Outcome:
         sum(batch.row_count for batch in batches),
         sum(batch.byte_count for batch in batches),
         sum(batch.end is None for batch in batches),
-        sum(len(batch.turns) for batch in batches),
+        sum(len(batch.table_changes) for batch in batches),
     ]
     return Outcome(
         rows=rows,

@@ -22,7 +22,7 @@ import stack.mysql
 from changes import batches, tables
 from changes.batches import Followed, Row
 from ingest.canonical import describe, fetch_rows, select_list
-from offsets.session import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session
 from stack import Server
 
 HEAD = struct.Struct("<IBIIIH")  # time, type, server id, size, end position, flags

@@ -15,7 +15,8 @@ import pytest
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
-from projectors.binding import BoundView, bind
+from projectors.binding import bind
+from projectors.bound_views import BoundView
 from projectors.function_source import function_source
 from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
 

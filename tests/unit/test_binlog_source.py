@@ -14,7 +14,7 @@ from changes.errors import SourceUnavailableError
 from changes.positions import Position
 from ingest.binlog import source as module
 from ingest.binlog.source import BinlogSource
-from offsets.session import MySQLAddress
+from servers.sessions import MySQLAddress
 from tests.support.events import Stream, user_table
 
 BEGIN = Position(epoch=1, file="binlog.000012", end=4, start=4)

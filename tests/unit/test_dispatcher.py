@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 import structlog
 
-from changes.batches import Batch, Followed, Turn
+from changes.batches import Batch, Followed, TableChangeKind
 from changes.errors import (
     CorruptEventError,
     HistoryGoneError,
@@ -311,20 +311,20 @@ def test_a_statement_that_changes_rows_without_row_events_halts_the_table(statem
 
 
 @pytest.mark.parametrize(
-    ("statement", "turn"),
+    ("statement", "kind"),
     [
-        ("TRUNCATE TABLE user", Turn.EMPTIED),
-        ("/* hello */ truncate user", Turn.EMPTIED),
-        ("/* begin cleanup */ TRUNCATE TABLE shop.user", Turn.EMPTIED),
-        ("-- Commit 12\nTRUNCATE shop.user", Turn.EMPTIED),
-        ("#rollback\nTRUNCATE shop.user;", Turn.EMPTIED),
-        ("TRUNCATE shop.user -- START TRANSACTION", Turn.EMPTIED),
-        ("ALTER TABLE user DROP PARTITION p0", Turn.THINNED),
-        ("ALTER TABLE user EXCHANGE PARTITION p0 WITH TABLE t", Turn.REPLACED),
+        ("TRUNCATE TABLE user", TableChangeKind.EMPTIED),
+        ("/* hello */ truncate user", TableChangeKind.EMPTIED),
+        ("/* begin cleanup */ TRUNCATE TABLE shop.user", TableChangeKind.EMPTIED),
+        ("-- Commit 12\nTRUNCATE shop.user", TableChangeKind.EMPTIED),
+        ("#rollback\nTRUNCATE shop.user;", TableChangeKind.EMPTIED),
+        ("TRUNCATE shop.user -- START TRANSACTION", TableChangeKind.EMPTIED),
+        ("ALTER TABLE user DROP PARTITION p0", TableChangeKind.THINNED),
+        ("ALTER TABLE user EXCHANGE PARTITION p0 WITH TABLE t", TableChangeKind.REPLACED),
     ],
 )
 def test_a_statement_that_takes_rows_away_is_told_between_the_rows_before_and_after(
-    statement: str, turn: Turn
+    statement: str, kind: TableChangeKind
 ) -> None:
     stream = Stream()
     stream.transaction(1, [(1, b"one")])
@@ -332,9 +332,9 @@ def test_a_statement_that_takes_rows_away_is_told_between_the_rows_before_and_af
     stream.query(statement)
     stream.transaction(3, [(3, b"three")])
     batches = walk(dispatcher(), bytes(stream.data))
-    (found,) = [one for batch in batches for one in batch.turns]
+    (found,) = [one for batch in batches for one in batch.table_changes]
     before, after = [change.version for batch in batches for change in batch.changes]
-    assert found.turn is turn and before < found.version < after
+    assert found.kind is kind and before < found.version < after
 
 
 @pytest.mark.parametrize(

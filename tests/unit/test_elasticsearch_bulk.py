@@ -14,10 +14,10 @@ from elasticsearch import ApiError
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Write
-from projectors.binding import BoundView
-from projectors.sinks.elasticsearch_bulk import Chunk, deliver, describe, split
-from projectors.sinks.elasticsearch_index import Names, mapping_of
-from projectors.sinks.elasticsearch_rows import Unfit, encoder, id_of, key_of
+from projectors.bound_views import BoundView
+from projectors.stores.elasticsearch.bulk import Chunk, deliver, describe, split
+from projectors.stores.elasticsearch.index import Names, mapping_of
+from projectors.stores.elasticsearch.rows import Unfit, encoder, id_of, key_of
 from projectors.views import Entity, SearchIndex
 
 FIELDS = {"v": frozenset({"email", "age"})}

@@ -14,7 +14,7 @@ import pytest
 
 from stack.places import CHECKOUT
 
-PACKAGES = ("changes", "offsets", "ingest", "projectors", "operations", "viewtail")
+PACKAGES = ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail")
 IMPORT_EVERYTHING = f"""
 import importlib, pkgutil
 for name in {PACKAGES!r}:

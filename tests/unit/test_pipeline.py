@@ -14,7 +14,8 @@ from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from ingest.read_ahead import Limits, ReadAhead
-from projectors.binding import BoundView, bind
+from projectors.binding import bind
+from projectors.bound_views import BoundView
 from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.views import Entity, IndexTable
@@ -56,7 +57,7 @@ class Loop:
 
     def __init__(self, bound: BoundView, followed: dict[Any, Followed], batches: list[Batch]) -> None:
         self.halted: list[str] = []
-        self.ahead: list[bool] = []  # of each batch in its turn, whether it was projected before
+        self.ahead: list[bool] = []  # of each batch, whether it was projected before
         self.sink = FakeSink([bound])
         self.sink.prepare()
         self.offsets = FakeOffsets(Memory())
@@ -79,7 +80,7 @@ class Loop:
             registry=registry,
             dead_letters=letters,
             watermarks=nothing,
-            turns=nothing,
+            table_changes=nothing,
             stop=self.stop,
             epoch=1,
             check_lease=lambda: None,

@@ -8,7 +8,8 @@ import pytest
 
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
 from changes.tables import Column, Kind, Table
-from projectors.binding import BoundView, bind
+from projectors.binding import bind
+from projectors.bound_views import BoundView
 from projectors.projection import Projections, followed_tables
 from projectors.views import Entity, IndexTable, RedisJson, View
 

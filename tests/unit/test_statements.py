@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from changes.batches import Followed, Turn
+from changes.batches import Followed, TableChangeKind
 from changes.tables import Column, Kind, Table
 from ingest.binlog.schema_changes import Verdict, judge, told
 from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, Meaning, meaning, plain
@@ -33,7 +33,7 @@ def followed(name: str = "user", schema: str = "shop") -> Followed:
 
 def is_halted(statement: str, table: Followed | None = None, *, is_strict: bool = False) -> bool:
     mode = STRICT if is_strict else 0
-    return any(one.turn is None for one in judged(statement, table or followed(), sql_mode=mode))
+    return any(one.kind is None for one in judged(statement, table or followed(), sql_mode=mode))
 
 
 def judged(statement: str, *tables: Followed, sql_mode: int = 0) -> list[Verdict]:
@@ -104,7 +104,7 @@ def test_a_name_that_looks_like_a_comment_is_found(name: str) -> None:
     quoted = "`" + name.replace("`", "``") + "`"
     assert is_halted(f"ALTER TABLE shop.{quoted} DROP COLUMN email", followed(name))
     (verdict,) = judged(f"TRUNCATE TABLE {quoted}", followed(name))
-    assert verdict.turn is Turn.EMPTIED
+    assert verdict.kind is TableChangeKind.EMPTIED
 
 
 VALUE_CHANGES = [
@@ -242,35 +242,41 @@ def test_a_type_that_only_holds_more_is_no_halt_on_a_strict_server(definition: s
 
 
 @pytest.mark.parametrize(
-    ("statement", "turn"),
+    ("statement", "kind"),
     [
-        ("TRUNCATE TABLE user", Turn.EMPTIED),
-        ("truncate `shop`.`user`", Turn.EMPTIED),
-        ("/*!80000 TRUNCATE */ user", Turn.EMPTIED),
-        ("ALTER TABLE user TRUNCATE PARTITION p0, p1", Turn.THINNED),
-        ("ALTER TABLE user DROP PARTITION p0", Turn.THINNED),
-        ("ALTER TABLE user ALGORITHM=INPLACE, DROP PARTITION p0, p1", Turn.THINNED),
-        ("ALTER TABLE user EXCHANGE PARTITION p0 WITH TABLE other", Turn.REPLACED),
-        ("ALTER TABLE other EXCHANGE PARTITION p0 WITH TABLE user WITHOUT VALIDATION", Turn.REPLACED),
-        ("RENAME TABLE user TO _user_del, _user_gho TO user", Turn.REPLACED),
+        ("TRUNCATE TABLE user", TableChangeKind.EMPTIED),
+        ("truncate `shop`.`user`", TableChangeKind.EMPTIED),
+        ("/*!80000 TRUNCATE */ user", TableChangeKind.EMPTIED),
+        ("ALTER TABLE user TRUNCATE PARTITION p0, p1", TableChangeKind.THINNED),
+        ("ALTER TABLE user DROP PARTITION p0", TableChangeKind.THINNED),
+        ("ALTER TABLE user ALGORITHM=INPLACE, DROP PARTITION p0, p1", TableChangeKind.THINNED),
+        ("ALTER TABLE user EXCHANGE PARTITION p0 WITH TABLE other", TableChangeKind.REPLACED),
+        (
+            "ALTER TABLE other EXCHANGE PARTITION p0 WITH TABLE user WITHOUT VALIDATION",
+            TableChangeKind.REPLACED,
+        ),
+        ("RENAME TABLE user TO _user_del, _user_gho TO user", TableChangeKind.REPLACED),
         (
             "RENAME TABLE `shop`.`user` TO `shop`.`_user_old`, `shop`.`_user_new` TO `shop`.`user`",
-            Turn.REPLACED,
+            TableChangeKind.REPLACED,
         ),
-        ("RENAME TABLE user TO a, b TO user, a TO b", Turn.REPLACED),
-        ("RENAME TABLE other TO user", Turn.REPLACED),
-        ("ALTER TABLE other RENAME user", Turn.REPLACED),
+        ("RENAME TABLE user TO a, b TO user, a TO b", TableChangeKind.REPLACED),
+        ("RENAME TABLE other TO user", TableChangeKind.REPLACED),
+        ("ALTER TABLE other RENAME user", TableChangeKind.REPLACED),
     ],
 )
-def test_rows_that_come_and_go_as_a_whole_turn_a_table(statement: str, turn: Turn) -> None:
+def test_rows_that_come_and_go_as_a_whole_turn_a_table(statement: str, kind: TableChangeKind) -> None:
     (verdict,) = judged(statement, followed())
-    assert verdict.turn is turn
+    assert verdict.kind is kind
 
 
 def test_a_statement_about_two_followed_tables_is_judged_for_each() -> None:
     user, other = followed(), followed("other")
     verdicts = judged("RENAME TABLE user TO tmp, other TO user, tmp TO other", user, other)
-    assert [(one.followed, one.turn) for one in verdicts] == [(user, Turn.REPLACED), (other, Turn.REPLACED)]
+    assert [(one.followed, one.kind) for one in verdicts] == [
+        (user, TableChangeKind.REPLACED),
+        (other, TableChangeKind.REPLACED),
+    ]
 
 
 def test_quotes_are_what_the_session_made_of_them() -> None:

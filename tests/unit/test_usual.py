@@ -66,7 +66,7 @@ def told(batches: list[Batch]) -> tuple[list[object], str, list[int]]:
             sum(batch.row_count for batch in batches),
             sum(batch.byte_count for batch in batches),
             sum(batch.end is None for batch in batches),  # pieces of large transactions
-            sum(len(batch.turns) + len(batch.refused) + len(batch.halts) for batch in batches),
+            sum(len(batch.table_changes) + len(batch.refused) + len(batch.halts) for batch in batches),
         ],
     )
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from ingest.canonical import describe
-from offsets.session import open_session
 from operations.contract import Contract, Effect
 from operations.migrations import Statement, statements
 from projectors.views import View
+from servers.sessions import open_session
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 

@@ -9,7 +9,7 @@ from typing import Any
 from changes.rendering import render_key
 from changes.tables import Kind
 from operations.reading import Record
-from projectors.binding import BoundView
+from projectors.bound_views import BoundView
 from projectors.views import RedisHash
 from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.reading import reader_for_command

@@ -10,8 +10,8 @@ from pathlib import Path
 import pymysql
 
 from changes.errors import MisuseError, ViewtailError
-from offsets.session import open_session, session_error
 from operations import first_views
+from servers.sessions import open_session, session_error
 from viewtail import settings
 from viewtail.addresses import parse
 

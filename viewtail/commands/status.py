@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from changes.errors import MisuseError
-from offsets.session import open_session, session_error
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
+from servers.sessions import open_session, session_error
 from viewtail import declarations, settings
 
 _RATE_IS_FRESH_S = 10.0

@@ -27,11 +27,11 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
-from projectors.binding import BoundView
-from projectors.sinks import nothing
-from projectors.sinks.redis_keys import RedisKeys
-from projectors.sinks.redis_rows import Item, Packer, Unfit
-from projectors.sinks.redis_script import APPLY, MOVE_WITNESS
+from projectors.bound_views import BoundView
+from projectors.stores import nothing
+from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.rows import Item, Packer, Unfit
+from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.views import RedisHash
 
 Client: TypeAlias = "redis.Redis"

@@ -17,8 +17,8 @@ import pymysql
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
-from offsets.session import quote
-from projectors.binding import BoundView
+from projectors.bound_views import BoundView
+from servers.sessions import quote
 
 MARK = "viewtail index table of "
 VERSION = "version"

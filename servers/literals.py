@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from changes.tables import Column, Kind
-from offsets.session import quote
+from servers.sessions import quote
 
 _TEXTS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})

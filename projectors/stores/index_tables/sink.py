@@ -21,16 +21,16 @@ from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
-from offsets.flight import Flight
 from offsets.mysql import Owner
-from offsets.servers import ServerFacts, facts_of
-from offsets.session import TEMPORARY_NUMBERS, quote
-from projectors.binding import BoundView
-from projectors.sinks import nothing
-from projectors.sinks.index_table import VERSION, IndexTableShape
-from projectors.sinks.literals import literal, selected
-from projectors.sinks.lone_rows import LoneRows
-from projectors.sinks.upserts import Item, Upsert
+from projectors.bound_views import BoundView
+from projectors.stores import nothing
+from projectors.stores.index_tables.single_rows import LoneRows
+from projectors.stores.index_tables.table import VERSION, IndexTableShape
+from projectors.stores.index_tables.upserts import Item, Upsert
+from servers.facts import ServerFacts, facts_of
+from servers.literals import literal, selected
+from servers.pipelined import Flight
+from servers.sessions import TEMPORARY_NUMBERS, quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 

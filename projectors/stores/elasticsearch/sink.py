@@ -23,13 +23,13 @@ from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
-from projectors.binding import BoundView
-from projectors.sinks import nothing
-from projectors.sinks.elasticsearch_bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
-from projectors.sinks.elasticsearch_index import DELETED, POSITION, Names, make_ready, mapping_of
-from projectors.sinks.elasticsearch_reading import Hit, SearchPage, get, keys_below, search
-from projectors.sinks.elasticsearch_requests import Refused, ask
-from projectors.sinks.elasticsearch_rows import WITNESS_ID, Encode, Item, Unfit, encoder
+from projectors.bound_views import BoundView
+from projectors.stores import nothing
+from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
+from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
+from projectors.stores.elasticsearch.reading import Hit, SearchPage, get, keys_below, search
+from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.elasticsearch.rows import WITNESS_ID, Encode, Item, Unfit, encoder
 
 __all__ = ["ElasticsearchSink", "Hit", "SearchPage", "get", "search"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.batches import Row, TableTurn, Turn
+from changes.batches import Row, TableChange, TableChangeKind
 from changes.errors import (
     RETRIES,
     AnotherServerError,
@@ -34,17 +34,18 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.canonical import describe, fetch_rows
 from offsets import OffsetStore
 from projectors.backfill import Statement, absent_keys, reads_alike
-from projectors.binding import BoundView, bind
+from projectors.backfill_gate import FillGate
+from projectors.binding import bind
+from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
-from projectors.fill_gate import FillGate
 from projectors.projection import Projections
-from projectors.sinks import Sink
+from projectors.stores import Sink
 from projectors.views import IndexTable
 
 _log = structlog.get_logger("viewtail.pipeline")
 
 
-class Turns:
+class TableChanges:
     """Applies them to the views of one pipeline.
 
     Args:
@@ -83,22 +84,28 @@ class Turns:
         self._stop = stop
         self._bound: dict[str, BoundView] = {}  # by id: those that were bound anew since
 
-    def prepare(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
+    def prepare(self, changes: Iterable[TableChange], halt: Callable[[str, str], None]) -> None:
         """Ahead of the rows of their batch: room in the store for what they may hold now. `halt` as for `apply`."""
-        for turn in turns:
-            if turn.turn not in (Turn.WIDENED, Turn.REDEFINED, Turn.REPLACED):
+        for change in changes:
+            if change.kind not in (
+                TableChangeKind.WIDENED,
+                TableChangeKind.REDEFINED,
+                TableChangeKind.REPLACED,
+            ):
                 continue
-            for view in self._views_of(turn):
-                self._prepare(view, turn, halt)
+            for view in self._views_of(change):
+                self._prepare(view, change, halt)
 
-    def _prepare(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
+    def _prepare(self, view: BoundView, change: TableChange, halt: Callable[[str, str], None]) -> None:
         try:
-            self._bind(view, turn)
+            self._bind(view, change)
         except AnotherServerError:
             raise
         except (SourceError, DeclarationError, StoreError) as error:
-            if turn.turn is not Turn.REPLACED:  # of a table that was replaced `apply` says what is wrong
-                is_wider = turn.turn is Turn.WIDENED and isinstance(view.view, IndexTable)
+            if (
+                change.kind is not TableChangeKind.REPLACED
+            ):  # of a table that was replaced `apply` says what is wrong
+                is_wider = change.kind is TableChangeKind.WIDENED and isinstance(view.view, IndexTable)
                 what = (
                     "its index table cannot be made as wide"
                     if is_wider
@@ -106,18 +113,18 @@ class Turns:
                 )
                 halt(
                     view.id,
-                    f"{turn.reason}, and {what}: {error}. When that is mended, fill the view again: "
+                    f"{change.reason}, and {what}: {error}. When that is mended, fill the view again: "
                     f"viewtail replay {view.id}",
                 )
 
-    def _bind(self, view: BoundView, turn: TableTurn) -> BoundView:
+    def _bind(self, view: BoundView, change: TableChange) -> BoundView:
         """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be."""
         now = self._bound_now(view)
         _check_alike(view, now)
         if not reads_alike(view, now):
             with self._gate.binding(view.id):
                 self._begin_again_after(
-                    view.id, turn.version
+                    view.id, change.version
                 )  # first: once bound, nothing shows that it must be
                 self._bind_anew(now)
         elif now.fingerprint != view.fingerprint:
@@ -126,33 +133,33 @@ class Turns:
         else:
             return now
         self._bound[view.id] = now
-        _log.info("view fits its table as it is now", view=view.id, why=turn.reason)
+        _log.info("view fits its table as it is now", view=view.id, why=change.reason)
         return now
 
-    def apply(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> bool:
+    def apply(self, changes: Iterable[TableChange], halt: Callable[[str, str], None]) -> bool:
         """In order, behind the rows of their batch: the versions tell which came before and which after.
 
         `halt` is called with a view, and why, where its table cannot be gone on with. False: it was stopped half-way,
         and the batch is to be read again.
         """
         try:
-            self._apply_all(turns, halt)
+            self._apply_all(changes, halt)
         except _Stopped:
             return False
         return True
 
-    def _apply_all(self, turns: Iterable[TableTurn], halt: Callable[[str, str], None]) -> None:
-        for turn in turns:
-            if turn.turn in (Turn.WIDENED, Turn.REDEFINED):
+    def _apply_all(self, changes: Iterable[TableChange], halt: Callable[[str, str], None]) -> None:
+        for change in changes:
+            if change.kind in (TableChangeKind.WIDENED, TableChangeKind.REDEFINED):
                 continue
-            _log.info("rows went without row events", what=turn.turn.value, why=turn.reason)
-            for view in self._views_of(turn):
-                self._apply(view, turn, halt)
+            _log.info("rows went without row events", what=change.kind.value, why=change.reason)
+            for view in self._views_of(change):
+                self._apply(view, change, halt)
 
-    def _views_of(self, turn: TableTurn) -> list[BoundView]:
+    def _views_of(self, change: TableChange) -> list[BoundView]:
         return [
             self._bound.get(view.id, view)
-            for view in self._projections.views_of(turn.followed)
+            for view in self._projections.views_of(change.followed)
             if not self._projections.is_halted(view.id)
         ]
 
@@ -161,44 +168,44 @@ class Turns:
             (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
         return now
 
-    def _apply(self, view: BoundView, turn: TableTurn, halt: Callable[[str, str], None]) -> None:
+    def _apply(self, view: BoundView, change: TableChange, halt: Callable[[str, str], None]) -> None:
         try:
-            if turn.turn is Turn.REPLACED:
-                self._replace(view, turn)
+            if change.kind is TableChangeKind.REPLACED:
+                self._replace(view, change)
             else:
-                self._take_away(view, turn)
+                self._take_away(view, change)
         except AnotherServerError:
             raise  # nothing is wrong with the table: what another server means is decided for the whole pipeline
         except (SourceError, DeclarationError) as error:
             halt(
                 view.id,
-                f"{turn.reason}, and the table cannot be gone on with: {error}. When it is as it should be, fill the "
+                f"{change.reason}, and the table cannot be gone on with: {error}. When it is as it should be, fill the "
                 f"view again: viewtail replay {view.id}",
             )
 
-    def _replace(self, view: BoundView, turn: TableTurn) -> None:
+    def _replace(self, view: BoundView, change: TableChange) -> None:
         """Another table has the name: filled again if what the view uses of it is as it was."""
         try:
-            now = self._bind(view, turn).table
+            now = self._bind(view, change).table
         except StoreError as error:
             raise SourceError(f"its store has no room for it: {error}") from None
-        self._fill_after(view.id, turn.version)
+        self._fill_after(view.id, change.version)
         if (now.primary_key, now.unique_names) != (
-            turn.followed.table.primary_key,
-            turn.followed.table.unique_names,
+            change.followed.table.primary_key,
+            change.followed.table.unique_names,
         ):
             # Statements about its keys are judged by the description that the table is followed with.
             self._projections.halt(view.id)  # in this process alone: marked, it has the pipeline taken anew
 
-    def _take_away(self, view: BoundView, turn: TableTurn) -> None:
+    def _take_away(self, view: BoundView, change: TableChange) -> None:
         entity = view.view.entity
         if entity.append_only:
             return  # archiving, as its row deletes are
         with self._gate.closed(view.id):
-            if turn.turn is Turn.EMPTIED and entity.version is None:
-                self._empty(view, turn.version)
+            if change.kind is TableChangeKind.EMPTIED and entity.version is None:
+                self._empty(view, change.version)
             else:
-                self._thin(view, turn.version)
+                self._thin(view, change.version)
 
     def _empty(self, view: BoundView, version: int) -> None:
         for page in self._sink.keys_below(view.id, version):

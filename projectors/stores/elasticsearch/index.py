@@ -21,8 +21,8 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError
 from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
-from projectors.binding import BoundView
-from projectors.sinks.elasticsearch_requests import Refused, ask
+from projectors.bound_views import BoundView
+from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.views import SearchIndex
 
 _log = structlog.get_logger("viewtail.elasticsearch")

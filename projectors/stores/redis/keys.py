@@ -15,7 +15,7 @@ from changes.errors import DeclarationError, MisuseError
 from changes.rendering import key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.writes import Key
-from projectors.binding import BoundView
+from projectors.bound_views import BoundView
 from projectors.views import RedisHash, RedisJson
 
 _PATTERNS = {Kind.INTEGER: r"-?[0-9]+", Kind.BYTES: r"[0-9a-f]*"}

@@ -9,9 +9,9 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
-from offsets.privileges import Privileges, account, on_database
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress
+from servers.facts import facts_of
+from servers.privileges import Privileges, account, on_database
+from servers.sessions import MySQLAddress
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"

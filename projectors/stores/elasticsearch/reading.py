@@ -16,10 +16,10 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key
-from projectors.binding import BoundView
-from projectors.sinks.elasticsearch_index import DELETED, PRESENT, Names, mapping_of, path
-from projectors.sinks.elasticsearch_requests import INDEX_GONE, Refused, ask
-from projectors.sinks.elasticsearch_rows import id_of, key_of
+from projectors.bound_views import BoundView
+from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
+from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
+from projectors.stores.elasticsearch.rows import id_of, key_of
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000

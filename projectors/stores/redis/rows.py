@@ -15,10 +15,10 @@ import orjson
 from changes.rendering import json_value, key_renderer, redis_text
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
-from projectors.binding import BoundView
-from projectors.sinks import takes_equal_versions
-from projectors.sinks.redis_keys import RedisKeys
-from projectors.sinks.redis_script import SHA
+from projectors.bound_views import BoundView
+from projectors.stores import takes_equal_versions
+from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.script import SHA
 from projectors.views import RedisJson
 
 Item = tuple[Key, Write]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
-from projectors.binding import BoundView
+from projectors.bound_views import BoundView
 
 
 class Sink(Protocol):

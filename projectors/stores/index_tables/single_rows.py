@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import pymysql
 
 from changes.errors import ViewtailError
-from offsets.flight import Flight, Prepared
 from offsets.mysql import Owner
-from projectors.sinks.upserts import Item, Upsert
+from projectors.stores.index_tables.upserts import Item, Upsert
+from servers.pipelined import Flight, Prepared
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pymysql
 
-from offsets.servers import facts_of
-from offsets.session import MySQLAddress, quote
+from servers.facts import facts_of
+from servers.sessions import MySQLAddress, quote
 
 _GRANT = re.compile(r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?P<on>.+?) TO ", re.IGNORECASE)
 _ON = re.compile(r"^(?:\*|`(?P<schema>(?:[^`]|``)*)`)\.(?:\*|`(?P<table>(?:[^`]|``)*)`)$")

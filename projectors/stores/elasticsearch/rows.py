@@ -18,9 +18,9 @@ from changes.errors import MisuseError
 from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key, Write
-from projectors.binding import BoundView
-from projectors.sinks import takes_equal_versions
-from projectors.sinks.elasticsearch_index import DELETED, RESERVED, Names, declared
+from projectors.bound_views import BoundView
+from projectors.stores import takes_equal_versions
+from projectors.stores.elasticsearch.index import DELETED, RESERVED, Names, declared
 
 Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], list[bytes]]

@@ -15,13 +15,13 @@ import pymysql
 
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
-from offsets.flight import Parameter, Prepared
 from offsets.mysql import Owner
-from offsets.servers import ServerFacts
-from offsets.session import quote
-from projectors.binding import BoundView
-from projectors.sinks import takes_equal_versions
-from projectors.sinks.index_table import VERSION, IndexTableShape
+from projectors.bound_views import BoundView
+from projectors.stores import takes_equal_versions
+from projectors.stores.index_tables.table import VERSION, IndexTableShape
+from servers.facts import ServerFacts
+from servers.pipelined import Parameter, Prepared
+from servers.sessions import quote
 
 Item = tuple[Key, Write]
 Connection: TypeAlias = "pymysql.Connection[Any]"

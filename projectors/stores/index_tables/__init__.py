@@ -1,0 +1,1 @@
+"""Index tables in MySQL."""

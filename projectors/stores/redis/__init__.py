@@ -1,0 +1,1 @@
+"""Hashes and JSON documents in Redis."""
