@@ -60,6 +60,12 @@ class Sink(Protocol):
         sweep over many fresh keys between two pages.
         """
 
+    def fit(self, view: BoundView) -> bool:
+        """Make room for a view that was bound to its table again, between two writes; its column names are the same.
+
+        False where the store has to make the view's place again for that.
+        """
+
     def close(self) -> None:
         """Give the connection up; an open transaction is rolled back."""
 

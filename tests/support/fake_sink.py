@@ -154,6 +154,9 @@ class FakeSink:
         for start in range(0, len(shown) + 1, PAGE):
             yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
 
+    def fit(self, view: BoundView) -> bool:
+        return True
+
     def close(self) -> None:
         self._is_connected = False
 

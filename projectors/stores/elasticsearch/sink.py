@@ -130,6 +130,10 @@ class ElasticsearchSink:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         return keys_below(self._living(), self._views[view], version)
 
+    def fit(self, view: BoundView) -> bool:
+        """An index is made again for other fields, before there are changes."""
+        return mapping_of(self._views[view.id]) == mapping_of(view)
+
     def close(self) -> None:
         """Move the witness to what was written last, and give the connections up."""
         client, self._client = self._client, None

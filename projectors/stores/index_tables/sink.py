@@ -21,7 +21,7 @@ from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
-from offsets.mysql import Owner
+from offsets import Owner
 from projectors.bound_views import BoundView
 from projectors.stores import nothing
 from projectors.stores.index_tables.single_rows import LoneRows
@@ -160,7 +160,7 @@ class MySQLSink:
             raise self._failure(error, "preparing the index tables") from None
         self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
 
-    def fit(self, view: BoundView) -> None:
+    def fit(self, view: BoundView) -> bool:
         """Bring one index table into the shape of a view that was bound anew; its column names are the same.
 
         Between two transactions only: DDL would commit an open one.
@@ -174,6 +174,7 @@ class MySQLSink:
             connection.commit()
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "widening an index table") from None
+        return True
 
     def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
         return [
