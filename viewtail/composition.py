@@ -14,9 +14,10 @@ import pymysql
 import structlog
 
 from changes.batches import Followed, Halt
-from changes.errors import AnotherServerError, DeclarationError, SourceError, TemporaryError, ViewtailError
-from changes.positions import Position, file_number
-from ingest.binlog.continuity import check_identity
+from changes.errors import AnotherServerError, DeclarationError, TemporaryError, ViewtailError
+from changes.positions import Position
+from ingest.binlog.continuity import ServerHistory, check_identity, history_of
+from ingest.binlog.coordinates import BEFORE_ALL
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, is_denied
 from ingest.read_ahead import Limits
@@ -30,15 +31,16 @@ from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
+from projectors.recovery import Recovery
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, known_views
 from projectors.stores import Sink
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.table_changes import TableChanges
 from projectors.views import SearchIndex, View
 from projectors.watermarks import Watermarks
-from servers.facts import facts_of
 from servers.sessions import open_session, session_error
 from viewtail.settings import Settings
+from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -110,26 +112,27 @@ class Deployment:
                 role="source",
             )
 
-    def history(self, pipeline: str) -> epochs.History:
-        """The history of the source, for a pipeline; a new epoch of it when another server continues it.
+    def history(self, pipeline: str) -> tuple[ServerHistory, int]:
+        """The source's binlogs and their epoch, for a pipeline; a new one when another server continues what was read.
 
         Raises HistoryGoneError when another server does not.
         """
-        identity, base = self.server_identity()
+        server = self.server_history()
 
         def check_continues() -> None:
             if saved is not None:
-                source = self.source({}, epochs.History(identity, base, 0), pipeline)
-                source.check(saved)
+                self.source({}, server, 0, pipeline).check(saved)
 
         with closing(self.open_store()) as connection:
-            saved = saved_position(connection, self.database, pipeline)
-            return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
+            saved = saved_position(connection, self.database, pipeline, read_position)
+            epoch = epochs.current(connection, self.database, SOURCE_NAME, str(server), check_continues)
+        return server, epoch
 
     def source(
         self,
         followed: Mapping[tuple[str, str], Followed],
-        history: epochs.History,
+        server: ServerHistory,
+        epoch: int,
         store: str,
         fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> BinlogSource:
@@ -141,8 +144,8 @@ class Deployment:
             followed,
             own_schemas=frozenset({settings.source.database, self.database}),
             watermark_schema=settings.source.database,
-            epoch=history.epoch,
-            identity=history.server_identity,
+            epoch=epoch,
+            identity=server.identity,
             heartbeat_s=settings.source.heartbeat_s,
             server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
             spool_bytes=settings.run.spool_bytes,
@@ -150,20 +153,10 @@ class Deployment:
             fits_from=fits_from,
         )
 
-    def server_identity(self) -> tuple[str, str]:
-        """(identity, binlog base name) of the tailed server."""
-        with closing(self.open_source()) as connection, connection.cursor() as cursor:
-            facts = facts_of(connection)
-            cursor.execute(facts.identity)
-            (identity,) = cursor.fetchone() or ("",)
-            cursor.execute(facts.status)
-            status = cursor.fetchone()
-        if status is None:
-            raise SourceError(
-                "the source writes no binlog. Start it with --log-bin; `viewtail check` says more"
-            )
-        file_number(status[0])
-        return identity, status[0].rsplit(".", 1)[0]
+    def server_history(self) -> ServerHistory:
+        """The binlogs of the tailed server."""
+        with closing(self.open_source()) as connection:
+            return history_of(connection)
 
     def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
         """A new writer of one store, not connected yet."""
@@ -173,10 +166,14 @@ class Deployment:
         if store == "redis":
             from projectors.stores.redis.sink import RedisSink
 
-            return RedisSink(self.settings.redis_client_factory(), views, self.database, store)
+            return RedisSink(
+                self.settings.redis_client_factory(), views, self.database, store, read_position=read_position
+            )
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
-        return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
+        return ElasticsearchSink(
+            self.settings.elasticsearch_client_factory(), views, name=store, read_position=read_position
+        )
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -378,17 +375,18 @@ def take(
     settings = deployment.settings
     database = deployment.database
     views = deployment.views_of(store)
-    history = deployment.history(store)
+    server, epoch = deployment.history(store)
     session = OwnSession(deployment.open_store)
     sink = deployment.sink(store, views)
     if isinstance(sink, MySQLSink):
         sink.connect()
-        shared = MySQLOffsets(lambda: sink.connection, database, store)
+        shared = MySQLOffsets(lambda: sink.connection, database, store, read_position=read_position)
         sink.share_transaction(shared)
         offsets: OffsetStore = shared
     else:
         offsets = BackgroundOffsets(
-            MySQLOffsets(OwnSession(deployment.open_store), database, store), settings.run.offset_interval_s
+            MySQLOffsets(OwnSession(deployment.open_store), database, store, read_position=read_position),
+            settings.run.offset_interval_s,
         )
     taken = offsets.take()
     registry = Registry(session, database, store)
@@ -396,8 +394,8 @@ def take(
     registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED and view.id not in held_back]
     followed = followed_tables(running)
-    source = deployment.source(followed, history, store, known_from)
-    offset = _offset(source, offsets, taken.position, history.epoch, records)
+    source = deployment.source(followed, server, epoch, store, known_from)
+    offset = _offset(source, offsets, taken.position, epoch, records)
     letters = DeadLetters(session, database, views, registry.ids)
     letters.load()
     refill = threading.Event()
@@ -443,7 +441,7 @@ def take(
         registry.begin_again_after(view, version)
         refill.set()
 
-    open_source = partial(deployment.open_source_read, history.server_identity)
+    open_source = partial(deployment.open_source_read, server.identity)
     gate = FillGate()
     table_changes = TableChanges(
         projections=projections,
@@ -459,13 +457,20 @@ def take(
         stop=stop,
     )
 
-    def begin_epoch_above(epoch: int) -> None:
+    def raise_epoch_above(kept: int) -> int:
         with closing(deployment.open_store()) as connection:
-            raised = epochs.raise_above(connection, database, SOURCE_NAME, epoch)
-        raise AnotherServerError(
-            f"{store} holds what was read from another server in epoch {epoch}, and this one continues it: the "
-            f"pipeline is taken anew under epoch {raised}"
-        )
+            return epochs.raise_above(connection, database, SOURCE_NAME, kept)
+
+    recovery = Recovery(
+        source=source,
+        sink=sink,
+        projections=projections,
+        backfill_again=lambda lost: fill_again(lambda view: view.name in lost),
+        backfill_again_above=lambda kept: fill_again(
+            lambda view: view.state == FILLED and (view.watermark_version or 0) > kept
+        ),
+        raise_epoch_above=raise_epoch_above,
+    )
 
     pipeline = Pipeline(
         name=store,
@@ -478,16 +483,10 @@ def take(
         watermarks=watermarks,
         table_changes=table_changes,
         stop=stop,
-        epoch=history.epoch,
-        server=history.server_identity,
-        begin_epoch_above=begin_epoch_above,
+        recovery=recovery,
         check_lease=lease.check,
         is_before_its_fill=is_before_its_fill,
         follow_from=follow_from,
-        on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
-        on_store_behind=lambda kept: fill_again(
-            lambda view: view.state == FILLED and (view.watermark_version or 0) > kept
-        ),
         limits=Limits(
             rows=settings.run.batch_rows,
             bytes=settings.run.batch_bytes,
@@ -550,11 +549,11 @@ def begin_new_history(deployment: Deployment) -> int:
 
     Refused while a pipeline runs: its process would go on in the old epoch.
     """
-    identity, base = deployment.server_identity()
+    server = deployment.server_history()
     above = max(_kept_epoch(deployment, store) for store in deployment.stores())
     session = OwnSession(deployment.open_store)
     with transaction(session, "beginning a new history") as cursor:
-        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base, above)
+        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, str(server), above)
         for store in deployment.stores():
             registry_names = [view.id for view in deployment.views_of(store)]
             Registry(session, deployment.database, store).mark_anew(cursor, registry_names)
@@ -567,7 +566,7 @@ def _kept_epoch(deployment: Deployment, store: str) -> int:
     sink = deployment.sink(store, deployment.views_of(store))
     try:
         sink.prepare()
-        kept = sink.witness(Position(epoch=0, file="none.000000", end=0, start=0))
+        kept = sink.witness(BEFORE_ALL)
     finally:
         sink.close()
     return kept.epoch if kept is not None else 0

@@ -11,8 +11,8 @@ import pytest
 
 from changes.batches import INSERT, Batch, Followed, RowChanges
 from changes.errors import HistoryGoneError
-from changes.positions import Position
 from ingest import Source
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
@@ -29,16 +29,16 @@ class Case:
     """A source with TRANSACTIONS transactions behind `begin`, the nth inserting row n."""
 
     source: Source
-    begin: Position
+    begin: BinlogPosition
     purge: Callable[[], None]  # make the changes after `begin` unavailable
 
 
 def _fake() -> Case:
-    begin = Position(epoch=1, file="binlog.000001", end=100, start=100)
+    begin = BinlogPosition(epoch=1, file="binlog.000001", end=100, start=100)
     followed = Followed(user_table(), ("id", "name"))
     batches = []
     for number in range(TRANSACTIONS):
-        end = Position(
+        end = BinlogPosition(
             epoch=1,
             file="binlog.000001",
             end=200 + 100 * number,
@@ -95,10 +95,10 @@ def case(request: pytest.FixtureRequest) -> Case:
     return _fake() if request.param == "fake" else _binlog(request.getfixturevalue(f"{request.param}_server"))
 
 
-Piece = tuple[list[int], Position]  # the ids of a batch's rows, and its end
+Piece = tuple[list[int], BinlogPosition]  # the ids of a batch's rows, and its end
 
 
-def read(source: Source, after: Position, count: int) -> list[Piece]:
+def read(source: Source, after: BinlogPosition, count: int) -> list[Piece]:
     """Batches until `count` rows have come."""
     pieces: list[Piece] = []
     with ReadAhead(source, after, Limits(rows=1)) as batches:
@@ -134,11 +134,11 @@ def test_reading_after_any_position_gives_exactly_the_rest(case: Case) -> None:
 def test_a_position_kept_as_text_reads_on_from_the_same_place(case: Case) -> None:
     (ids, end), *_ = read(case.source, case.begin, 1)
     if len(ids) < TRANSACTIONS:
-        again = Position.from_text(end.to_text())
+        again = BinlogPosition.from_text(end.to_text())
         assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(
             range(len(ids), TRANSACTIONS)
         )
-    assert Position.from_text(end.to_text()) == end
+    assert BinlogPosition.from_text(end.to_text()) == end
 
 
 def test_interrupt_ends_a_read_that_waits(case: Case) -> None:

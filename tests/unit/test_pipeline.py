@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
-from changes.positions import Position
 from changes.tables import Column, Kind, Table
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.read_ahead import Limits, ReadAhead
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
 from projectors.projection import Projected, Projections, followed_tables
+from projectors.recovery import Recovery
 from projectors.views import Entity, IndexTable
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
@@ -26,8 +27,10 @@ from tests.support.fake_source import FakeSource
 BYTES = 1000  # of each batch
 
 
-def at(number: int) -> Position:
-    return Position(epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50)
+def at(number: int) -> BinlogPosition:
+    return BinlogPosition(
+        epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50
+    )
 
 
 def view() -> BoundView:
@@ -71,10 +74,11 @@ class Loop:
         registry: Any = SimpleNamespace(halt=lambda view, reason: self.halted.append(view))
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
+        projections = Projections([bound], followed)
         self.pipeline = Pipeline(
             name="fake",
             source=self.source,
-            projections=Projections([bound], followed),
+            projections=projections,
             sink=self.sink,
             offsets=self.offsets,
             registry=registry,
@@ -82,13 +86,17 @@ class Loop:
             watermarks=nothing,
             table_changes=nothing,
             stop=self.stop,
-            epoch=1,
+            recovery=Recovery(
+                source=self.source,
+                sink=self.sink,
+                projections=projections,
+                backfill_again=lambda views: None,
+                backfill_again_above=lambda version: None,
+                raise_epoch_above=lambda epoch: epoch + 1,
+            ),
             check_lease=lambda: None,
             is_before_its_fill=lambda view: False,
             follow_from=lambda halt: None,
-            on_store_lost=lambda views: None,
-            on_store_behind=lambda version: None,
-            begin_epoch_above=lambda epoch: None,
             limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
         )
 
@@ -198,7 +206,7 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
         piece.end = None  # 4 to 8 are pieces of a transaction that ends with 9
 
     class Pieces(FakeSource):
-        def read(self, after: Position) -> Iterator[Batch]:
+        def read(self, after: BinlogPosition) -> Iterator[Batch]:
             yield from made
             self._interrupted.wait()
 

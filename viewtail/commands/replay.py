@@ -22,6 +22,7 @@ from projectors.registry import HALTED, Registry
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, begin_new_history, deploy, misfit
+from viewtail.sources import read_position
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
@@ -37,7 +38,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     )  # by id: a mapping in a declaration has no hash
     deployment = Deployment(settings=loaded, views=[])
     with closing(deployment.open_store()) as connection:
-        pipelines = {one.name: one for one in read(connection, deployment.database)}
+        pipelines = {one.name: one for one in read(connection, deployment.database, read_position)}
     known = {view.name for one in pipelines.values() for view in one.views}
     halted = {view.name for one in pipelines.values() for view in one.views if view.state == HALTED}
     misfits = {view.id: misfit(loaded, view) for view in chosen if view.id in halted}
@@ -91,7 +92,7 @@ def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
 def _all_leases(deployment: Deployment) -> Iterator[None]:
     """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
     with closing(deployment.open_store()) as connection:
-        ran_before = [one.name for one in read(connection, deployment.database)]
+        ran_before = [one.name for one in read(connection, deployment.database, read_position)]
     held: list[Lease] = []
     try:
         for name in sorted({*ran_before, *deployment.stores()}):

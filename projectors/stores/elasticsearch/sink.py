@@ -20,7 +20,7 @@ import orjson
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
+from changes.positions import Position, ReadPosition
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
@@ -60,9 +60,15 @@ class ElasticsearchSink:
     """
 
     def __init__(
-        self, client_factory: Callable[[], Elasticsearch], views: Sequence[BoundView], name: str
+        self,
+        client_factory: Callable[[], Elasticsearch],
+        views: Sequence[BoundView],
+        name: str,
+        *,
+        read_position: ReadPosition,
     ) -> None:
         self._open = client_factory
+        self._read_position = read_position
         self.meanwhile = nothing
         self._name = name
         self._views = {view.id: view for view in views}
@@ -258,7 +264,9 @@ class ElasticsearchSink:
                 f"Elasticsearch: reading the witness failed: {refused.status} {refused.kind}. Mend that in "
                 "Elasticsearch and start viewtail again"
             ) from None
-        self._marks = {name: _mark(name, doc) for name, doc in zip(self._views, found, strict=True)}
+        self._marks = {
+            name: _mark(name, doc, self._read_position) for name, doc in zip(self._views, found, strict=True)
+        }
 
     def _living(self) -> Elasticsearch:
         if self._client is None or not self._is_ready:
@@ -286,7 +294,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
     )
 
 
-def _mark(view: str, doc: dict[str, Any]) -> _Mark | None:
+def _mark(view: str, doc: dict[str, Any], read_position: ReadPosition) -> _Mark | None:
     if "error" in doc:
         raise StoreUnavailableError(
             f"Elasticsearch: the index of {view} does not answer ({doc['error'].get('type')}); viewtail tries again "
@@ -295,7 +303,7 @@ def _mark(view: str, doc: dict[str, Any]) -> _Mark | None:
     if not doc.get("found"):
         return None
     try:
-        position = Position.from_text(doc["_source"][POSITION])
+        position = read_position(doc["_source"][POSITION])
     except (ValueError, KeyError, TypeError):
         raise StoreError(
             f"Elasticsearch: the document {WITNESS_ID} of {view} does not hold what viewtail wrote there. Delete it; "
