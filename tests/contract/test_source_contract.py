@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 import pytest
@@ -12,10 +12,11 @@ import pytest
 from changes.batches import INSERT, Batch, Followed, RowChanges
 from changes.errors import HistoryGoneError
 from ingest import Source
-from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
+from ingest.resuming import BackfillAgain, GoOn, ReadAgain
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
@@ -161,3 +162,29 @@ def test_history_that_is_gone_is_said_and_never_jumped_over(case: Case) -> None:
         case.source.check(case.begin)
     with pytest.raises(HistoryGoneError):
         read(case.source, case.begin, 1)
+
+
+def test_a_store_that_kept_everything_goes_on_at_the_offset(case: Case) -> None:
+    offset = case.source.now()
+    assert case.source.resume(offset, offset) == GoOn(offset, offset.version)
+
+
+def test_a_store_that_kept_less_is_read_for_again_from_there(case: Case) -> None:
+    offset = read(case.source, case.begin, TRANSACTIONS)[-1][1]
+    found = case.source.resume(offset, case.begin)
+    assert isinstance(found, ReadAgain) and found.position == case.begin
+
+
+def test_a_store_that_lost_what_the_source_purged_is_backfilled_again(case: Case) -> None:
+    offset = read(case.source, case.begin, TRANSACTIONS)[-1][1]
+    case.purge()
+    found = case.source.resume(offset, case.begin)
+    assert isinstance(found, BackfillAgain) and found.position == offset
+
+
+def test_a_store_of_a_later_epoch_is_not_written_over(case: Case) -> None:
+    """Every write would be refused there as older, and nobody would see why."""
+    offset = case.source.now()
+    later = replace(own(offset), epoch=offset.epoch + 1)
+    with pytest.raises(HistoryGoneError, match="epoch 2"):
+        case.source.resume(offset, later)
