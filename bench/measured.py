@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
@@ -33,7 +34,7 @@ def main() -> None:
     while not lease.acquire(1):
         pass
     stop = threading.Event()
-    own = take(deployment, store, lease, stop)
+    own = take(deployment, PipelineId.of(store), lease, stop)
     if what == "drain":
         seconds = _drain(
             own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2]))

@@ -20,23 +20,20 @@ WAIT_S = 10  # for another process that migrates, and for statements that use a 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """A column that took the place of others."""
+    """Columns that took the place of others."""
 
-    column: str
     old: Mapping[
         str, str
     ]  # by column that it is made of: the SQL of its part; the first one tells whether it is there
-    made: str  # SQL of the new value, with {parts}: those of the columns that are there
+    assigned: str  # SQL of the new values, with {parts}: those of the columns that are there
 
 
 _MOVED = {
     "source": _Moved(
-        column="description",
         old={"server_identity": "server_identity", "binlog_base": "' with binlogs ', binlog_base, '.*'"},
-        made="CONCAT({parts})",
+        assigned="description = CONCAT({parts})",
     ),
     "pipeline": _Moved(
-        column="position",
         old={
             "binlog_file": "'file', binlog_file",
             "epoch": "'epoch', epoch",
@@ -46,9 +43,13 @@ _MOVED = {
             "gtid_base": "'gtid_base', COALESCE(gtid_base, '')",
             "server_identity": "'server', COALESCE(server_identity, '')",
         },
-        made="IF(binlog_file IS NULL, NULL, JSON_OBJECT({parts}))",
+        # Each pipeline was named as its store, and read the one source.
+        assigned="position = IF(binlog_file IS NULL, NULL, JSON_OBJECT({parts})), store = name",
     ),
 }
+
+
+_ONE_VIEW_A_PIPELINE = "ALTER TABLE {table} DROP KEY name_idx, ADD UNIQUE KEY name_idx (name, pipeline_id)"
 
 
 def table_of(ddl: str) -> str:
@@ -95,7 +96,19 @@ def _steps(cursor: Any, database: str, tables: Sequence[str]) -> list[str]:
         steps += _columns_added(quote(database, table), ddl, present[table])
         if table in _MOVED:
             steps += _columns_moved(quote(database, table), _MOVED[table], present[table])
+        if table == "view" and _key_length(cursor, database, table) == 1:
+            steps.append(_ONE_VIEW_A_PIPELINE.format(table=quote(database, table)))
     return steps
+
+
+def _key_length(cursor: Any, database: str, table: str) -> int:
+    """Of the key `name_idx`, in columns."""
+    cursor.execute(
+        "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
+        "AND index_name = 'name_idx'",
+        (database, table),
+    )
+    return int(cursor.fetchone()[0])
 
 
 def _columns_added(table: str, ddl: str, present: Sequence[str]) -> list[str]:
@@ -109,5 +122,5 @@ def _columns_moved(table: str, moved: _Moved, present: Sequence[str]) -> list[st
     dropped = [f"ALTER TABLE {table} {', '.join(f'DROP COLUMN {column}' for column in old)}"] if old else []
     if next(iter(moved.old)) not in old:
         return dropped  # they were moved
-    made = moved.made.format(parts=", ".join(moved.old[column] for column in old))
-    return [f"UPDATE {table} SET {moved.column} = {made}", "COMMIT", *dropped]
+    assigned = moved.assigned.format(parts=", ".join(moved.old[column] for column in old))
+    return [f"UPDATE {table} SET {assigned}", "COMMIT", *dropped]

@@ -17,6 +17,7 @@ from typing import Any
 import pymysql
 
 from changes.errors import FencedError, StoreError, StoreUnavailableError, ViewtailError
+from changes.pipelines import PipelineId
 from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Taken
 from servers.pipelined import Flight, Prepared
@@ -95,7 +96,12 @@ class MySQLOffsets:
                 row = self._locked(cursor)
                 if row is None:
                     # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
-                    cursor.execute(f"INSERT IGNORE INTO {self._table} (name) VALUES (%s)", (self._pipeline,))
+                    which = PipelineId.parse(self._pipeline)
+                    cursor.execute(
+                        f"INSERT IGNORE INTO {self._table} (name, source, partition_number, store) "
+                        "VALUES (%s, %s, %s, %s)",
+                        (which.name, which.source, which.partition, which.store),
+                    )
                     row = self._locked(cursor)
                 assert row is not None
                 cursor.execute(
@@ -204,15 +210,16 @@ class MySQLOffsets:
         return found
 
 
-def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
-    """Lock the pipeline's row and raise FencedError when somebody else has taken it."""
-    cursor.execute(f"SELECT fence FROM {table} WHERE name = %s FOR UPDATE", (pipeline,))
+def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> int:
+    """Lock the pipeline's row and return its key; raise FencedError when somebody else has taken it."""
+    cursor.execute(f"SELECT fence, id FROM {table} WHERE name = %s FOR UPDATE", (pipeline,))
     row = cursor.fetchone()
     if row is None or row[0] != fence:
         raise FencedError(
             f"pipeline {pipeline} was taken over by another viewtail (fence {row and row[0]}, ours is {fence}); "
             "this one stops writing and stands by"
         )
+    return int(row[1])
 
 
 def _position(text: str | None, pipeline: str, read_position: ReadPosition) -> Position | None:

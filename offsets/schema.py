@@ -34,6 +34,9 @@ PIPELINE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` VARCHAR(64) NOT NULL COMMENT 'name of the pipeline; one a store by default',
+  `source` VARCHAR(64) NOT NULL DEFAULT 'default' COMMENT 'source.name of the source that it reads',
+  `partition_number` SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'which part of the source, from 0',
+  `store` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'the store that it writes',
   `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
   `position` MEDIUMTEXT NULL COMMENT 'the offset: all up to here is durable; as the source writes it',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
@@ -76,7 +79,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the fill began',
   `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last fill finished',
   PRIMARY KEY (`id`),
-  UNIQUE KEY `name_idx` (`name`)
+  UNIQUE KEY `name_idx` (`name`, `pipeline_id`)
 ) {_OPTIONS} COMMENT='viewtail: the views and how far they are filled'
 """
 

@@ -45,25 +45,32 @@ class Registry:
         self._view = quote(database, "view")
         self._pipeline_table = quote(database, "pipeline")
         self._pipeline = pipeline
+        self._pipeline_id: int | None = None
         self.ids: dict[str, int] = {}
+
+    def _own(self, cursor: Any) -> int:
+        """The key of the pipeline's row. Views of one name may be several pipelines': each statement names ours."""
+        if self._pipeline_id is None:
+            cursor.execute(f"SELECT id FROM {self._pipeline_table} WHERE name = %s", (self._pipeline,))
+            row = cursor.fetchone()
+            if row is None:
+                return 0  # it was never taken, and has no views
+            self._pipeline_id = row[0]
+        return self._pipeline_id
 
     def sync(self, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
         """Make a row for each declared view; one whose declaration changed is new again."""
         with transaction(self._session, "reading the views") as cursor:
-            cursor.execute(f"SELECT id FROM {self._pipeline_table} WHERE name = %s", (self._pipeline,))
-            (pipeline_id,) = cursor.fetchone()
-            records = {}
-            for view in views:
-                records[view.id] = self._sync_one(cursor, view, pipeline_id)
+            assert self._own(cursor), "its pipeline is taken before"
+            records = {view.id: self._sync_one(cursor, view) for view in views}
         self.ids = {name: record.id for name, record in records.items()}
         return records
 
-    def _sync_one(self, cursor: Any, view: BoundView, pipeline_id: int) -> ViewRecord:
-        kind = view.view.entity.version or "binlog"
+    def _sync_one(self, cursor: Any, view: BoundView) -> ViewRecord:
+        kind = view.view.entity.version or _VERSIONS_OF_THE_SOURCE
+        one = (view.id, self._own(cursor))
         declaration = declaration_hash(view.view)
-        cursor.execute(
-            f"SELECT fingerprint, version_kind, declaration FROM {self._view} WHERE name = %s", (view.id,)
-        )
+        cursor.execute(f"SELECT fingerprint, version_kind, declaration FROM {self._view} {_ONE}", one)
         row = cursor.fetchone()
         if row is None:
             # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
@@ -71,7 +78,7 @@ class Registry:
             cursor.execute(
                 f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
                 f"VALUES (%s, %s, %s, %s, %s, '{NEW}')",
-                (view.id, pipeline_id, *row),
+                (*one, *row),
             )
         fingerprint, stored_kind, stored_declaration = row
         if stored_kind != kind:
@@ -80,13 +87,11 @@ class Registry:
                 f"{kind!r}; the two cannot be compared. Give the view a new name, or change the entity back"
             )
         if stored_declaration != declaration:
-            cursor.execute(
-                f"UPDATE {self._view} SET declaration = %s WHERE name = %s", (declaration, view.id)
-            )
+            cursor.execute(f"UPDATE {self._view} SET declaration = %s {_ONE}", (declaration, *one))
         if fingerprint != view.fingerprint:
             cursor.execute(
-                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s",
-                (view.fingerprint, view.id),
+                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} {_ONE}",
+                (view.fingerprint, *one),
             )
         return self._read(cursor, view.id)
 
@@ -97,8 +102,8 @@ class Registry:
     def _read(self, cursor: Any, view: str) -> ViewRecord:
         cursor.execute(
             "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
-            f"FROM {self._view} WHERE name = %s",
-            (view,),
+            f"FROM {self._view} {_ONE}",
+            (view, self._own(cursor)),
         )
         number, name, state, reason, watermark, kept, count, incarnation = cursor.fetchone()
         key, order = _fill_key_from(kept)
@@ -121,7 +126,8 @@ class Registry:
         marks = ", ".join(["%s"] * len(views))
         with transaction(self._session, "looking at views that are left out") as cursor:
             cursor.execute(
-                f"SELECT name FROM {self._view} WHERE state = '{NEW}' AND name IN ({marks})", tuple(views)
+                f"SELECT name FROM {self._view} WHERE state = '{NEW}' AND pipeline_id = %s AND name IN ({marks})",
+                (self._own(cursor), *views),
             )
             return [name for (name,) in cursor.fetchall()]
 
@@ -129,7 +135,8 @@ class Registry:
         """The view was bound anew, and its content needs no fill for that."""
         with transaction(self._session, "keeping a view as it is") as cursor:
             cursor.execute(
-                f"UPDATE {self._view} SET fingerprint = %s WHERE name = %s", (view.fingerprint, view.id)
+                f"UPDATE {self._view} SET fingerprint = %s {_ONE}",
+                (view.fingerprint, view.id, self._own(cursor)),
             )
 
     def fill_anew(self, views: Sequence[str]) -> None:
@@ -141,33 +148,31 @@ class Registry:
         """The view is to be filled anew, under a watermark above `version`: one taken before will not do."""
         with transaction(self._session, "marking a view to be filled") as cursor:
             cursor.execute(
-                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s WHERE name = %s AND state <> '{HALTED}'",
-                (version, view),
+                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s {_ONE} AND state <> '{HALTED}'",
+                (version, view, self._own(cursor)),
             )
 
     def begin_again_after(self, view: str, version: int) -> None:
         """As `fill_after`, where a fill is under way or was interrupted."""
         with transaction(self._session, "beginning a fill again") as cursor:
             cursor.execute(
-                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s WHERE name = %s AND state = '{FILLING}'",
-                (version, view),
+                f"UPDATE {self._view} SET {_ANEW}, watermark_version = %s {_ONE} AND state = '{FILLING}'",
+                (version, view, self._own(cursor)),
             )
 
     def mark_anew(self, cursor: Any, views: Sequence[str]) -> None:
         """`fill_anew` as a part of the caller's transaction."""
         for view in views:
-            cursor.execute(f"UPDATE {self._view} SET {_ANEW} WHERE name = %s", (view,))
+            cursor.execute(f"UPDATE {self._view} SET {_ANEW} {_ONE}", (view, self._own(cursor)))
 
     def retire_others(self, declared: Sequence[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
         with transaction(self._session, "retiring views") as cursor:
-            cursor.execute(f"SELECT id FROM {self._pipeline_table} WHERE name = %s", (self._pipeline,))
-            (pipeline_id,) = cursor.fetchone()
             marks = ", ".join(["%s"] * len(declared))
             cursor.execute(
                 f"UPDATE {self._view} SET {_ANEW} WHERE pipeline_id = %s AND name NOT IN ({marks}) "
                 f"AND state NOT IN ('{NEW}', '{HALTED}')",
-                (pipeline_id, *declared),
+                (self._own(cursor), *declared),
             )
 
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int, incarnation: str) -> None:
@@ -180,15 +185,15 @@ class Registry:
                 f"UPDATE {self._view} SET state = '{FILLING}', reason = NULL, watermark_version = %s, fill_key = NULL, "
                 "fill_row_count = 0, fill_row_estimate = %s, fill_incarnation = %s, "
                 "fill_started_at = CURRENT_TIMESTAMP(6), filled_at = NULL "
-                f"WHERE name = %s AND state = '{NEW}' AND COALESCE(watermark_version, 0) < %s",
-                (watermark_version, row_estimate, incarnation, view, watermark_version),
+                f"{_ONE} AND state = '{NEW}' AND COALESCE(watermark_version, 0) < %s",
+                (watermark_version, row_estimate, incarnation, view, self._own(cursor), watermark_version),
             )
 
     def halt(self, view: str, reason: str) -> None:
         with transaction(self._session, "halting a view") as cursor:
             cursor.execute(
-                f"UPDATE {self._view} SET state = '{HALTED}', reason = %s WHERE name = %s",
-                (reason[:2000], view),
+                f"UPDATE {self._view} SET state = '{HALTED}', reason = %s {_ONE}",
+                (reason[:2000], view, self._own(cursor)),
             )
 
 
@@ -200,21 +205,26 @@ class KnownView:
     declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
 
 
-def known_views(connection: pymysql.Connection[Any], database: str) -> dict[str, KnownView]:
-    """By id, of every pipeline; none where viewtail's tables are not there or not readable."""
+def known_views(connection: pymysql.Connection[Any], database: str) -> dict[tuple[str, str], KnownView]:
+    """By pipeline and id; none where viewtail's tables are not there or not readable."""
     try:
         with connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute(
-                f"SELECT * FROM {quote(database, 'view')}"
+                f"SELECT v.*, p.name AS pipeline FROM {quote(database, 'view')} v "
+                f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
             )  # an earlier viewtail's has fewer columns
             return {
-                row["name"]: KnownView(state=row["state"], declaration=row.get("declaration", ""))
+                (row["pipeline"], row["name"]): KnownView(
+                    state=row["state"], declaration=row.get("declaration", "")
+                )
                 for row in cursor.fetchall()
             }
     except pymysql.err.MySQLError:
         return {}
 
 
+_VERSIONS_OF_THE_SOURCE = "binlog"  # as it is stored: the kind of all versions that are no column's
+_ONE = "WHERE name = %s AND pipeline_id = %s"
 _ANEW = (
     f"state = '{NEW}', reason = NULL, watermark_version = NULL, fill_key = NULL, fill_row_count = 0, "
     "fill_row_estimate = 0, fill_started_at = NULL, filled_at = NULL"
@@ -254,10 +264,10 @@ class FillProgress:
 
     def _update(self, assignments: str, arguments: tuple[Any, ...]) -> None:
         with transaction(self._session, "saving a fill's progress") as cursor:
-            check_fence(cursor, self._pipeline_table, self._pipeline, self._fence)
+            pipeline_id = check_fence(cursor, self._pipeline_table, self._pipeline, self._fence)
             cursor.execute(
-                f"UPDATE {self._view_table} SET {assignments} WHERE name = %s AND state = '{FILLING}'",
-                (*arguments, self._view),
+                f"UPDATE {self._view_table} SET {assignments} {_ONE} AND state = '{FILLING}'",
+                (*arguments, self._view, pipeline_id),
             )
 
 

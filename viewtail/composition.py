@@ -15,6 +15,7 @@ import structlog
 
 from changes.batches import Followed, Halt
 from changes.errors import AnotherServerError, DeclarationError, TemporaryError, ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL
@@ -45,7 +46,6 @@ from viewtail.sources import read_position
 _log = structlog.get_logger("viewtail.composition")
 
 STORES = ("mysql", "redis", "elasticsearch")
-SOURCE_NAME = "default"
 CATCH_UP_ROUND_S = 60.0
 
 
@@ -92,10 +92,10 @@ class Deployment:
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]
 
-    def stores(self) -> list[str]:
-        """The stores that some view needs; each has a pipeline of the same name."""
+    def pipelines(self) -> list[PipelineId]:
+        """One for each store that some view needs: there is one source, in one part."""
         needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
-        return [store for store in STORES if store in needed]
+        return [PipelineId.of(store) for store in STORES if store in needed]
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -112,7 +112,7 @@ class Deployment:
                 role="source",
             )
 
-    def history(self, pipeline: str) -> tuple[ServerHistory, int]:
+    def history(self, pipeline: PipelineId) -> tuple[ServerHistory, int]:
         """The source's binlogs and their epoch, for a pipeline; a new one when another server continues what was read.
 
         Raises HistoryGoneError when another server does not.
@@ -124,8 +124,8 @@ class Deployment:
                 self.source({}, server, 0, pipeline).check(saved)
 
         with closing(self.open_store()) as connection:
-            saved = saved_position(connection, self.database, pipeline, read_position)
-            epoch = epochs.current(connection, self.database, SOURCE_NAME, str(server), check_continues)
+            saved = saved_position(connection, self.database, pipeline.name, read_position)
+            epoch = epochs.current(connection, self.database, pipeline.source, str(server), check_continues)
         return server, epoch
 
     def source(
@@ -133,7 +133,7 @@ class Deployment:
         followed: Mapping[tuple[str, str], Followed],
         server: ServerHistory,
         epoch: int,
-        store: str,
+        pipeline: PipelineId,
         fits_from: Mapping[tuple[str, str], int] | None = None,
     ) -> BinlogSource:
         """A reader of the tailed server for one pipeline, not connected yet."""
@@ -147,7 +147,9 @@ class Deployment:
             epoch=epoch,
             identity=server.identity,
             heartbeat_s=settings.source.heartbeat_s,
-            server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
+            # Each reader needs a number of its own.
+            server_id=server_id
+            and server_id + len(STORES) * pipeline.partition + STORES.index(pipeline.store),
             spool_bytes=settings.run.spool_bytes,
             max_event_bytes=settings.run.max_event_bytes,
             fits_from=fits_from,
@@ -158,8 +160,9 @@ class Deployment:
         with closing(self.open_source()) as connection:
             return history_of(connection)
 
-    def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
-        """A new writer of one store, not connected yet."""
+    def sink(self, pipeline: PipelineId, views: Sequence[BoundView]) -> Sink:
+        """A new writer of a pipeline's store, not connected yet."""
+        store = pipeline.store
         if store == "mysql":
             return MySQLSink(self.open_store, self.database, views)
         # A process imports the client of its own store only: the others' would double its memory.
@@ -167,12 +170,19 @@ class Deployment:
             from projectors.stores.redis.sink import RedisSink
 
             return RedisSink(
-                self.settings.redis_client_factory(), views, self.database, store, read_position=read_position
+                self.settings.redis_client_factory(),
+                views,
+                self.database,
+                pipeline.name,
+                read_position=read_position,
             )
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
         return ElasticsearchSink(
-            self.settings.elasticsearch_client_factory(), views, name=store, read_position=read_position
+            self.settings.elasticsearch_client_factory(),
+            views,
+            name=pipeline.name,
+            read_position=read_position,
         )
 
 
@@ -233,7 +243,7 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
         return {}
     found = {}
     for view in views:
-        record = known.get(view.id)
+        record = known.get((PipelineId.of(view.store).name, view.id))
         reason = misfit(settings, view) if record is not None else None
         if record is None or reason is None:
             continue
@@ -256,7 +266,7 @@ def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
     try:
         for one in views:
             if not one.is_halted:
-                Registry(session, deployment.database, one.view.store).halt(
+                Registry(session, deployment.database, PipelineId.of(one.view.store).name).halt(
                     one.view.id, f"{one.reason}. {one.view.entity.table} was changed while its changes were not read, "
                     f"and the view gets none from here on. When that is mended: viewtail replay {one.view.id}",
                 )  # fmt: skip
@@ -269,7 +279,7 @@ class Ownership:
     """What lasts as long as a process owns a pipeline: its lease, fence, source, loop, and what fills need."""
 
     deployment: Deployment
-    store: str
+    identity: PipelineId
     views: list[BoundView]
     lease: Lease
     stop: threading.Event
@@ -294,7 +304,7 @@ class Ownership:
 
     def views_to_fill(self, session: OwnSession) -> list[str]:
         """Views that are new, or whose fill was interrupted."""
-        records = Registry(session, self.deployment.database, self.store).sync(self.views)
+        records = Registry(session, self.deployment.database, self.identity.name).sync(self.views)
         return [
             name
             for name, record in records.items()
@@ -312,8 +322,8 @@ class Ownership:
     def is_brought_back(self, session: OwnSession) -> bool:
         """Whether a view that was left out is to be filled again, and its table fits; where not it is halted anew."""
         deployment = self.deployment
-        left_out = {view.id: view for view in deployment.left_out if view.store == self.store}
-        registry = Registry(session, deployment.database, self.store)
+        left_out = {view.id: view for view in deployment.left_out if view.store == self.identity.store}
+        registry = Registry(session, deployment.database, self.identity.name)
         is_any = False
         for name in registry.marked(list(left_out)):
             reason = misfit(deployment.settings, left_out[name])
@@ -326,10 +336,10 @@ class Ownership:
         """A fill of one view, with a sink of its own; `session` is the filling thread's."""
         bound_at = time.monotonic()
         view = next(view for view in self.views if view.id == name)
-        sink = self.deployment.sink(self.store, [view])
+        sink = self.deployment.sink(self.identity, [view])
         rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
         database = self.deployment.database
-        registry = Registry(session, database, self.store)
+        registry = Registry(session, database, self.identity.name)
         registry.sync(self.views)
         vitals = self.fills.setdefault(name, FillVitals(view=name))
         followed = followed_tables([view])
@@ -339,7 +349,9 @@ class Ownership:
             followed=followed[view.table.schema, view.table.name],
             projections=Projections([view], followed),
             sink=sink,
-            progress=FillProgress(rows_session, database, self.store, self.fence, name, fill_order(view)),
+            progress=FillProgress(
+                rows_session, database, self.identity.name, self.fence, name, fill_order(view)
+            ),
             registry=registry,
             dead_letters=self.pipeline.dead_letters.on(session),
             on_halt=self.projections.halt,
@@ -359,7 +371,7 @@ class Ownership:
 
 def take(
     deployment: Deployment,
-    store: str,
+    identity: PipelineId,
     lease: Lease,
     stop: threading.Event,
     held_back: frozenset[str] = frozenset(),
@@ -373,33 +385,33 @@ def take(
     """
     known_from = {} if fits_from is None else fits_from
     settings = deployment.settings
-    database = deployment.database
-    views = deployment.views_of(store)
-    server, epoch = deployment.history(store)
+    database, name = deployment.database, identity.name
+    views = deployment.views_of(identity.store)
+    server, epoch = deployment.history(identity)
     session = OwnSession(deployment.open_store)
-    sink = deployment.sink(store, views)
+    sink = deployment.sink(identity, views)
     if isinstance(sink, MySQLSink):
         sink.connect()
-        shared = MySQLOffsets(lambda: sink.connection, database, store, read_position=read_position)
+        shared = MySQLOffsets(lambda: sink.connection, database, name, read_position=read_position)
         sink.share_transaction(shared)
         offsets: OffsetStore = shared
     else:
         offsets = BackgroundOffsets(
-            MySQLOffsets(OwnSession(deployment.open_store), database, store, read_position=read_position),
+            MySQLOffsets(OwnSession(deployment.open_store), database, name, read_position=read_position),
             settings.run.offset_interval_s,
         )
     taken = offsets.take()
-    registry = Registry(session, database, store)
+    registry = Registry(session, database, name)
     records = registry.sync(views)
     registry.retire_others([view.id for view in views])
     running = [view for view in views if records[view.id].state != HALTED and view.id not in held_back]
     followed = followed_tables(running)
-    source = deployment.source(followed, server, epoch, store, known_from)
+    source = deployment.source(followed, server, epoch, identity, known_from)
     offset = _offset(source, offsets, taken.position, epoch, records)
     letters = DeadLetters(session, database, views, registry.ids)
     letters.load()
     refill = threading.Event()
-    watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{store}")
+    watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{name}")
     projections = Projections(running, followed)
 
     def fill_again(is_lost: Callable[[ViewRecord], bool]) -> None:
@@ -459,7 +471,7 @@ def take(
 
     def raise_epoch_above(kept: int) -> int:
         with closing(deployment.open_store()) as connection:
-            return epochs.raise_above(connection, database, SOURCE_NAME, kept)
+            return epochs.raise_above(connection, database, identity.source, kept)
 
     recovery = Recovery(
         source=source,
@@ -473,7 +485,7 @@ def take(
     )
 
     pipeline = Pipeline(
-        name=store,
+        name=name,
         source=source,
         projections=projections,
         sink=sink,
@@ -496,7 +508,7 @@ def take(
     pipeline.vitals.parked_count = letters.count
     return Ownership(
         deployment=deployment,
-        store=store,
+        identity=identity,
         views=views,
         lease=lease,
         stop=stop,
@@ -550,20 +562,20 @@ def begin_new_history(deployment: Deployment) -> int:
     Refused while a pipeline runs: its process would go on in the old epoch.
     """
     server = deployment.server_history()
-    above = max(_kept_epoch(deployment, store) for store in deployment.stores())
+    above = max(map(partial(_kept_epoch, deployment), deployment.pipelines()))
     session = OwnSession(deployment.open_store)
     with transaction(session, "beginning a new history") as cursor:
-        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, str(server), above)
-        for store in deployment.stores():
-            registry_names = [view.id for view in deployment.views_of(store)]
-            Registry(session, deployment.database, store).mark_anew(cursor, registry_names)
+        epoch = epochs.begin_new_history(session(), deployment.database, DEFAULT_SOURCE, str(server), above)
+        for pipeline in deployment.pipelines():
+            registry_names = [view.id for view in deployment.views_of(pipeline.store)]
+            Registry(session, deployment.database, pipeline.name).mark_anew(cursor, registry_names)
     session.close()
     return epoch
 
 
-def _kept_epoch(deployment: Deployment, store: str) -> int:
-    """The epoch of a store's witness, 0 when it has none. The store must answer: its versions must stay below."""
-    sink = deployment.sink(store, deployment.views_of(store))
+def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
+    """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
+    sink = deployment.sink(pipeline, deployment.views_of(pipeline.store))
     try:
         sink.prepare()
         kept = sink.witness(BEFORE_ALL)

@@ -1,6 +1,6 @@
 """One pipeline's process: holds the lease or stands by for it, keeps the views up, fills new ones, reports.
 
-Started by the supervisor as `python -m viewtail.worker STORE FD [--config FILE]`; each second it writes one line of
+Started by the supervisor as `python -m viewtail.worker PIPELINE FD [--config FILE]`; each second it writes one line of
 JSON about itself to the file descriptor FD. Whatever goes wrong with a server is waited out here; only what the user
 must change (a declaration, a setting) ends the process, with exit code 2.
 """
@@ -35,6 +35,7 @@ from changes.errors import (
     TemporaryError,
     ViewtailError,
 )
+from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
@@ -65,8 +66,8 @@ _Told = tuple[str | None, str | None, int | None]  # of a report: state, error, 
 class Worker:
     """Owns one pipeline, again and again, until told to stop."""
 
-    def __init__(self, store: str, config: settings.Settings, report_to: int) -> None:
-        self.store = store
+    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int) -> None:
+        self.identity = identity
         self.settings = config
         self.stop = threading.Event()
         self.report_to = report_to
@@ -117,11 +118,11 @@ class Worker:
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
-        views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
+        views = [view for view in declarations.load(self.settings.views) if view.store == self.identity.store]
         deployment = self._deployed(views)
         self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
-        lease = Lease(deployment.open_store, deployment.database, self.store)
+        lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
             if self._acquire(lease):
                 if self.state == "standby":
@@ -161,7 +162,7 @@ class Worker:
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
         ending = threading.Event()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.store, lease, ending, self._held_back, self.fits_from)
+        own = take(deployment, self.identity, lease, ending, self._held_back, self.fits_from)
         self.own, self.state, self.error = own, "running", None
         self._save_report()
         watcher = threading.Thread(target=self._end_with_stop, args=(ending,), name="stop", daemon=True)
@@ -289,7 +290,7 @@ class Worker:
                 state, error = "retrying", own.source.progress.trouble
             error = error or _held_back(*own.source.progress.prepared)
         return {
-            "pipeline": self.store,
+            "pipeline": self.identity.name,
             "state": state,
             "error": error or (own.fill_error if own else None),
             "position": str(vitals.position) if vitals.position else None,
@@ -337,7 +338,7 @@ class Worker:
         )
         session = OwnSession(lambda: open_store_session(self.settings))
         try:
-            status.save(session, self.settings.store_database, self.store, report)
+            status.save(session, self.settings.store_database, self.identity.name, report)
         except ViewtailError as error:
             _log.debug("status not saved", error=str(error))
             return False
@@ -392,7 +393,7 @@ def tune_interpreter() -> None:
 def main() -> int:
     """Exit 0 after a stop, 2 for what the user must change, 1 for the rest."""
     parser = argparse.ArgumentParser(prog="viewtail.worker", description=__doc__)
-    parser.add_argument("store")
+    parser.add_argument("pipeline", type=PipelineId.parse)
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
@@ -401,8 +402,8 @@ def main() -> int:
     try:
         config = settings.load(arguments.config, os.environ)
         logs.configure(config.logs)
-        structlog.contextvars.bind_contextvars(pipeline=arguments.store)
-        worker = Worker(arguments.store, config, arguments.report_to)
+        structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
+        worker = Worker(arguments.pipeline, config, arguments.report_to)
         on_stop(worker.stop.set)
         worker.run()
     except ViewtailError as error:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from changes.batches import Batch
+from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
@@ -144,7 +145,7 @@ class Story:
         lease = Lease(self._deployment.open_store, self._deployment.database, store)
         assert lease.acquire(5)
         stop = threading.Event()
-        own = take(self._deployment, store, lease, stop)
+        own = take(self._deployment, PipelineId.of(store), lease, stop)
         loop = threading.Thread(target=own.pipeline.run, args=(start,))
         loop.start()
         try:
