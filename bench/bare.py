@@ -19,6 +19,7 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import Place, Setting
 from changes.writes import Key
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.read_ahead import Limits
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.redis.sink import RedisSink
@@ -95,7 +96,11 @@ def redis_(setting: Setting, rows: int) -> float:
     client = redis.Redis(port=setting.redis.port)
     client.flushall()
     sink = RedisSink(
-        lambda: redis.Redis(port=setting.redis.port), deployed.views_of("redis"), deployed.database, "bare"
+        lambda: redis.Redis(port=setting.redis.port),
+        deployed.views_of("redis"),
+        deployed.database,
+        "bare",
+        read_position=BinlogPosition.from_text,
     )
     sink.prepare()
     packer = sink._packers["redis:narrow"]

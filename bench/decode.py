@@ -20,8 +20,8 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from bench.setting import TABLE, Place, Setting, write_bulk_rows, write_single_rows
 from changes.batches import Followed
-from changes.positions import Position
 from ingest.binlog.connection import DumpConnection
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -128,7 +128,7 @@ def _ours(setting: Setting, work: Workload) -> float:
         epoch=1,
     )
     file, start = work.place
-    batches = iter(source.read(Position(epoch=1, file=file, end=start, start=start)))
+    batches = iter(source.read(BinlogPosition(epoch=1, file=file, end=start, start=start)))
     before = next(batches).row_count  # connected by then
     gc.disable()  # as in a worker
     counted, began = 0, time.process_time()

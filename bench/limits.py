@@ -31,7 +31,7 @@ import stack.redis
 from bench.measured import peak_memory_mib
 from bench.setting import CHECKOUT, Place, Setting
 from changes.batches import Followed
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -107,12 +107,12 @@ def read(port: int, table: str, columns: str, file: str, start: int, rows: int) 
             own_schemas=frozenset({"viewtail"}),
             epoch=1,
         )
-        took, count = _pass(source, Position(epoch=1, file=file, end=start, start=start), rows)
+        took, count = _pass(source, BinlogPosition(epoch=1, file=file, end=start, start=start), rows)
         seconds, measured = seconds + took, measured + count
     print(json.dumps({"seconds": seconds, "rows": measured, "memory_mib": peak_memory_mib()}))
 
 
-def _pass(source: BinlogSource, begin: Position, rows: int) -> tuple[float, int]:
+def _pass(source: BinlogSource, begin: BinlogPosition, rows: int) -> tuple[float, int]:
     """Processor time, and how many rows it was for: the first batch is unmeasured."""
     counted = unmeasured = 0
     began = 0.0

@@ -15,7 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-from changes.positions import Position
+from changes.pipelines import PipelineId
+from ingest.binlog.coordinates import BinlogPosition
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors.ownership import Ownership, take
@@ -34,10 +35,10 @@ def main() -> None:
     while not lease.acquire(1):
         pass
     stop = threading.Event()
-    own = take(deployment, store, lease, stop)
+    own = take(deployment, PipelineId.of(store), lease, stop)
     if what == "drain":
         seconds = _drain(
-            own, int(rest[0]), Position(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2]))
+            own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2]))
         )
     else:
         seconds = _fill(own)
@@ -46,7 +47,7 @@ def main() -> None:
     print(json.dumps({"seconds": seconds, "memory_mib": peak_memory_mib()}), flush=True)
 
 
-def _drain(own: Ownership, rows: int, start: Position) -> float:
+def _drain(own: Ownership, rows: int, start: BinlogPosition) -> float:
     began = time.perf_counter()
     ended = 0.0
 

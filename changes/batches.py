@@ -112,3 +112,6 @@ class Batch:
     table_changes: list[TableChange] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
     is_quiet: bool = False  # nothing but viewtail's own tables changed
+    is_milestone: bool = (
+        False  # the offset must move here, quiet or not: the source drops what lies before, one day
+    )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from changes.batches import Batch
 from changes.positions import Position
+from ingest.resuming import Resuming
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +40,12 @@ class Source(Protocol):
 
     def check(self, after: Position) -> None:
         """Raises HistoryGoneError when the changes after a position are no longer there to be read."""
+
+    def resume(self, offset: Position, kept: Position) -> Resuming:
+        """Where to go on, when the saved offset is `offset` and the store shows that it kept all up to `kept`.
+
+        Raises HistoryGoneError where this source does not continue what the store holds.
+        """
 
     def interrupt(self) -> None:
         """Called from another thread: the read in progress ends soon."""

@@ -165,5 +165,6 @@ def _merged(some: list[Batch]) -> Batch:
         first.table_changes += batch.table_changes
         first.watermarks += batch.watermarks
         first.is_quiet = first.is_quiet and batch.is_quiet
+        first.is_milestone = first.is_milestone or batch.is_milestone
     first.end = some[-1].end
     return first

@@ -15,8 +15,9 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import FencedError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
+from changes.errors import FencedError, StoreError, StoreUnavailableError, ViewtailError
+from changes.pipelines import PipelineId
+from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
 from servers.sessions import quote
@@ -25,7 +26,6 @@ Session = Callable[[], "pymysql.Connection[Any]"]
 
 LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
-_POSITION = "epoch, binlog_file, end_position, start_position, gtid, gtid_base, server_identity"
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
@@ -63,9 +63,12 @@ class transaction:
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
-    def __init__(self, session: Session, database: str, pipeline: str) -> None:
+    def __init__(
+        self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition
+    ) -> None:
         self._session = session
         self._database = database
+        self._read_position = read_position
         self._table = quote(database, "pipeline")
         self._pipeline = pipeline
         self._update: Prepared | None = None
@@ -83,7 +86,12 @@ class MySQLOffsets:
                 row = self._locked(cursor)
                 if row is None:
                     # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
-                    cursor.execute(f"INSERT IGNORE INTO {self._table} (name) VALUES (%s)", (self._pipeline,))
+                    which = PipelineId.parse(self._pipeline)
+                    cursor.execute(
+                        f"INSERT IGNORE INTO {self._table} (name, source, partition_number, store) "
+                        "VALUES (%s, %s, %s, %s)",
+                        (which.name, which.source, which.partition, which.store),
+                    )
                     row = self._locked(cursor)
                 assert row is not None
                 cursor.execute(
@@ -94,11 +102,11 @@ class MySQLOffsets:
             connection.close()
             raise unavailable(error, f"taking pipeline {self._pipeline}") from None
         self._id, self.fence = row[0], row[1] + 1
-        return Taken(self.owner, _position(row[2:]))
+        return Taken(self.owner, _position(row[2], self._pipeline, self._read_position))
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
-            f"SELECT id, fence, {_POSITION} FROM {self._table} WHERE name = %s FOR UPDATE",
+            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE",
             (self._pipeline,),
         )
         row: tuple[Any, ...] | None = cursor.fetchone()
@@ -120,7 +128,7 @@ class MySQLOffsets:
         """The offset as the server has it."""
         connection = self._session()
         try:
-            return saved_position(connection, self._database, self._pipeline)
+            return saved_position(connection, self._database, self._pipeline, self._read_position)
         except StoreUnavailableError:
             connection.close()
             raise
@@ -144,16 +152,13 @@ class MySQLOffsets:
         if self._update is None or self._update.connection is not connection:
             self._update = Prepared(
                 connection,
-                f"UPDATE {self._table} SET epoch = ?, binlog_file = ?, end_position = ?, start_position = ?, gtid = ?, "
-                "gtid_base = ?, server_identity = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
+                f"UPDATE {self._table} SET position = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
             )
 
     def send(self, flight: Flight, position: Position) -> None:
         """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
         assert self._update is not None, "make_ready comes first"
-        at = position
-        position_values = (at.epoch, at.file, at.end, at.start, at.gtid, at.gtid_base, at.server)
-        flight.execute(self._update.packed((*position_values, self._id, self.fence)))
+        flight.execute(self._update.packed((position.to_text(), self._id, self.fence)))
 
     def moved(self, position: Position, found: int) -> None:
         """What was sent was executed in the open transaction and found so many rows: `save` needs only to commit."""
@@ -207,33 +212,28 @@ def check_fence(cursor: Any, owner: Owner) -> None:
         )
 
 
-def _position(row: tuple[Any, ...]) -> Position | None:
-    epoch, file, end, start, gtid, base, server = row
-    if file is None:
-        return None
-    return Position(
-        epoch=epoch,
-        file=file,
-        end=end,
-        start=start,
-        gtid=gtid or "",
-        gtid_base=base or "",
-        server=server or "",
-    )
+def _position(text: str | None, pipeline: str, read_position: ReadPosition) -> Position | None:
+    try:
+        return None if text is None else read_position(text)
+    except ValueError as error:
+        raise StoreError(
+            f"offset store: the position of pipeline {pipeline} is not what viewtail wrote there ({error}). Restore "
+            "it, or set it to NULL and run: viewtail replay --new-history"
+        ) from None
 
 
-def saved_position(connection: pymysql.Connection[Any], database: str, pipeline: str) -> Position | None:
+def saved_position(
+    connection: pymysql.Connection[Any], database: str, pipeline: str, read_position: ReadPosition
+) -> Position | None:
     """The offset of a pipeline that need not be owned; None when it never saved one."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {_POSITION} FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,)
-            )
+            cursor.execute(f"SELECT position FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,))
             row = cursor.fetchone()
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise unavailable(error, f"reading the offset of pipeline {pipeline}") from None
-    return None if row is None else _position(row)
+    return None if row is None else _position(row[0], pipeline, read_position)
 
 
 class BackgroundOffsets:

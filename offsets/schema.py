@@ -10,6 +10,7 @@ from typing import Any
 
 import pymysql
 
+from offsets import migrations
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, quote, session_error
 
@@ -19,8 +20,7 @@ SOURCE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`source` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` VARCHAR(64) NOT NULL COMMENT 'name of the source in the settings',
-  `server_identity` VARCHAR(64) NOT NULL COMMENT 'server_uuid of the server that was read last',
-  `binlog_base` VARCHAR(255) NOT NULL COMMENT 'binlog file name without its number',
+  `description` VARCHAR(1024) NOT NULL COMMENT 'what the server that was read last says of itself',
   `epoch` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the history; rises when coordinates stop being comparable',
   `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'first seen',
   `updated_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
@@ -34,14 +34,11 @@ PIPELINE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` VARCHAR(64) NOT NULL COMMENT 'name of the pipeline; one a store by default',
+  `source` VARCHAR(64) NOT NULL DEFAULT 'default' COMMENT 'source.name of the source that it reads',
+  `partition_number` SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'which part of the source, from 0',
+  `store` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'the store that it writes',
   `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
-  `epoch` SMALLINT UNSIGNED NULL COMMENT 'epoch of the offset',
-  `binlog_file` VARCHAR(255) NULL COMMENT 'binlog file of the offset',
-  `start_position` BIGINT UNSIGNED NULL COMMENT 'byte at which the last durable transaction begins',
-  `end_position` BIGINT UNSIGNED NULL COMMENT 'byte after the last durable transaction',
-  `gtid` VARCHAR(128) NULL COMMENT 'GTID of the last durable transaction',
-  `gtid_base` MEDIUMTEXT NULL COMMENT 'set of GTIDs that, grown to reach gtid, is all that was seen',
-  `server_identity` VARCHAR(64) NULL COMMENT 'server whose binlog the offset is a place in',
+  `position` MEDIUMTEXT NULL COMMENT 'the offset: all up to here is durable; as the source writes it',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
@@ -82,7 +79,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the fill began',
   `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last fill finished',
   PRIMARY KEY (`id`),
-  UNIQUE KEY `name_idx` (`name`)
+  UNIQUE KEY `name_idx` (`name`, `pipeline_id`)
 ) {_OPTIONS} COMMENT='viewtail: the views and how far they are filled'
 """
 
@@ -105,7 +102,7 @@ WATERMARK = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` VARCHAR(255) NOT NULL COMMENT 'who writes it: database of the offsets and pipeline',
-  `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'recognised again in the binlog',
+  `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'recognised again in the stream',
   `written_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
     COMMENT 'when it was written',
   PRIMARY KEY (`id`),
@@ -116,9 +113,6 @@ CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
 STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, VIEW, DEAD_LETTER)
 SOURCE_TABLES = (WATERMARK,)
 
-# Columns that tables of an earlier viewtail lack: table, column.
-_ADDED = (("pipeline", "gtid_base"), ("pipeline", "server_identity"), ("view", "declaration"))
-
 
 def create(
     connection: pymysql.Connection[Any],
@@ -127,37 +121,18 @@ def create(
     tables: tuple[str, ...],
     role: str,
 ) -> None:
-    """Create the database and its tables where they are missing, and columns that came later."""
+    """Create the database and its tables where they are missing, and migrate those of an earlier viewtail."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
             if cursor.fetchone() is None:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
-            cursor.execute(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (database,)
-            )
-            present = {name for (name,) in cursor.fetchall()}
+            present = migrations.columns(cursor, database)
             collation = facts_of(connection).binary_collation
             for ddl in tables:
-                name = ddl.split("`")[1]
-                if name not in present:
+                if migrations.table_of(ddl) not in present:
                     cursor.execute(ddl.format(database=quote(database), collation=collation))
-                else:
-                    _add_columns(cursor, database, name, ddl)
+            migrations.migrate(cursor, database, tables)
         connection.commit()
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, role) from None
-
-
-def _add_columns(cursor: Any, database: str, table: str, ddl: str) -> None:
-    for column in (column for name, column in _ADDED if name == table):
-        cursor.execute(
-            "SELECT 1 FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s AND column_name = %s",
-            (database, table, column),
-        )
-        if cursor.fetchone() is None:
-            definition = next(line for line in ddl.splitlines() if line.startswith(f"  `{column}` "))
-            cursor.execute(
-                f"ALTER TABLE {quote(database, table)} ADD COLUMN {definition.strip().rstrip(',')}"
-            )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pymysql
 
+from changes.positions import ReadPosition
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from servers.sessions import quote
@@ -55,7 +56,7 @@ class PipelineStatus:
     name: str
     state: str  # down, starting, running, retrying, halted
     position: str | None  # 'binlog.000012:345'
-    gtid: str | None
+    gtid: str | None  # where the source has such
     lag_s: float
     rows_per_second: int
     applied_row_count: int
@@ -97,8 +98,13 @@ def save(session: Session, database: str, pipeline: str, report: Report) -> None
         )
 
 
-def read(connection: pymysql.Connection[Any], database: str) -> list[PipelineStatus]:
-    """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran."""
+def read(
+    connection: pymysql.Connection[Any], database: str, read_position: ReadPosition
+) -> list[PipelineStatus]:
+    """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran.
+
+    Tables of an earlier viewtail show no position: the next `run` migrates them.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s "
@@ -107,31 +113,44 @@ def read(connection: pymysql.Connection[Any], database: str) -> list[PipelineSta
         )
         if cursor.fetchone() != (4,):
             return []
+        position = "p.position" if _has_position(cursor, database) else "NULL"
         cursor.execute(
-            "SELECT p.id, p.name, p.binlog_file, p.end_position, p.gtid, s.state, s.error, s.lag_ms, "
+            f"SELECT p.id, p.name, {position}, s.state, s.error, s.lag_ms, "
             "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
             "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
             f"FROM {quote(database, 'pipeline')} p LEFT JOIN {quote(database, 'pipeline_status')} s "
             "ON s.pipeline_id = p.id ORDER BY p.name"
         )
         rows = list(cursor.fetchall())
-        found = [_pipeline(cursor, database, row) for row in rows]
+        found = [_pipeline(cursor, database, row, read_position) for row in rows]
     connection.commit()
     return found
 
 
-def _pipeline(cursor: Any, database: str, row: tuple[Any, ...]) -> PipelineStatus:
-    number, name, file, end, gtid, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
+def _has_position(cursor: Any, database: str) -> bool:
+    cursor.execute(
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = 'pipeline' "
+        "AND column_name = 'position'",
+        (database,),
+    )
+    return cursor.fetchone() is not None
+
+
+def _pipeline(
+    cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition
+) -> PipelineStatus:
+    number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
     is_owned = cursor.fetchone()[0] is not None
     # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
+    position = None if text is None else read_position(text)
     return PipelineStatus(
         name=name,
         state=(state or "starting") if is_run else "down",
-        position=None if file is None else f"{file}:{end}",
-        gtid=gtid,
+        position=None if position is None else str(position),
+        gtid=None if position is None else position.details().get("gtid"),
         lag_s=(lag_ms or 0) / 1000,
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,

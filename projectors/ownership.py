@@ -12,13 +12,13 @@ from typing import Protocol
 
 from changes.batches import Followed
 from changes.errors import AnotherServerError
-from changes.positions import Position
+from changes.pipelines import PipelineId
+from changes.positions import Position, ReadPosition
 from ingest import Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.read_ahead import Limits
 from offsets import OffsetStore, Owner
-from offsets.epochs import History
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session
 from projectors.backfill import Backfill, BackfillVitals
@@ -27,6 +27,7 @@ from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
+from projectors.recovery import Recovery
 from projectors.stores import Sink
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.table_changes import TableChanges
@@ -66,21 +67,28 @@ class Deployment(Protocol):
     def left_out(self) -> Collection[View]:
         """Halted views whose table does not fit them."""
 
+    @property
+    def read_position(self) -> ReadPosition:
+        """How the source's positions are read from text."""
+
     def open_store(self) -> Connection: ...
     def open_primary(self) -> Connection: ...
-    def open_source_read(self, identity: str) -> Connection: ...
     def views_of(self, store: str) -> list[BoundView]: ...
     def misfit(self, view: View) -> str | None: ...
-    def sink(self, store: str, views: Sequence[BoundView]) -> Sink: ...
-    def history(self, pipeline: str) -> History: ...
-    def raise_epoch_above(self, epoch: int) -> int: ...
-    def source(
-        self,
-        followed: Mapping[tuple[str, str], Followed],
-        history: History,
-        store: str,
-        fits_from: Mapping[tuple[str, str], int] | None = None,
+    def sink(self, pipeline: PipelineId, views: Sequence[BoundView]) -> Sink: ...
+    def history(self, pipeline: PipelineId) -> History: ...
+    def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
+
+
+class History(Protocol):
+    """A source as it is now: one history of one server."""
+
+    @property
+    def epoch(self) -> int: ...
+    def reader(
+        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> Source: ...
+    def open_session(self) -> Connection: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -88,7 +96,7 @@ class Ownership:
     """A pipeline that this process has taken."""
 
     deployment: Deployment
-    store: str
+    identity: PipelineId
     owner: Owner
     lease: Lease
     stop: threading.Event
@@ -126,7 +134,7 @@ class Ownership:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
         view = self.life.view(name)
-        sink = self.deployment.sink(self.store, [view])
+        sink = self.deployment.sink(self.identity, [view])
         rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
         followed = followed_tables([view])
         database = self.deployment.database
@@ -161,7 +169,7 @@ class Ownership:
 
 def take(
     deployment: Deployment,
-    store: str,
+    identity: PipelineId,
     lease: Lease,
     stop: threading.Event,
     held_back: frozenset[str] = frozenset(),
@@ -171,41 +179,45 @@ def take(
 
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
-    fits_from = {} if fits_from is None else fits_from
-    database = deployment.database
-    views = deployment.views_of(store)
-    history = deployment.history(store)
-    session = OwnSession(deployment.open_store)
-    sink, offsets = _sink_and_offsets(deployment, store, views)
+    history = deployment.history(identity)
+    views = deployment.views_of(identity.store)
+    sink, offsets = _sink_and_offsets(deployment, identity, views)
     taken = offsets.take()
-    states = ViewStates(session, database, store)
+    session = OwnSession(deployment.open_store)
+    states = ViewStates(session, deployment.database, identity.name)
     records = states.sync(views)
     states.retire_others(records)
-    running = [
-        view for view in views if records[view.id].state is not State.HALTED and view.id not in held_back
-    ]
+    running = [view for view in views if records[view.id].state is not State.HALTED]
+    running = [view for view in running if view.id not in held_back]
     followed = followed_tables(running)
-    source = deployment.source(followed, history, store, fits_from)
     life = ViewLife(
         views=views,
         running=frozenset(view.id for view in running),
         held_back=held_back & records.keys(),
-        left_out=[view for view in deployment.left_out if view.store == store],
+        left_out=[view for view in deployment.left_out if view.store == identity.store],
         states=states,
         projections=Projections(running, followed),
         misfit=deployment.misfit,
-        fits_from=fits_from,
+        fits_from={} if fits_from is None else fits_from,
     )
-    letters = DeadLetters(session, database, views, states.ids)
+    letters = DeadLetters(session, deployment.database, views, states.ids)
     letters.load()
-    watermarks = Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{store}")
-    open_source = partial(deployment.open_source_read, history.server_identity)
+    source = history.reader(followed, life.fits_from)
+    watermarks = Watermarks(
+        deployment.open_primary, deployment.watermark_database, f"{deployment.database}:{identity.name}"
+    )
     pipeline = Pipeline(
-        name=store,
+        name=identity.name,
         source=source,
         sink=sink,
         offsets=offsets,
         life=life,
+        recovery=Recovery(
+            source=source,
+            sink=sink,
+            life=life,
+            raise_epoch_above=partial(deployment.raise_epoch_above, identity),
+        ),
         dead_letters=letters,
         watermarks=watermarks,
         table_changes=TableChanges(
@@ -213,20 +225,18 @@ def take(
             sink=sink,
             offsets=offsets,
             dead_letters=letters,
-            open_source=open_source,
+            open_source=history.open_session,
             check_lease=lease.check,
             stop=stop,
         ),
         stop=stop,
         check_lease=lease.check,
-        begin_epoch_above=partial(_begin_epoch_above, deployment, store),
-        epoch=history.epoch,
-        server=history.server_identity,
         limits=deployment.limits,
     )
+    pipeline.vitals.parked_count = letters.count
     return Ownership(
         deployment=deployment,
-        store=store,
+        identity=identity,
         owner=taken.owner,
         lease=lease,
         stop=stop,
@@ -238,29 +248,23 @@ def take(
         life=life,
         watermarks=watermarks,
         pipeline=pipeline,
-        open_source=open_source,
+        open_source=history.open_session,
     )
 
 
 def _sink_and_offsets(
-    deployment: Deployment, store: str, views: Sequence[BoundView]
+    deployment: Deployment, identity: PipelineId, views: Sequence[BoundView]
 ) -> tuple[Sink, OffsetStore]:
-    sink = deployment.sink(store, views)
+    sink = deployment.sink(identity, views)
+    database, read_position = deployment.database, deployment.read_position
     if isinstance(sink, MySQLSink):
         sink.connect()
-        shared = MySQLOffsets(lambda: sink.connection, deployment.database, store)
+        shared = MySQLOffsets(lambda: sink.connection, database, identity.name, read_position=read_position)
         sink.share_transaction(shared)
         return sink, shared
-    own = MySQLOffsets(OwnSession(deployment.open_store), deployment.database, store)
+    session = OwnSession(deployment.open_store)
+    own = MySQLOffsets(session, database, identity.name, read_position=read_position)
     return sink, BackgroundOffsets(own, deployment.offset_interval_s)
-
-
-def _begin_epoch_above(deployment: Deployment, store: str, epoch: int) -> None:
-    raised = deployment.raise_epoch_above(epoch)
-    raise AnotherServerError(
-        f"{store} holds what was read from another server in epoch {epoch}, and this one continues it: the pipeline "
-        f"is taken again under epoch {raised}"
-    )
 
 
 def _offset(

@@ -6,9 +6,9 @@
         sink.write(writes)                           # newer wins; returns when durable
         offsets.save(pipeline, batch.end)            # in the sink's own transaction where both are MySQL
 
-`_keep_up` is that loop. Around it: a store that fails is waited for and reading starts again from what is durable; a
-store that lost what it had acknowledged (its witness is behind the offset) is read for again from there; a key that
-cannot be applied is parked and a table that cannot be read halts its views, while everything else goes on.
+`_keep_up` is that loop. Around it: a store that fails is waited for, and reading starts again from what is durable
+(recovery.py); a key that cannot be applied is parked and a table that cannot be read halts its views, while everything
+else goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from changes.batches import Batch
-from changes.errors import HistoryGoneError, SourceError, StoreUnavailableError, ViewtailError
+from changes.errors import SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from ingest import Source
 from ingest.read_ahead import Limits, ReadAhead
@@ -32,6 +32,7 @@ from projectors import failpoints
 from projectors.dead_letters import DeadLetters
 from projectors.parking import Parking
 from projectors.projection import Projected
+from projectors.recovery import Recovery
 from projectors.stores import Sink
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
@@ -78,15 +79,12 @@ class Pipeline:
     sink: Sink
     offsets: OffsetStore
     life: ViewLife
+    recovery: Recovery
     dead_letters: DeadLetters
     watermarks: Watermarks
     table_changes: TableChanges
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
-    # Of another server's, which this one continues: ends the pipeline.
-    begin_epoch_above: Callable[[int], None]
-    epoch: int = 0  # of the source's history; 0: the offset's
-    server: str = ""  # identity of the source; '' when not known
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parking: Parking = field(init=False)
@@ -108,11 +106,7 @@ class Pipeline:
             batches_before = self.vitals.batch_count
             self._unsaved = None  # what was read past is read again, from what turns out to be durable
             try:
-                missing = self.sink.missing()
-                if missing:
-                    self.life.lost(missing)
-                self.sink.prepare()
-                self._keep_up(self._durable())
+                self._keep_up(self.recovery.begin(self.vitals.position or offset))
                 return
             except StoreUnavailableError as error:
                 attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
@@ -201,13 +195,9 @@ class Pipeline:
         return is_done
 
     def _pass(self, batch: Batch) -> None:
-        """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone.
-
-        In a new file it moves in any case, or the server would one day purge the file that it stands in.
-        """
-        position = self.vitals.position
-        is_new_file = batch.end is not None and position is not None and batch.end.file != position.file
-        if batch.end is not None and (not batch.is_quiet or is_new_file or self._unsaved is not None):
+        """Nothing for our views: the offset moves on a timer, and not for viewtail's own writes alone."""
+        is_worth_it = not batch.is_quiet or batch.is_milestone or self._unsaved is not None
+        if batch.end is not None and is_worth_it:
             self._unsaved = batch.end
 
     def _save_when_idle(self) -> None:
@@ -223,60 +213,6 @@ class Pipeline:
             self.offsets.save(self._unsaved)
             self.vitals.position, self._unsaved = self._unsaved, None
         self.offsets.settle()
-
-    def _durable(self) -> Position:
-        """Where to read from: the offset, or further back when the store shows that it lost acknowledged writes."""
-        offset = self.vitals.position
-        assert offset is not None
-        kept = self.sink.witness(offset)
-        if kept is None:
-            self.sink.write([], offset)
-            return offset
-        if kept.is_of_another_server(self.server) and kept.epoch >= self.epoch:
-            self._check_contained(kept)
-            self.begin_epoch_above(kept.epoch)
-        if kept.epoch > max(offset.epoch, self.epoch):
-            raise HistoryGoneError(
-                f"{self.name} holds writes of epoch {kept.epoch}, its offset is of {offset.epoch}: viewtail's own "
-                "tables were lost, or are of another deployment, and the store would refuse every change as older. "
-                "Point viewtail at the database it had, or fill every view again with: viewtail replay --new-history"
-            )
-        if kept.is_comparable_with(offset):
-            self.life.kept_only(kept.version)
-        elif kept.epoch == offset.epoch:
-            self._check_contained(kept)
-            return kept  # by its set: what that has is in the store, whatever was read of this server before
-        if (
-            kept.epoch < offset.epoch and offset.gtid
-        ):  # else the offset is a beginning, and every view is filled
-            _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
-            return self._if_readable(kept, offset)
-        if kept.version > offset.version and offset.epoch < self.epoch:
-            self.source.check(kept)  # what the store holds beyond the offset must be in the new history too
-        if kept.epoch == offset.epoch and kept.version < offset.version:
-            _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
-            return self._if_readable(kept, offset)
-        return offset
-
-    def _check_contained(self, kept: Position) -> None:
-        try:
-            self.source.check(kept)
-        except HistoryGoneError as error:
-            raise HistoryGoneError(
-                f"{self.name} holds what was read from server {kept.server}. {error}"
-            ) from None
-
-    def _if_readable(self, kept: Position, offset: Position) -> Position:
-        """`kept` where the source still has the changes after it; else the views are filled again."""
-        try:
-            self.source.check(kept)
-        except HistoryGoneError as error:
-            _log.error(
-                "the source no longer has what the store lost: filling its views again", reason=str(error)
-            )
-            self.life.lost(self.life.projections.views)
-            return offset
-        return kept
 
     def _wait_for_store(self, error: StoreUnavailableError, attempt: int) -> None:
         self.vitals.state, self.vitals.error = "retrying", str(error)

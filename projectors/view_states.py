@@ -269,8 +269,12 @@ class ViewStates:
             move(cursor, self._table, self.pipeline_id, Event.RETIRED, others)
 
 
+# As it is stored: the kind of all versions that are no column's.
+_VERSIONS_OF_THE_SOURCE = "binlog"
+
+
 def _version_kind(view: BoundView) -> str:
-    return view.view.entity.version or "binlog"
+    return view.view.entity.version or _VERSIONS_OF_THE_SOURCE
 
 
 def _record(
@@ -322,14 +326,19 @@ class KnownView:
     declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
 
 
-def known_views(connection: pymysql.Connection[Any], database: str) -> dict[str, KnownView]:
-    """By id, of every pipeline; none where viewtail's tables are not there or not readable."""
+def known_views(connection: pymysql.Connection[Any], database: str) -> dict[tuple[str, str], KnownView]:
+    """By pipeline and id; none where viewtail's tables are not there or not readable."""
     try:
         with connection.cursor(pymysql.cursors.DictCursor) as cursor:
             # All columns: an earlier viewtail's table has fewer.
-            cursor.execute(f"SELECT * FROM {quote(database, 'view')}")
+            cursor.execute(
+                f"SELECT v.*, p.name AS pipeline FROM {quote(database, 'view')} v "
+                f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
+            )
             return {
-                row["name"]: KnownView(state=row["state"], declaration=row.get("declaration", ""))
+                (row["pipeline"], row["name"]): KnownView(
+                    state=row["state"], declaration=row.get("declaration", "")
+                )
                 for row in cursor.fetchall()
             }
     except pymysql.err.MySQLError:

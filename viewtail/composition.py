@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pymysql
 import structlog
 
 from changes.batches import Followed
-from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
-from changes.positions import Position, file_number
-from ingest.binlog.continuity import check_identity
+from changes.errors import DeclarationError, TemporaryError, ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from changes.positions import ReadPosition
+from ingest.binlog.continuity import ServerHistory, check_identity, history_of
+from ingest.binlog.coordinates import BEFORE_ALL
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, is_denied
 from ingest.read_ahead import Limits
@@ -25,14 +28,13 @@ from projectors.stores import Sink
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.view_states import Event, State, ViewStates, known_views
 from projectors.views import View
-from servers.facts import facts_of
 from servers.sessions import open_session, session_error
 from viewtail.settings import Settings
+from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
 
 STORES = ("mysql", "redis", "elasticsearch")
-SOURCE_NAME = "default"
 CATCH_UP_ROUND_S = 60.0
 
 
@@ -61,6 +63,11 @@ class Deployment:
         return self.settings.run.offset_interval_s
 
     @property
+    def read_position(self) -> ReadPosition:
+        """How the source's positions are read from text."""
+        return read_position
+
+    @property
     def watermark_database(self) -> str:
         """Of the watermark table, on the source's primary."""
         return self.settings.source.database
@@ -75,22 +82,6 @@ class Deployment:
     def open_source(self) -> pymysql.Connection[Any]:
         return open_session(self.settings.source_address(), role="source")
 
-    def open_source_read(self, identity: str) -> pymysql.Connection[Any]:
-        """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.
-
-        Rows of another server do not belong to the versions of this one's history.
-        """
-        connection = self.open_source()
-        try:
-            check_identity(connection, identity)
-        except pymysql.err.MySQLError as error:
-            connection.close()
-            raise session_error(error, self.settings.source_address(), "source") from None
-        except ViewtailError:
-            connection.close()
-            raise
-        return connection
-
     def open_primary(self) -> pymysql.Connection[Any]:
         return open_session(self.settings.primary_address(), role="source")
 
@@ -100,10 +91,10 @@ class Deployment:
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]
 
-    def stores(self) -> list[str]:
-        """The stores that some view needs; each has a pipeline of the same name."""
+    def pipelines(self) -> list[PipelineId]:
+        """One for each store that some view needs: there is one source, in one part."""
         needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
-        return [store for store in STORES if store in needed]
+        return [PipelineId.of(store) for store in STORES if store in needed]
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -120,26 +111,26 @@ class Deployment:
                 role="source",
             )
 
-    def history(self, pipeline: str) -> epochs.History:
-        """The history of the source, for a pipeline; a new epoch of it when another server continues it.
+    def history(self, pipeline: PipelineId) -> BinlogHistory:
+        """The source's present history, for a pipeline; its epoch is new when another server continues what was read.
 
         Raises HistoryGoneError when another server does not.
         """
-        identity, base = self.server_identity()
+        server = self.server_history()
 
         def check_continues() -> None:
             if saved is not None:
-                source = self.source({}, epochs.History(identity, base, 0), pipeline)
-                source.check(saved)
+                BinlogHistory(self, pipeline, server, 0).reader({}, {}).check(saved)
 
         with closing(self.open_store()) as connection:
-            saved = saved_position(connection, self.database, pipeline)
-            return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
+            saved = saved_position(connection, self.database, pipeline.name, read_position)
+            epoch = epochs.current(connection, self.database, pipeline.source, str(server), check_continues)
+        return BinlogHistory(self, pipeline, server, epoch)
 
-    def raise_epoch_above(self, epoch: int) -> int:
-        """Let the source's epoch be above this one; returns what it is then."""
+    def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
+        """Let the epoch of its source be above this one; returns what it is then."""
         with closing(self.open_store()) as connection:
-            return epochs.raise_above(connection, self.database, SOURCE_NAME, epoch)
+            return epochs.raise_above(connection, self.database, pipeline.source, epoch)
 
     def misfit(self, view: View) -> str | None:
         """Why the view cannot be kept as its table is now; None where it can."""
@@ -149,57 +140,83 @@ class Deployment:
             return str(error)
         return None
 
-    def source(
-        self,
-        followed: Mapping[tuple[str, str], Followed],
-        history: epochs.History,
-        store: str,
-        fits_from: Mapping[tuple[str, str], int] | None = None,
-    ) -> BinlogSource:
-        """A reader of the tailed server for one pipeline, not connected yet."""
-        settings = self.settings
-        server_id = settings.source.server_id
-        return BinlogSource(
-            settings.source_address(),
-            followed,
-            own_schemas=frozenset({settings.source.database, self.database}),
-            watermark_schema=settings.source.database,
-            epoch=history.epoch,
-            identity=history.server_identity,
-            heartbeat_s=settings.source.heartbeat_s,
-            server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
-            spool_bytes=settings.run.spool_bytes,
-            max_event_bytes=settings.run.max_event_bytes,
-            fits_from=fits_from,
-        )
+    def server_history(self) -> ServerHistory:
+        """The binlogs of the tailed server."""
+        with closing(self.open_source()) as connection:
+            return history_of(connection)
 
-    def server_identity(self) -> tuple[str, str]:
-        """(identity, binlog base name) of the tailed server."""
-        with closing(self.open_source()) as connection, connection.cursor() as cursor:
-            facts = facts_of(connection)
-            cursor.execute(facts.identity)
-            (identity,) = cursor.fetchone() or ("",)
-            cursor.execute(facts.status)
-            status = cursor.fetchone()
-        if status is None:
-            raise SourceError(
-                "the source writes no binlog. Start it with --log-bin; `viewtail check` says more"
-            )
-        file_number(status[0])
-        return identity, status[0].rsplit(".", 1)[0]
-
-    def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
-        """A new writer of one store, not connected yet."""
+    def sink(self, pipeline: PipelineId, views: Sequence[BoundView]) -> Sink:
+        """A new writer of a pipeline's store, not connected yet."""
+        store = pipeline.store
         if store == "mysql":
             return MySQLSink(self.open_store, self.database, views)
         # A process imports the client of its own store only: the others' would double its memory.
         if store == "redis":
             from projectors.stores.redis.sink import RedisSink
 
-            return RedisSink(self.settings.redis_client_factory(), views, self.database, store)
+            return RedisSink(
+                self.settings.redis_client_factory(),
+                views,
+                self.database,
+                pipeline.name,
+                read_position=read_position,
+            )
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
-        return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
+        return ElasticsearchSink(
+            self.settings.elasticsearch_client_factory(),
+            views,
+            name=pipeline.name,
+            read_position=read_position,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogHistory:
+    """The binlogs of the server that is tailed, and the epoch that their versions are of."""
+
+    deployment: Deployment
+    pipeline: PipelineId
+    server: ServerHistory
+    epoch: int
+
+    def reader(
+        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
+    ) -> BinlogSource:
+        """A reader for the pipeline, not connected yet."""
+        settings, pipeline = self.deployment.settings, self.pipeline
+        server_id = settings.source.server_id
+        if server_id is not None:  # each reader needs a number of its own
+            server_id += len(STORES) * pipeline.partition + STORES.index(pipeline.store)
+        return BinlogSource(
+            settings.source_address(),
+            followed,
+            own_schemas=frozenset({settings.source.database, self.deployment.database}),
+            watermark_schema=settings.source.database,
+            epoch=self.epoch,
+            identity=self.server.identity,
+            heartbeat_s=settings.source.heartbeat_s,
+            server_id=server_id,
+            spool_bytes=settings.run.spool_bytes,
+            max_event_bytes=settings.run.max_event_bytes,
+            fits_from=fits_from,
+        )
+
+    def open_session(self) -> pymysql.Connection[Any]:
+        """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.
+
+        Rows of another server do not belong to the versions of this one's history.
+        """
+        connection = self.deployment.open_source()
+        try:
+            check_identity(connection, self.server.identity)
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise session_error(error, self.deployment.settings.source_address(), "source") from None
+        except ViewtailError:
+            connection.close()
+            raise
+        return connection
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -250,7 +267,7 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
         return {}
     found = {}
     for view in views:
-        record = known.get(view.id)
+        record = known.get((PipelineId.of(view.store).name, view.id))
         reason = deployment.misfit(view) if record is not None else None
         if record is None or reason is None:
             continue
@@ -273,7 +290,7 @@ def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
     try:
         for one in views:
             if not one.is_halted:
-                ViewStates(session, deployment.database, one.view.store).halt(
+                ViewStates(session, deployment.database, PipelineId.of(one.view.store).name).halt(
                     one.view.id, f"{one.reason}. {one.view.entity.table} was changed while its changes were not read, "
                     f"and the view gets none from here on. When that is mended: viewtail replay {one.view.id}",
                 )  # fmt: skip
@@ -286,25 +303,25 @@ def begin_new_history(deployment: Deployment) -> int:
 
     Refused while a pipeline runs: its process would go on in the old epoch.
     """
-    identity, base = deployment.server_identity()
-    above = max(_kept_epoch(deployment, store) for store in deployment.stores())
+    server = deployment.server_history()
+    above = max(map(partial(_kept_epoch, deployment), deployment.pipelines()))
     session = OwnSession(deployment.open_store)
-    states = {store: ViewStates(session, deployment.database, store) for store in deployment.stores()}
-    known = {store: one for store, one in states.items() if one.pipeline_id >= 0}
+    states = {one: ViewStates(session, deployment.database, one.name) for one in deployment.pipelines()}
+    known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
     with transaction(session, "beginning a new history") as cursor:
-        epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base, above)
-        for store, one in known.items():
-            one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(store)])
+        epoch = epochs.begin_new_history(session(), deployment.database, DEFAULT_SOURCE, str(server), above)
+        for pipeline, one in known.items():
+            one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
     session.close()
     return epoch
 
 
-def _kept_epoch(deployment: Deployment, store: str) -> int:
-    """The epoch of a store's witness, 0 when it has none. The store must answer: its versions must stay below."""
-    sink = deployment.sink(store, deployment.views_of(store))
+def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
+    """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
+    sink = deployment.sink(pipeline, deployment.views_of(pipeline.store))
     try:
         sink.prepare()
-        kept = sink.witness(Position(epoch=0, file="none.000000", end=0, start=0))
+        kept = sink.witness(BEFORE_ALL)
     finally:
         sink.close()
     return kept.epoch if kept is not None else 0

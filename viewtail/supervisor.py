@@ -29,17 +29,17 @@ _LONGEST_PAUSE_S = 10.0
 class _Child:
     """One pipeline's process."""
 
-    def __init__(self, store: str, config: Path | None) -> None:
-        self.store = store
+    def __init__(self, pipeline: str, config: Path | None) -> None:
+        self.pipeline = pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
-        self.report: Mapping[str, Any] = {"pipeline": store, "state": "starting", "fills": []}
+        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting", "fills": []}
         self.failures = 0
         self.start_at = 0.0  # monotonic; not started before
 
     def start(self) -> None:
         read_end, write_end = os.pipe()
-        command = [sys.executable, "-m", "viewtail.worker", self.store, str(write_end)]
+        command = [sys.executable, "-m", "viewtail.worker", self.pipeline, str(write_end)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
@@ -64,20 +64,23 @@ class Supervisor:
     """Runs pipelines until told to stop.
 
     Args:
-        stores: a pipeline for each.
+        pipelines: their names.
         config: the settings file to hand on, as given on the command line.
         show: called about twice a second with the newest report of each pipeline.
     """
 
     def __init__(
-        self, stores: Sequence[str], config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]
+        self,
+        pipelines: Sequence[str],
+        config: Path | None,
+        show: Callable[[Sequence[Mapping[str, Any]]], None],
     ) -> None:
-        self._children = [_Child(store, config) for store in stores]
+        self._children = [_Child(pipeline, config) for pipeline in pipelines]
         self._show = show
         self._stop = threading.Event()
 
     def reports(self) -> dict[str, Mapping[str, Any]]:
-        return {child.store: child.report for child in self._children}
+        return {child.pipeline: child.report for child in self._children}
 
     def stop(self) -> None:
         """Begin to end; from any thread."""
@@ -111,7 +114,7 @@ class Supervisor:
         child.start_at = time.monotonic() + pause_s
         child.report = {**child.report, "state": "restarting", "error": f"its process ended with code {code}"}
         _log.error(
-            "pipeline process ended, starting it again", pipeline=child.store, code=code, pause_s=pause_s
+            "pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s
         )
         return 0
 
@@ -126,7 +129,7 @@ class Supervisor:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 _log.warning(
-                    "pipeline did not end in time, killed; it resumes at its offset", pipeline=child.store
+                    "pipeline did not end in time, killed; it resumes at its offset", pipeline=child.pipeline
                 )
                 child.process.kill()
                 child.process.wait()

@@ -1,6 +1,6 @@
 """One pipeline's process: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
 
-Started by the supervisor as `python -m viewtail.worker STORE FD [--config FILE]`; each second it writes one line of
+Started by the supervisor as `python -m viewtail.worker PIPELINE FD [--config FILE]`; each second it writes one line of
 JSON about itself to the file descriptor FD. Whatever goes wrong with a server is waited out here; only what the user
 must change (a declaration, a setting) ends the process, with exit code 2.
 """
@@ -31,6 +31,7 @@ from changes.errors import (
     TemporaryError,
     ViewtailError,
 )
+from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets
 from projectors.backfills import Backfills
@@ -54,12 +55,12 @@ _LONGEST_PAUSE_S = 5.0
 class Worker:
     """Owns one pipeline, again and again, until told to stop."""
 
-    def __init__(self, store: str, config: settings.Settings, report_to: int) -> None:
-        self.store = store
+    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int) -> None:
+        self.identity = identity
         self.settings = config
         self.stop = threading.Event()
         self.reporter = Reporter(
-            store, report_to, lambda: open_store_session(config), config.store_database, self.stop
+            identity.name, report_to, lambda: open_store_session(config), config.store_database, self.stop
         )
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
@@ -99,11 +100,11 @@ class Worker:
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
-        views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
+        views = [view for view in declarations.load(self.settings.views) if view.store == self.identity.store]
         deployment = self._deployed(views)
         self._views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
-        lease = Lease(deployment.open_store, deployment.database, self.store)
+        lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
             if self._acquire(lease):
                 if self.reporter.state == "standby":
@@ -140,7 +141,7 @@ class Worker:
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
         ending = threading.Event()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.store, lease, ending, self._held_back, self._fits_from)
+        own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         backfills = Backfills(own)
         self.reporter.own = own
         self.reporter.say("running", None)
@@ -192,7 +193,7 @@ def tune_interpreter() -> None:
 def main() -> int:
     """Exit 0 after a stop, 2 for what the user must change, 1 for the rest."""
     parser = argparse.ArgumentParser(prog="viewtail.worker", description=__doc__)
-    parser.add_argument("store")
+    parser.add_argument("pipeline", type=PipelineId.parse)
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
@@ -201,8 +202,8 @@ def main() -> int:
     try:
         config = settings.load(arguments.config, os.environ)
         logs.configure(config.logs)
-        structlog.contextvars.bind_contextvars(pipeline=arguments.store)
-        worker = Worker(arguments.store, config, arguments.report_to)
+        structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
+        worker = Worker(arguments.pipeline, config, arguments.report_to)
         on_stop(worker.stop.set)
         worker.run()
     except ViewtailError as error:

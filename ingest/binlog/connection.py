@@ -18,9 +18,9 @@ import pymysql
 from pymysqlreplication import BinLogStreamReader
 
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
-from changes.gtid_sets import GtidSet
-from changes.mariadb_gtids import is_position
 from ingest.binlog import continuity, mariadb_history
+from ingest.binlog.gtid_sets import GtidSet
+from ingest.binlog.mariadb_gtids import is_position
 from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.

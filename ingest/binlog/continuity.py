@@ -6,16 +6,40 @@ transactions that were read, and views show what it never had; or it purged some
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
 
-from changes.errors import AnotherServerError, HistoryGoneError
-from changes.mariadb_gtids import is_position
+from changes.errors import AnotherServerError, HistoryGoneError, SourceError
+from ingest.binlog.coordinates import file_number
+from ingest.binlog.mariadb_gtids import is_position
 from ingest.binlog.mariadb_history import lacked_and_purged
 from servers.facts import MARIADB, facts_of
 
 _SHOWN = 200  # characters of a set, in a message
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHistory:
+    """A server's binlogs: coordinates in them can be compared as long as this is equal."""
+
+    identity: str  # as `ServerFacts.identity` gives it
+    base: str  # name of the binlog files, without their number
+
+    def __str__(self) -> str:
+        return f"{self.identity} with binlogs {self.base}.*"
+
+
+def history_of(connection: pymysql.Connection[Any]) -> ServerHistory:
+    """Raises SourceError where the server writes no binlog."""
+    facts = facts_of(connection)
+    (identity,) = _ask(connection, facts.identity)[:1]
+    file = _ask(connection, facts.status)[0]
+    if not file:
+        raise SourceError("the source writes no binlog. Start it with --log-bin; `viewtail check` says more")
+    file_number(file)
+    return ServerHistory(identity, file.rsplit(".", 1)[0])
 
 
 def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:

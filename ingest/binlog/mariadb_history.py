@@ -11,8 +11,8 @@ from typing import Any
 
 import pymysql
 
-from changes.mariadb_gtids import GtidPosition, parsed
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
+from ingest.binlog.mariadb_gtids import GtidPosition, parsed
 
 _COM_BINLOG_DUMP = 0x12
 _DUMP = struct.Struct("<BIHI")  # command, position, flags, server id; no file's name behind them

@@ -14,10 +14,9 @@ import structlog
 
 from changes.batches import Followed, RowChanges, TableChange, TableChangeKind
 from changes.errors import HistoryGoneError, SourceError, TableUnreadableError
-from changes.gtid_sets import GtidSet
-from changes.positions import file_number
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog import query_event, schema_changes, statements
+from ingest.binlog.coordinates import file_number
 from ingest.binlog.events import (
     ANONYMOUS_GTID,
     DELETE_ROWS,
@@ -43,6 +42,7 @@ from ingest.binlog.events import (
     XA_PREPARE,
     XID,
 )
+from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.packed import Buffer
 from ingest.binlog.payload import MalformedPayloadError, Payload

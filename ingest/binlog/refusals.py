@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from changes.batches import Followed
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import NAMES
 
 
@@ -93,7 +93,7 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
     raise CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
 
 
-def diverged(saved: Position, found: str) -> NoReturn:
+def diverged(saved: BinlogPosition, found: str) -> NoReturn:
     """The transaction at the saved position is another one, or stands elsewhere."""
     raise HistoryGoneError(
         f"the source's history is not the one that was read: {saved.gtid} stood at {saved.file}:{saved.start} to "

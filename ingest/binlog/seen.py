@@ -10,7 +10,7 @@ import re
 import struct
 
 from changes.errors import SourceError
-from changes.gtid_sets import GtidSet, Source
+from ingest.binlog.gtid_sets import GtidSet, Source
 from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, TAG_LENGTH_AT
 
 _NUMBER_AT, _NUMBER_END = 17, 25

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from zlib import crc32
 
 import pymysql
@@ -17,12 +18,14 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from ingest import Progress
-from ingest.binlog import continuity
+from ingest.binlog import continuity, resuming
 from ingest.binlog.connection import DumpConnection, dump_error
+from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.refusals import DumpEnded, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.walk_state import PACKET_HEAD_BYTES
+from ingest.resuming import Resuming
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, session_error
 
@@ -31,7 +34,6 @@ _log = structlog.get_logger("viewtail.source")
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
 _LONGEST_PAUSE_S = 5.0
-_BEFORE_ALL = "none.000000"  # a file's name, before the first that a server sends
 _U32 = struct.Struct("<I").unpack_from
 
 
@@ -84,7 +86,7 @@ class BinlogSource:
         self._watermark = _watermark_table(watermark_schema)
         self.progress = Progress()
 
-    def now(self) -> Position:
+    def now(self) -> BinlogPosition:
         connection = open_session(self._address, role="source")
         try:
             with connection.cursor() as cursor:
@@ -103,10 +105,16 @@ class BinlogSource:
             # By set, not by place: asked one after the other they would not belong together, and what is seen must be
             # known exactly from the beginning.
             base = executed.replace("\n", "")
-            return Position(epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base, server=server)
-        return Position(epoch=self._epoch, file=row[0], end=row[1], start=row[1], server=server)
+            return BinlogPosition(
+                epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base, server=server
+            )
+        return BinlogPosition(epoch=self._epoch, file=row[0], end=row[1], start=row[1], server=server)
+
+    def resume(self, offset: Position, kept: Position) -> Resuming:
+        return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)
 
     def check(self, after: Position) -> None:
+        after = own(after)
         connection = open_session(self._address, role="source")
         try:
             if self._needs_set(after):
@@ -125,12 +133,12 @@ class BinlogSource:
                 "still has them, or fill the views again with: viewtail replay --new-history"
             )
 
-    def _needs_set(self, after: Position) -> bool:
+    def _needs_set(self, after: BinlogPosition) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
         is_anothers = after.is_of_another_server(self._identity or "")
         return after.is_by_set or after.epoch != self._epoch or is_anothers
 
-    def _seen(self, after: Position) -> str:
+    def _seen(self, after: BinlogPosition) -> str:
         if not after.seen:
             raise HistoryGoneError(
                 f"the source is another server than the one that {after} is of, and which transactions were read from "
@@ -144,24 +152,26 @@ class BinlogSource:
         self._interrupted.clear()
         # This read's own: what it delivered may not have been applied, and the next one begins before it.
         followed = dict(self._followed)
-        attempt = 0
-        went_back: tuple[Position, str] | None = None
+        place, attempt = own(after), 0
+        went_back: tuple[BinlogPosition, str] | None = None
         while not self._interrupted.is_set():
             try:
-                for batch in self._read_connection(after, followed):
+                for batch in self._read_connection(place, followed):
                     attempt = 0
                     self.progress.trouble = None
                     if batch.end is not None:
-                        after = batch.end
+                        end = own(batch.end)
+                        batch.is_milestone = end.file != place.file
+                        place = end
                     for halt in batch.halts:  # a halted table stays unread after a reconnect too
                         followed.pop((halt.followed.table.schema, halt.followed.table.name), None)
                     yield batch
                 return
             except (TemporaryError, WentBackError) as error:
                 if isinstance(error, WentBackError):
-                    if went_back == (after, str(error)):
+                    if went_back == (place, str(error)):
                         raise  # so it stands in the binlog; once may have been the wire
-                    went_back = after, str(error)
+                    went_back = place, str(error)
                 if isinstance(error, UncheckedFormatError):
                     self._suspect(error.event)
                 if self._interrupted.is_set():
@@ -169,7 +179,7 @@ class BinlogSource:
                 self.progress.trouble = str(error)
                 self.progress.is_at_end = False
                 self.progress.reconnect_count += 1
-                _log.warning("source unavailable", error=str(error), position=str(after), attempt=attempt)
+                _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
                 self._pause(attempt)
                 attempt += 1
 
@@ -190,13 +200,13 @@ class BinlogSource:
             connection.shut_down()
 
     def _read_connection(
-        self, after: Position, followed: Mapping[tuple[str, str], Followed]
+        self, after: BinlogPosition, followed: Mapping[tuple[str, str], Followed]
     ) -> Iterator[Batch]:
         seen = None
         if self._needs_set(after):
             seen = self._seen(after)
             # Its coordinates are of no use here; the server says in which file it begins.
-            after = Position(epoch=self._epoch, file=_BEFORE_ALL, end=0, start=0, gtid_base=seen)
+            after = replace(BEFORE_ALL, epoch=self._epoch, gtid_base=seen)
         if after.start >= 1 << 32:
             raise HistoryGoneError(
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "

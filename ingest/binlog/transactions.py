@@ -12,8 +12,8 @@ import struct
 import structlog
 
 from changes.errors import SourceError
-from changes.positions import Position
 from ingest.binlog.careful_rows import CarefulRows
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
 from ingest.binlog.packed import Buffer
 from ingest.binlog.spool import Spool
@@ -120,16 +120,16 @@ class Transactions(CarefulRows):
         self._open_refused = []
         del self._changes[self._committed :]
 
-    def _resume_position(self, end: End | Position) -> Position:
+    def _resume_position(self, end: End | BinlogPosition) -> BinlogPosition:
         """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
         base = "" if self._seen is None else self._seen.base
         for prepared in self._prepared.values():
             end, base = prepared.before, prepared.gtid_base
             break
-        if isinstance(end, Position):
+        if isinstance(end, BinlogPosition):
             return end
         file, end_position, start, gtid = end
-        return Position(
+        return BinlogPosition(
             epoch=self._epoch,
             file=file,
             end=end_position,

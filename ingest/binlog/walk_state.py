@@ -15,10 +15,10 @@ import structlog
 import zstandard
 
 from changes.batches import Followed, Halt, Refused, Row, RowChanges, TableChange
-from changes.mariadb_gtids import is_position
-from changes.positions import Position, file_number
 from changes.versions import base_version
+from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.mariadb_gtids import is_position
 from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.packed import Buffer
 from ingest.binlog.partial_json import PartialUpdates
@@ -98,7 +98,7 @@ class Prepared:
     changes: list[RowChanges]
     refused: list[Refused]
     held_bytes: int
-    before: End | Position  # where reading must begin again to see it
+    before: End | BinlogPosition  # where reading must begin again to see it
     gtid_base: str  # what had been seen there
     at_us: int  # when it was prepared, microseconds since 1970
 
@@ -130,7 +130,7 @@ class WalkState:
         followed: Mapping[tuple[str, str], Followed],
         watermark: Followed,
         own_schemas: frozenset[str],
-        after: Position,
+        after: BinlogPosition,
         has_checksums: bool,
         spool_bytes: int,
         max_event_bytes: int,
@@ -145,7 +145,7 @@ class WalkState:
         self._spool_bytes = spool_bytes
         self.max_event_bytes = max_event_bytes
         self._epoch, self._server = after.epoch, server
-        self._verifying: Position | None = after if after.gtid else None
+        self._verifying: BinlogPosition | None = after if after.gtid else None
         self._file = after.file
         self._base = base_version(after.epoch, file_number(after.file))
         self._last_pos = after.start & 0xFFFFFFFF  # header's 32 bits of the last event's end
@@ -187,7 +187,7 @@ class WalkState:
         self._large_files = large_files
         self._unchecked_formats = unchecked_formats
         self._fits_from = fits_from
-        self._last_end: End | Position = after  # of the last transaction that was handed over
+        self._last_end: End | BinlogPosition = after  # of the last transaction that was handed over
         self._openings = Openings()
         self._decompressor = zstandard.ZstdDecompressor()
         self.is_quiet = True

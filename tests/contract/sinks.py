@@ -22,6 +22,7 @@ import stack.mysql
 import stack.redis
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
 from projectors.stores import Sink
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
@@ -213,6 +214,7 @@ class _RedisOne:
             views or [self.person, self.place],
             database=f"contract_{self._token}",
             name=f"pipeline_{self._token}",
+            read_position=BinlogPosition.from_text,
         )
 
     def finish(self, sink: Sink) -> None:
@@ -291,7 +293,12 @@ class ElasticsearchOne:
         return Elasticsearch(self._url, request_timeout=20, max_retries=0)
 
     def sink(self, *views: BoundView) -> ElasticsearchSink:
-        return ElasticsearchSink(self.client, views or [self.person, self.place], "contract")
+        return ElasticsearchSink(
+            self.client,
+            views or [self.person, self.place],
+            "contract",
+            read_position=BinlogPosition.from_text,
+        )
 
     def finish(self, sink: Sink) -> None:
         pass

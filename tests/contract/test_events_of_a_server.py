@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from changes.batches import DELETE, UPDATE, Batch, Followed, Row
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -70,7 +70,7 @@ class Reader:
                 cursor.execute(statement)
         connection.close()
 
-    def read(self, after: Position | None = None) -> None:
+    def read(self, after: BinlogPosition | None = None) -> None:
         """All that is committed by now, after the last batch or `after`."""
         self.execute(f"REPLACE INTO events.t VALUES ({LAST}, NULL, NULL, UUID())")
         with self.connect() as connection, connection.cursor() as cursor:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from changes.errors import FencedError, StoreUnavailableError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from offsets import OffsetStore, schema
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
 from servers.sessions import MySQLAddress, open_session
@@ -27,8 +27,8 @@ class Case:
     settled: Callable[[OffsetStore], None]
 
 
-def place(number: int) -> Position:
-    return Position(
+def place(number: int) -> BinlogPosition:
+    return BinlogPosition(
         epoch=1,
         file="binlog.000007",
         end=1000 + number,
@@ -45,7 +45,12 @@ def _mysql(server: Server) -> Callable[[], MySQLOffsets]:
     name = uuid.uuid4().hex
 
     def owner() -> MySQLOffsets:
-        return MySQLOffsets(OwnSession(lambda: open_session(address, role="store")), "offset_contract", name)
+        return MySQLOffsets(
+            OwnSession(lambda: open_session(address, role="store")),
+            "offset_contract",
+            name,
+            read_position=BinlogPosition.from_text,
+        )
 
     return owner
 
@@ -140,12 +145,17 @@ def test_rows_and_offset_are_one_transaction_where_both_are_in_mysql(mysql_serve
         cursor.execute("DELETE FROM offset_contract.rows_")
     connection.commit()
     name = uuid.uuid4().hex
-    stale = MySQLOffsets(lambda: connection, "offset_contract", name)
+    stale = MySQLOffsets(lambda: connection, "offset_contract", name, read_position=BinlogPosition.from_text)
     stale.take()
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO offset_contract.rows_ VALUES (1)")
     stale.save(place(1))
-    MySQLOffsets(OwnSession(lambda: open_session(address, role="store")), "offset_contract", name).take()
+    MySQLOffsets(
+        OwnSession(lambda: open_session(address, role="store")),
+        "offset_contract",
+        name,
+        read_position=BinlogPosition.from_text,
+    ).take()
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO offset_contract.rows_ VALUES (2)")
     with pytest.raises(FencedError):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from changes.errors import AnotherServerError, HistoryGoneError
-from changes.gtid_sets import GtidSet
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.source import BinlogSource
 from stack import Server
 from tests.contract.test_events_of_a_server import Reader, change_at_random
@@ -136,7 +136,7 @@ def test_reading_goes_on_behind_every_single_transaction_by_its_coordinates(read
     change_at_random(reader, random.Random(9), 25)
     reader.read()
     rows = {key: row for key, (_, row) in reader.held.items() if key != ("t", 10**6)}
-    ends: list[Position] = [batch.end for batch in reader.batches if batch.end is not None]
+    ends: list[BinlogPosition] = [batch.end for batch in reader.batches if batch.end is not None]
     whole = dict(reader.held)
     for end in ends[:-1]:
         reader.held = {key: write for key, write in whole.items() if write[0] <= end.version}

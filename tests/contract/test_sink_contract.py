@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from changes.errors import StoreUnavailableError
-from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
 from projectors.stores import Sink
 from tests.contract.sinks import SERVERS, SHARED_SERVERS, STORES, MySQLOne, Shown, Store
@@ -41,15 +41,15 @@ def apply(
     sink: Sink,
     writes: dict[Key, Write],
     view: BoundView | None = None,
-    upto: Position | None = None,
+    upto: BinlogPosition | None = None,
 ) -> list[Parked]:
     parked = sink.write([ViewWrites((view or store.person).id, writes)], upto)
     store.finish(sink)
     return parked
 
 
-def position(end: int) -> Position:
-    return Position(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
+def position(end: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
 
 
 def test_a_newer_write_wins(store: Store, sink: Sink) -> None:

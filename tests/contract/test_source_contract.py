@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 import pytest
 
 from changes.batches import INSERT, Batch, Followed, RowChanges
 from changes.errors import HistoryGoneError
-from changes.positions import Position
 from ingest import Source
+from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
+from ingest.resuming import BackfillAgain, GoOn, ReadAgain
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
@@ -29,16 +30,16 @@ class Case:
     """A source with TRANSACTIONS transactions behind `begin`, the nth inserting row n."""
 
     source: Source
-    begin: Position
+    begin: BinlogPosition
     purge: Callable[[], None]  # make the changes after `begin` unavailable
 
 
 def _fake() -> Case:
-    begin = Position(epoch=1, file="binlog.000001", end=100, start=100)
+    begin = BinlogPosition(epoch=1, file="binlog.000001", end=100, start=100)
     followed = Followed(user_table(), ("id", "name"))
     batches = []
     for number in range(TRANSACTIONS):
-        end = Position(
+        end = BinlogPosition(
             epoch=1,
             file="binlog.000001",
             end=200 + 100 * number,
@@ -95,10 +96,10 @@ def case(request: pytest.FixtureRequest) -> Case:
     return _fake() if request.param == "fake" else _binlog(request.getfixturevalue(f"{request.param}_server"))
 
 
-Piece = tuple[list[int], Position]  # the ids of a batch's rows, and its end
+Piece = tuple[list[int], BinlogPosition]  # the ids of a batch's rows, and its end
 
 
-def read(source: Source, after: Position, count: int) -> list[Piece]:
+def read(source: Source, after: BinlogPosition, count: int) -> list[Piece]:
     """Batches until `count` rows have come."""
     pieces: list[Piece] = []
     with ReadAhead(source, after, Limits(rows=1)) as batches:
@@ -134,11 +135,11 @@ def test_reading_after_any_position_gives_exactly_the_rest(case: Case) -> None:
 def test_a_position_kept_as_text_reads_on_from_the_same_place(case: Case) -> None:
     (ids, end), *_ = read(case.source, case.begin, 1)
     if len(ids) < TRANSACTIONS:
-        again = Position.from_text(end.to_text())
+        again = BinlogPosition.from_text(end.to_text())
         assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(
             range(len(ids), TRANSACTIONS)
         )
-    assert Position.from_text(end.to_text()) == end
+    assert BinlogPosition.from_text(end.to_text()) == end
 
 
 def test_interrupt_ends_a_read_that_waits(case: Case) -> None:
@@ -161,3 +162,29 @@ def test_history_that_is_gone_is_said_and_never_jumped_over(case: Case) -> None:
         case.source.check(case.begin)
     with pytest.raises(HistoryGoneError):
         read(case.source, case.begin, 1)
+
+
+def test_a_store_that_kept_everything_goes_on_at_the_offset(case: Case) -> None:
+    offset = case.source.now()
+    assert case.source.resume(offset, offset) == GoOn(offset, offset.version)
+
+
+def test_a_store_that_kept_less_is_read_for_again_from_there(case: Case) -> None:
+    offset = read(case.source, case.begin, TRANSACTIONS)[-1][1]
+    found = case.source.resume(offset, case.begin)
+    assert isinstance(found, ReadAgain) and found.position == case.begin
+
+
+def test_a_store_that_lost_what_the_source_purged_is_backfilled_again(case: Case) -> None:
+    offset = read(case.source, case.begin, TRANSACTIONS)[-1][1]
+    case.purge()
+    found = case.source.resume(offset, case.begin)
+    assert isinstance(found, BackfillAgain) and found.position == offset
+
+
+def test_a_store_of_a_later_epoch_is_not_written_over(case: Case) -> None:
+    """Every write would be refused there as older, and nobody would see why."""
+    offset = case.source.now()
+    later = replace(own(offset), epoch=offset.epoch + 1)
+    with pytest.raises(HistoryGoneError, match="epoch 2"):
+        case.source.resume(offset, later)

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from changes.batches import Followed, Halt, TableChange, TableChangeKind
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session
@@ -67,10 +67,10 @@ class Session:
         source.interrupt()
         return halts, table_changes
 
-    def _end(self, cursor: Any) -> Position:
+    def _end(self, cursor: Any) -> BinlogPosition:
         cursor.execute(facts_of(cursor.connection).status)
         file, end, *_ = cursor.fetchone()
-        return Position(epoch=1, file=file, end=end, start=end)
+        return BinlogPosition(epoch=1, file=file, end=end, start=end)
 
 
 @pytest.fixture(params=["mysql", pytest.param("mariadb", marks=pytest.mark.mariadb)])

@@ -16,8 +16,8 @@ from elasticsearch import Elasticsearch
 
 import stack.elasticsearch
 from changes.errors import StoreError, StoreUnavailableError
-from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch import sink as module
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack.server import HOST, Server
@@ -29,8 +29,8 @@ TIMEOUT_S = 2.0
 _numbers = itertools.count(1)
 
 
-def position(end: int) -> Position:
-    return Position(epoch=1, file="binlog.000007", end=end, start=end - 1, gtid="uuid:5")
+def position(end: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000007", end=end, start=end - 1, gtid="uuid:5")
 
 
 class Scene:
@@ -49,10 +49,13 @@ class Scene:
     def new_sink(self) -> ElasticsearchSink:
         url = self.url
         return ElasticsearchSink(
-            lambda: Elasticsearch(url, request_timeout=TIMEOUT_S, max_retries=0), [self.view], "fault"
+            lambda: Elasticsearch(url, request_timeout=TIMEOUT_S, max_retries=0),
+            [self.view],
+            "fault",
+            read_position=BinlogPosition.from_text,
         )
 
-    def write(self, writes: dict[Key, Write], upto: Position | None = None) -> list[Parked]:
+    def write(self, writes: dict[Key, Write], upto: BinlogPosition | None = None) -> list[Parked]:
         return self.sink.write([ViewWrites(self.view.id, writes)], upto)
 
     def shown(self) -> Shown:

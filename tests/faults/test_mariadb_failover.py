@@ -14,7 +14,7 @@ import pytest
 import stack.mariadb
 from changes.batches import Batch, Followed
 from changes.errors import AnotherServerError, HistoryGoneError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.mariadb_history import MariaDBSeen
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
@@ -53,7 +53,7 @@ class Node:
             identity=f"mariadb-server-id-{number or self.number}",
         )
 
-    def read(self, epoch: int, after: Position, last: int) -> tuple[list[int], Position]:
+    def read(self, epoch: int, after: BinlogPosition, last: int) -> tuple[list[int], BinlogPosition]:
         """The ids that are inserted behind a position, up to one, and the place behind it."""
         source, seen = self.source(epoch), []
         batch: Batch
@@ -171,8 +171,8 @@ def test_a_server_that_purged_what_was_not_read_is_refused(pair: tuple[Node, Nod
 
 
 def test_what_was_seen_is_told_by_a_base_and_the_last_transaction() -> None:
-    from changes.gtid_sets import grown
     from ingest.binlog import gtids
+    from ingest.binlog.gtid_sets import grown
 
     seen = MariaDBSeen("0-1-5,7-1-9")
     for batch, exact, is_rewritten in (

@@ -14,8 +14,8 @@ import pytest
 
 import stack.mysql
 from changes.errors import StoreError, StoreUnavailableError
-from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.stores.index_tables import sink as sink_module
@@ -27,7 +27,7 @@ from tests.contract.sinks import MySQLOne
 
 LOCK_WAIT_S = 2
 IO_TIMEOUT_S = 3
-POSITION = Position(epoch=1, file="binlog.000007", end=900, start=800, gtid="uuid:5")
+POSITION = BinlogPosition(epoch=1, file="binlog.000007", end=900, start=800, gtid="uuid:5")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ class Scene:
         address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root")
         with closing(open_session(address, role="store")) as connection:
             schema.create(connection, address, self.store.database, schema.STORE_TABLES, role="store")
-        offsets = MySQLOffsets(lambda: self.sink.connection, self.store.database, "mysql")
+        offsets = MySQLOffsets(
+            lambda: self.sink.connection, self.store.database, "mysql", read_position=BinlogPosition.from_text
+        )
         self.sink.share_transaction(offsets)
         offsets.take()
         return offsets

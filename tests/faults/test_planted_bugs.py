@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from changes.batches import Batch
-from changes.positions import Position
+from changes.pipelines import PipelineId
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
@@ -107,13 +108,13 @@ class Story:
         told = {view: lines for view, lines in told.items() if view.partition(":")[0] in stores}
         return told | ({"": self.watcher.regressions} if self.watcher.regressions else {})
 
-    def _now(self) -> Position:
+    def _now(self) -> BinlogPosition:
         connection = self._world.connect()
         with connection.cursor() as cursor:
             cursor.execute("SHOW BINARY LOG STATUS")
             file, end = cursor.fetchone()[:2]
         connection.close()
-        return Position(epoch=1, file=file, end=end, start=end)
+        return BinlogPosition(epoch=1, file=file, end=end, start=end)
 
     def _execute(self, statements: tuple[str, ...]) -> None:
         connection = self._world.connect()
@@ -136,16 +137,16 @@ class Story:
         self._execute(("UPDATE viewtail.view SET state = 'new'",))
         self._fill(stores)
 
-    def _follow(self, stores: tuple[str, ...], start: Position) -> None:
+    def _follow(self, stores: tuple[str, ...], start: BinlogPosition) -> None:
         for store in stores:
             self._owned(store, start, fill=False)
 
-    def _owned(self, store: str, start: Position, *, fill: bool) -> None:
+    def _owned(self, store: str, start: BinlogPosition, *, fill: bool) -> None:
         """Own one pipeline until it has passed a watermark; fill its views meanwhile when asked to."""
         lease = Lease(self._deployment.open_store, self._deployment.database, store)
         assert lease.acquire(5)
         stop = threading.Event()
-        own = take(self._deployment, store, lease, stop)
+        own = take(self._deployment, PipelineId.of(store), lease, stop)
         loop = threading.Thread(target=own.pipeline.run, args=(start,))
         loop.start()
         try:
@@ -221,7 +222,7 @@ def _one_row_skipped(patch: pytest.MonkeyPatch) -> None:
 def _batches(patch: pytest.MonkeyPatch, change: Callable[[Batch], None]) -> None:
     made = BinlogSource.read
 
-    def read(self: Any, after: Position) -> Iterator[Batch]:
+    def read(self: Any, after: BinlogPosition) -> Iterator[Batch]:
         for batch in made(self, after):
             change(batch)
             yield batch

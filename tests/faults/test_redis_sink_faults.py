@@ -13,8 +13,8 @@ from redis.retry import Retry
 
 import stack.redis
 from changes.errors import StoreError, StoreUnavailableError
-from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.redis.sink import RedisSink
 from stack.server import Server
 from tests.contract.sinks import RedisHashOne
@@ -22,8 +22,8 @@ from tests.contract.sinks import RedisHashOne
 TIMEOUT_S = 2
 
 
-def position(end: int) -> Position:
-    return Position(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
+def position(end: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
 
 
 class Scene:
@@ -42,13 +42,19 @@ class Scene:
                 port=self.server.port, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0), **login
             )
 
-        return RedisSink(client, [self.store.person, self.store.place], "faults", "redis")
+        return RedisSink(
+            client,
+            [self.store.person, self.store.place],
+            "faults",
+            "redis",
+            read_position=BinlogPosition.from_text,
+        )
 
     @property
     def client(self) -> redis.Redis:
         return self.store.client()
 
-    def write(self, writes: dict[Key, Write], upto: Position | None = None) -> None:
+    def write(self, writes: dict[Key, Write], upto: BinlogPosition | None = None) -> None:
         assert self.sink.write([ViewWrites(self.view.id, writes)], upto) == []
 
     def emails(self) -> dict[Key, str | None]:

@@ -495,11 +495,11 @@ def test_an_offset_moves_past_other_tables_changes_but_viewtails_own_do_not_feed
 ) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
-        before = shop.rows("SELECT end_position FROM viewtail.pipeline")
+        before = shop.rows("SELECT position FROM viewtail.pipeline")
         shop.execute("CREATE TABLE shop.other (id INT PRIMARY KEY)", "INSERT INTO shop.other VALUES (1)")
         wait_for(
             "the offset moves",
-            lambda: shop.rows("SELECT end_position FROM viewtail.pipeline") != before,
+            lambda: shop.rows("SELECT position FROM viewtail.pipeline") != before,
             timeout_s=20,
         )
         gtids = shop.rows("SELECT @@gtid_executed")

@@ -14,7 +14,7 @@ import pytest
 import stack.mysql
 from changes.batches import Followed
 from changes.errors import HistoryGoneError, ViewtailError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -68,7 +68,7 @@ class Reading:
         self._thread = threading.Thread(target=self._read, args=(self.position,))
         self._thread.start()
 
-    def _read(self, after: Position) -> None:
+    def _read(self, after: BinlogPosition) -> None:
         try:
             for batch in self.source.read(after):
                 self.ids += [row[0] for change in batch.changes for row in change.rows]

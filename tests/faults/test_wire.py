@@ -13,7 +13,7 @@ import pytest
 
 from changes.batches import DELETE, UPDATE, Followed
 from changes.errors import ViewtailError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -51,7 +51,7 @@ class Tail:
         self.versions: list[int] = []
         self.halts: list[str] = []
         self.failures: list[ViewtailError] = []
-        self.position: Position = self.source.now()
+        self.position: BinlogPosition = self.source.now()
         self.is_over = False
         self._thread = threading.Thread(target=self._read)
         self._thread.start()

@@ -11,8 +11,8 @@ from elasticsearch import Elasticsearch
 
 import stack.elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
-from changes.positions import Position
 from changes.writes import Key, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch.reading import get, search
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack import Server
@@ -20,8 +20,8 @@ from tests.contract.sinks import ElasticsearchOne
 from tests.support.running import wait_for
 
 
-def place(number: int) -> Position:
-    return Position(epoch=1, file="binlog.000001", end=100 + number, start=100, gtid=f"u:{number}")
+def place(number: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000001", end=100 + number, start=100, gtid=f"u:{number}")
 
 
 @pytest.fixture
@@ -47,7 +47,10 @@ def client(one: ElasticsearchOne) -> Iterator[Elasticsearch]:
 
 
 def write(
-    sink: ElasticsearchSink, one: ElasticsearchOne, writes: dict[Key, Write], upto: Position | None = None
+    sink: ElasticsearchSink,
+    one: ElasticsearchOne,
+    writes: dict[Key, Write],
+    upto: BinlogPosition | None = None,
 ) -> int:
     return len(sink.write([ViewWrites(one.person.id, writes)], upto))
 

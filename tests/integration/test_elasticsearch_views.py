@@ -11,9 +11,9 @@ import structlog.testing
 from elasticsearch import Elasticsearch
 
 from changes.errors import DeclarationError, MisuseError, StoreError, StoreUnavailableError
-from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
 from projectors.stores.elasticsearch import sink as module
 from projectors.stores.elasticsearch.sink import ElasticsearchSink, get, search
@@ -61,8 +61,8 @@ def city(
     )
 
 
-def position(end: int, epoch: int = 1) -> Position:
-    return Position(epoch=epoch, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
+def position(end: int, epoch: int = 1) -> BinlogPosition:
+    return BinlogPosition(epoch=epoch, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
 
 
 @pytest.fixture
@@ -88,7 +88,10 @@ def sinks(elasticsearch_server: Server) -> Iterator[Callable[..., ElasticsearchS
     def make(*views: BoundView) -> ElasticsearchSink:
         url = elasticsearch_server.url
         sink = ElasticsearchSink(
-            lambda: Elasticsearch(url, request_timeout=20, max_retries=0), views, "integration"
+            lambda: Elasticsearch(url, request_timeout=20, max_retries=0),
+            views,
+            "integration",
+            read_position=BinlogPosition.from_text,
         )
         made.append(sink)
         sink.prepare()
@@ -103,7 +106,7 @@ Make = Callable[..., ElasticsearchSink]
 
 
 def apply(
-    sink: ElasticsearchSink, view: BoundView, writes: dict[Key, Write], upto: Position | None = None
+    sink: ElasticsearchSink, view: BoundView, writes: dict[Key, Write], upto: BinlogPosition | None = None
 ) -> list[Parked]:
     return sink.write([ViewWrites(view.id, writes)], upto)
 
@@ -261,7 +264,7 @@ def test_two_views_in_one_write_go_to_their_own_indices(
 
 def witness_end(client: Elasticsearch, name: str) -> int | None:
     answer = client.options(ignore_status=404).get(index=f"viewtail-{name}", id=WITNESS)
-    return Position.from_text(answer["_source"]["viewtail_position"]).end if answer["found"] else None
+    return BinlogPosition.from_text(answer["_source"]["viewtail_position"]).end if answer["found"] else None
 
 
 def test_the_witness_moves_at_most_once_a_second_and_at_close(

@@ -11,9 +11,9 @@ import pymysql
 import pytest
 
 from changes.errors import DeclarationError, FencedError, StoreError
-from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.bound_views import BoundView
@@ -73,7 +73,9 @@ class Place:
     def shared_offsets(self, sink: MySQLSink) -> MySQLOffsets:
         """Offsets of a pipeline that was taken, in the transactions of the sink's rows."""
         schema.create(self._plain, self.address, self.database, schema.STORE_TABLES, "store")
-        offsets = MySQLOffsets(lambda: sink.connection, self.database, "mysql")
+        offsets = MySQLOffsets(
+            lambda: sink.connection, self.database, "mysql", read_position=BinlogPosition.from_text
+        )
         sink.share_transaction(offsets)
         offsets.take()
         return offsets
@@ -104,8 +106,8 @@ def place(mysql_server: Server) -> Iterator[Place]:
     found.close()
 
 
-def position(number: int) -> Position:
-    return Position(epoch=1, file="binlog.000001", end=number * 16, start=number * 16 - 16)
+def position(number: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000001", end=number * 16, start=number * 16 - 16)
 
 
 def write(sink: MySQLSink, view: BoundView, writes: dict[Key, Write]) -> list[Any]:
@@ -576,7 +578,9 @@ def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) ->
     offsets = place.shared_offsets(sink)
     offsets.save(position(9))
     assert sink.witness(position(9)) == position(9)
-    place.ask(f"UPDATE {place.database}.pipeline SET end_position = 64, start_position = 48")
+    place.ask(
+        f"UPDATE {place.database}.pipeline SET position = JSON_SET(position, '$.end', 64, '$.start', 48)"
+    )
     assert sink.witness(position(9)) == position(4)
     sink.close()
 
@@ -611,7 +615,7 @@ def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(
     upto = position(2)
     assert sink.write(alone(view, 1, 2, "a"), upto) == []
     offsets.save(upto)
-    saved = f"SELECT end_position FROM {place.database}.pipeline"
+    saved = f"SELECT CAST(JSON_EXTRACT(position, '$.end') AS UNSIGNED) FROM {place.database}.pipeline"
     assert place.ask(saved) == [(position(1).end,)], "it went ahead of its offset"
     both = [ViewWrites(view.id, {(8,): Write(4, ("e",)), (9,): Write(4, ("e",))})]
     assert sink.write(both, upto) == []

@@ -15,9 +15,9 @@ from redis.crc import key_slot
 
 import stack.redis
 from changes.errors import DeclarationError, StoreError
-from changes.positions import Position
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
+from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.sink import RedisSink, get
@@ -80,7 +80,9 @@ def client(redis_server: Server) -> Iterator[redis.Redis]:
 
 def sink_of(client: redis.Redis, *views: BoundView, database: str = "viewtail") -> RedisSink:
     port = client.connection_pool.connection_kwargs["port"]
-    sink = RedisSink(lambda: redis.Redis(port=port), views, database, "redis")
+    sink = RedisSink(
+        lambda: redis.Redis(port=port), views, database, "redis", read_position=BinlogPosition.from_text
+    )
     sink.prepare()
     return sink
 
@@ -345,7 +347,9 @@ def test_reading_works_with_a_client_that_decodes(client: redis.Redis) -> None:
         assert get(decoding, views[0], (1,)) == (5, {"raw": b"\xff"})
         assert get(decoding, views[1], (1,)) == (5, {"email": "é"})
         assert get(decoding, views[0], (2,)) is None
-        mine = RedisSink(lambda one=decoding: one, views, "viewtail", "redis")
+        mine = RedisSink(
+            lambda one=decoding: one, views, "viewtail", "redis", read_position=BinlogPosition.from_text
+        )
         mine.prepare()
         assert mine.write([ViewWrites(views[0].id, {(2,): Write(5, (b"\xfe",))})], None) == []
         assert get(client, views[0], (2,)) == (5, {"raw": b"\xfe"})
@@ -392,13 +396,19 @@ def test_a_witness_that_is_none_is_named_with_what_to_do(client: redis.Redis) ->
     sink.close()
 
 
-def place(end: int) -> Position:
-    return Position(epoch=1, file="binlog.000001", end=end, start=400)
+def place(end: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file="binlog.000001", end=end, start=400)
 
 
 def test_a_cluster_is_refused(tmp_path: Path) -> None:
     server = stack.redis.start(tmp_path, options=["--cluster-enabled", "yes", "--appendonly", "no"])
-    sink = RedisSink(lambda: redis.Redis(port=server.port), [hash_view([EMAIL])], "viewtail", "redis")
+    sink = RedisSink(
+        lambda: redis.Redis(port=server.port),
+        [hash_view([EMAIL])],
+        "viewtail",
+        "redis",
+        read_position=BinlogPosition.from_text,
+    )
     with pytest.raises(StoreError, match="Cluster"):
         sink.prepare()
     sink.close()

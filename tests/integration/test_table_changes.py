@@ -235,14 +235,11 @@ def test_an_append_only_table_is_archived_by_a_truncate(shelf: Shelf) -> None:
 
 def pipeline_row(shelf: Shelf) -> tuple[Any, ...]:
     """The saved offset."""
-    (row,) = shelf.rows("SELECT binlog_file, end_position, start_position, gtid FROM viewtail.pipeline")
+    (row,) = shelf.rows("SELECT position FROM viewtail.pipeline")
     return row
 
 
 def put_back(shelf: Shelf, row: tuple[Any, ...]) -> None:
     """Make the next owner read again from a saved offset."""
-    file, end, start, gtid = row
-    shelf.execute(
-        f"UPDATE viewtail.pipeline SET binlog_file = '{file}', end_position = {end}, start_position = {start}, "
-        f"gtid = '{gtid}'"
-    )
+    (position,) = row
+    shelf.execute(f"UPDATE viewtail.pipeline SET position = '{position}'")

@@ -22,7 +22,7 @@ import stack.mariadb
 import stack.mysql
 from changes.batches import DELETE, UPDATE, Followed, Row
 from changes.errors import SourceError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import NAMES
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, fetch_rows, select_list
@@ -204,7 +204,7 @@ class _Bench:
         self._execute([f"DELETE FROM {_T}", _FIRST])
         before = self._rows()
         file, end = self._end()
-        begin = Position(
+        begin = BinlogPosition(
             epoch=1, file=file, end=end, start=end
         )  # a set of GTIDs would not reach anonymous ones
         try:
@@ -222,7 +222,7 @@ class _Bench:
         finally:
             self._execute(producer.afterwards)
 
-    def _read(self, begin: Position, before: dict[int, Row]) -> str:
+    def _read(self, begin: BinlogPosition, before: dict[int, Row]) -> str:
         source, halted, is_over = self._source(), False, False
         held: dict[int, Row | None] = {}
         for batch in source.read(begin):

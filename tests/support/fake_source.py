@@ -9,6 +9,7 @@ from changes.batches import Batch
 from changes.errors import HistoryGoneError
 from changes.positions import Position
 from ingest import Progress
+from ingest.resuming import BackfillAgain, GoOn, ReadAgain, Resuming
 
 
 class FakeSource:
@@ -28,6 +29,17 @@ class FakeSource:
     def check(self, after: Position) -> None:
         if after.version < self.purged_up_to.version:
             raise HistoryGoneError(f"the changes after {after} are gone")
+
+    def resume(self, offset: Position, kept: Position) -> Resuming:
+        if kept.epoch > offset.epoch:
+            raise HistoryGoneError(f"the store holds writes of epoch {kept.epoch}")
+        if kept.version >= offset.version:
+            return GoOn(offset, kept.version)
+        try:
+            self.check(kept)
+        except HistoryGoneError as error:
+            return BackfillAgain(offset, str(error), kept.version)
+        return ReadAgain(kept, kept.version)
 
     def read(self, after: Position) -> Iterator[Batch]:
         self._interrupted.clear()

@@ -37,8 +37,8 @@ import zstandard
 
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
 from changes.errors import TableUnreadableError, ViewtailError
-from changes.positions import Position
 from changes.versions import base_version
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
@@ -398,7 +398,7 @@ def dispatcher(corpus: Corpus, spool_bytes: int, start: int = _START) -> Walk:
         followed=corpus.followed,
         watermark=_watermark_table(OWN),
         own_schemas=frozenset({OWN}),
-        after=Position(epoch=1, file=_FILE, end=start, start=start),
+        after=BinlogPosition(epoch=1, file=_FILE, end=start, start=start),
         has_checksums=True,
         spool_bytes=spool_bytes,
         max_event_bytes=1 << 20,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from changes.errors import ViewtailError
+from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors.backfill import Backfill
@@ -87,7 +88,7 @@ def owned(deployment: Deployment, store: str) -> Iterator[Owner]:
     lease = Lease(deployment.open_store, deployment.database, store)
     assert lease.acquire(10)
     try:
-        owner = Owner(take(deployment, store, lease, threading.Event()))
+        owner = Owner(take(deployment, PipelineId.of(store), lease, threading.Event()))
         try:
             wait_for(
                 "the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure

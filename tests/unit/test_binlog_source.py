@@ -11,13 +11,13 @@ import structlog
 
 from changes.batches import Batch, Followed
 from changes.errors import SourceUnavailableError
-from changes.positions import Position
 from ingest.binlog import source as module
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from servers.sessions import MySQLAddress
 from tests.support.events import Stream, user_table
 
-BEGIN = Position(epoch=1, file="binlog.000012", end=4, start=4)
+BEGIN = BinlogPosition(epoch=1, file="binlog.000012", end=4, start=4)
 
 
 class Dump:

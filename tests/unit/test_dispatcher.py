@@ -20,8 +20,8 @@ from changes.errors import (
     SourceUnavailableError,
     ViewtailError,
 )
-from changes.positions import Position
 from changes.versions import base_version
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.refusals import DumpEnded
 from ingest.binlog.source import _watermark_table
@@ -31,13 +31,13 @@ FILE = "binlog.000012"
 LARGE = "binlog.000077"  # above 4 GiB
 
 
-def dispatcher(after: Position | None = None, **options: int) -> Dispatcher:
+def dispatcher(after: BinlogPosition | None = None, **options: int) -> Dispatcher:
     followed = Followed(user_table(), ("id", "name"))
     return Dispatcher(
         followed={("shop", "user"): followed},
         watermark=_watermark_table("viewtail"),
         own_schemas=frozenset({"viewtail"}),
-        after=after or Position(epoch=1, file=FILE, end=4, start=4),
+        after=after or BinlogPosition(epoch=1, file=FILE, end=4, start=4),
         has_checksums=True,
         spool_bytes=options.get("spool_bytes", 1 << 20),
         max_event_bytes=options.get("max_event_bytes", 1 << 20),
@@ -208,7 +208,7 @@ def test_positions_beyond_4_gib_are_counted_and_versions_go_on_rising() -> None:
         stream.table_map()
         stream.rows(30, [(number, b"name")])
     stream.commit()
-    batches = walk(dispatcher(Position(epoch=1, file=FILE, end=start, start=start)), bytes(stream.data))
+    batches = walk(dispatcher(BinlogPosition(epoch=1, file=FILE, end=start, start=start)), bytes(stream.data))
     assert [row[0] for _, row in rows_of(batches)] == list(range(1, 20))
     versions = [change.version for batch in batches for change in batch.changes]
     assert versions == sorted(set(versions))
@@ -223,7 +223,7 @@ def test_positions_that_go_back_stop_the_stream() -> None:
     stream.position = 4
     stream.transaction(2, [(2, b"two")])
     with pytest.raises(HistoryGoneError, match="went back"):
-        walk(dispatcher(Position(epoch=1, file=FILE, end=10_000, start=10_000)), bytes(stream.data))
+        walk(dispatcher(BinlogPosition(epoch=1, file=FILE, end=10_000, start=10_000)), bytes(stream.data))
 
 
 @pytest.mark.parametrize("file", [LARGE, "binlog.000078"])
@@ -232,7 +232,9 @@ def test_a_start_by_set_in_a_file_above_4_gib_is_refused(file: str) -> None:
     stream = Stream()
     stream.event(4, struct.pack("<Q", 4) + file.encode(), position=0)
     stream.transaction(8, [(1, b"one")])
-    by_set = Position(epoch=1, file="none.000000", end=0, start=0, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-7")
+    by_set = BinlogPosition(
+        epoch=1, file="none.000000", end=0, start=0, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-7"
+    )
     if file == LARGE:
         with pytest.raises(HistoryGoneError, match="above 4 GiB"):
             walk(dispatcher(by_set), bytes(stream.data))
@@ -242,8 +244,8 @@ def test_a_start_by_set_in_a_file_above_4_gib_is_refused(file: str) -> None:
         assert batch.end.seen == f"{UUID(bytes=SOURCE_ID)}:1-8"
 
 
-def resumed(number: int, start: int, end: int) -> Position:
-    return Position(epoch=1, file=FILE, end=end, start=start, gtid=f"{UUID(bytes=SOURCE_ID)}:{number}")
+def resumed(number: int, start: int, end: int) -> BinlogPosition:
+    return BinlogPosition(epoch=1, file=FILE, end=end, start=start, gtid=f"{UUID(bytes=SOURCE_ID)}:{number}")
 
 
 def test_resuming_reads_the_last_transaction_again_and_delivers_only_what_follows() -> None:
@@ -682,7 +684,7 @@ def test_a_spooled_transaction_may_cross_4_gib(others: int) -> None:
     stream.commit()
     end = stream.position
     stream.transaction(2, [(1000, b"after")])
-    after = Position(epoch=1, file=FILE, end=start, start=start)
+    after = BinlogPosition(epoch=1, file=FILE, end=start, start=start)
     batches = walk(dispatcher(after, spool_bytes=2000), bytes(stream.data), 4096)
     assert [row[0] for _, row in rows_of(batches)] == [*range(200), 1000]
     versions = [change.version for batch in batches for change in batch.changes]
@@ -701,7 +703,9 @@ def test_a_wrap_that_none_of_the_followed_rows_shows_is_not_missed(spool_bytes: 
     stream.table_map(9, name="other")
     stream.rows(30, [(1, b"one")])
     ends = [stream.position]
-    walker = dispatcher(Position(epoch=1, file=FILE, end=1 << 20, start=1 << 20), spool_bytes=spool_bytes)
+    walker = dispatcher(
+        BinlogPosition(epoch=1, file=FILE, end=1 << 20, start=1 << 20), spool_bytes=spool_bytes
+    )
     batches = walk(walker, bytes(stream.data))
     while stream.position < (1 << 32) + (2 << 20):
         size = 1 << 30
@@ -728,7 +732,7 @@ def test_an_event_that_ends_at_4_gib_exactly_counts_as_a_wrap(quick: bool) -> No
     stream = Stream(start)
     stream.transaction(1, [(1, b"one")])
     stream.transaction(2, [(2, b"two")])
-    walker = dispatcher(Position(epoch=1, file=FILE, end=start, start=start))
+    walker = dispatcher(BinlogPosition(epoch=1, file=FILE, end=start, start=start))
     batches = walk(walker, bytes(stream.data), None if quick else 1)
     versions = [change.version for batch in batches for change in batch.changes]
     assert versions[0] == base_version(1, 12) | 1 << 28 and versions == sorted(set(versions))
@@ -741,7 +745,7 @@ def test_an_event_above_the_bound_that_crosses_4_gib_counts_as_a_wrap() -> None:
     stream.gtid(1)
     stream.query("BEGIN")
     stream.table_map()
-    walker = dispatcher(Position(epoch=1, file=FILE, end=start, start=start))
+    walker = dispatcher(BinlogPosition(epoch=1, file=FILE, end=start, start=start))
     walk(walker, bytes(stream.data))
     large = stream.rows(30, [(number, b"x" * 40) for number in range(20)])
     end = stream.position
@@ -813,7 +817,7 @@ def test_a_gtid_whose_number_no_server_gives_stops_the_stream() -> None:
     for number in (-5, 0, (1 << 63) - 1):
         stream = Stream()
         stream.transaction(number, [(1, b"name")])
-        after = Position(epoch=1, file=FILE, end=4, start=4, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-9")
+        after = BinlogPosition(epoch=1, file=FILE, end=4, start=4, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-9")
         with pytest.raises(SourceError, match="that no server gives"):
             walk(dispatcher(after), bytes(stream.data))
 

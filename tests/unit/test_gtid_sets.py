@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changes.errors import SourceError
-from changes.gtid_sets import GtidSet, grown
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.gtid_sets import GtidSet, grown
 from ingest.binlog.gtids import gtid_text
 from ingest.binlog.seen import Seen
 
@@ -75,7 +75,7 @@ def test_what_was_seen_is_exact_behind_every_batch(
         some, transactions = transactions[:count], transactions[count:]
         seen.add(behind_each_other(some))
         done += some
-        position = Position(
+        position = BinlogPosition(
             epoch=1, file="b.000001", end=9, start=4, gtid=gtid_text(kept(*some[-1])), gtid_base=seen.base
         )
         assert GtidSet(position.seen).intervals == GtidSet(seen.exact()).intervals
@@ -122,6 +122,6 @@ def test_bytes_that_end_too_early_are_refused(cut: int) -> None:
     ("base", "gtid"), [(f"{uuid.UUID(int=1)}:1-10", "0-1-5"), ("0-1-5", f"{uuid.UUID(int=1)}:11")]
 )
 def test_what_is_of_two_kinds_of_servers_is_no_position(base: str, gtid: str) -> None:
-    mixed = Position(epoch=1, file="binlog.000001", end=200, start=100, gtid=gtid, gtid_base=base)
+    mixed = BinlogPosition(epoch=1, file="binlog.000001", end=200, start=100, gtid=gtid, gtid_base=base)
     with pytest.raises(SourceError, match=r"binlog\.000001:200.*not one server's"):
         _ = mixed.seen

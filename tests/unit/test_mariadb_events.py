@@ -9,7 +9,7 @@ import pytest
 
 from changes.batches import Batch, Followed
 from changes.errors import SourceError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.mariadb_types import inet6_text, uncompressed
 from ingest.binlog.source import _watermark_table
@@ -41,7 +41,7 @@ def walk(stream: Stream, max_event_bytes: int = 1 << 20, spool_bytes: int = 1 <<
         followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
         watermark=_watermark_table("viewtail"),
         own_schemas=frozenset({"viewtail"}),
-        after=Position(epoch=1, file=FILE, end=4, start=4),
+        after=BinlogPosition(epoch=1, file=FILE, end=4, start=4),
         has_checksums=True,
         spool_bytes=spool_bytes,
         max_event_bytes=max_event_bytes,

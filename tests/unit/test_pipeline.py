@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
-from changes.positions import Position
 from changes.tables import Column, Kind, Table
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.read_ahead import Limits, ReadAhead
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.parking import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
+from projectors.recovery import Recovery
 from projectors.view_life import ViewLife
 from projectors.view_states import State
 from projectors.views import Entity, IndexTable
@@ -29,8 +30,10 @@ from tests.support.fake_source import FakeSource
 BYTES = 1000  # of each batch
 
 
-def at(number: int) -> Position:
-    return Position(epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50)
+def at(number: int) -> BinlogPosition:
+    return BinlogPosition(
+        epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50
+    )
 
 
 def view() -> BoundView:
@@ -98,9 +101,13 @@ class Loop:
             watermarks=nothing,
             table_changes=nothing,
             stop=self.stop,
-            epoch=1,
+            recovery=Recovery(
+                source=self.source,
+                sink=self.sink,
+                life=self.life,
+                raise_epoch_above=lambda epoch: epoch + 1,
+            ),
             check_lease=lambda: None,
-            begin_epoch_above=lambda epoch: None,
             limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
         )
 
@@ -210,7 +217,7 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
         piece.end = None  # 4 to 8 are pieces of a transaction that ends with 9
 
     class Pieces(FakeSource):
-        def read(self, after: Position) -> Iterator[Batch]:
+        def read(self, after: BinlogPosition) -> Iterator[Batch]:
             yield from made
             self._interrupted.wait()
 

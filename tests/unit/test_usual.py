@@ -12,7 +12,7 @@ import pytest
 
 from changes.batches import Batch, Followed
 from changes.errors import ViewtailError
-from changes.positions import Position
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.shapes import Openings
 from ingest.binlog.source import _watermark_table
@@ -28,7 +28,7 @@ def dispatcher(start: int) -> Dispatcher:
         followed={("shop", "user"): Followed(user_table(), ("id", "name"))},
         watermark=_watermark_table("viewtail"),
         own_schemas=frozenset({"viewtail"}),
-        after=Position(epoch=1, file="binlog.000012", end=start, start=start, gtid_base=BASE),
+        after=BinlogPosition(epoch=1, file="binlog.000012", end=start, start=start, gtid_base=BASE),
         has_checksums=True,
         spool_bytes=300,
         max_event_bytes=1 << 20,

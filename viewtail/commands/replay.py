@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from changes.errors import MisuseError, ViewtailError
+from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.reading import choose
@@ -22,6 +23,7 @@ from projectors.view_states import Event, State, ViewStates
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, begin_new_history, deploy
+from viewtail.sources import read_position
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
@@ -37,9 +39,12 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     )  # by id: a mapping in a declaration has no hash
     deployment = Deployment(settings=loaded, views=[])
     with closing(deployment.open_store()) as connection:
-        pipelines = {one.name: one for one in read(connection, deployment.database)}
-    known = {view.name for one in pipelines.values() for view in one.views}
-    halted = {view.name for one in pipelines.values() for view in one.views if view.state == State.HALTED}
+        pipelines = {one.name: one for one in read(connection, deployment.database, read_position)}
+    ours = [
+        pipelines[name] for name in {PipelineId.of(view.store).name for view in chosen} & pipelines.keys()
+    ]
+    known = {view.name for one in ours for view in one.views}
+    halted = {view.name for one in ours for view in one.views if view.state == State.HALTED}
     misfits = {view.id: deployment.misfit(view) for view in chosen if view.id in halted}
     refused = {name: why for name, why in misfits.items() if why is not None}
     chosen = [view for view in chosen if view.id not in refused]
@@ -47,11 +52,13 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     try:
         for store in dict.fromkeys(view.store for view in chosen):
             marked = [view.id for view in chosen if view.store == store and view.id in known]
-            ViewStates(session, deployment.database, store).move(Event.REPLAYED, marked)
+            ViewStates(session, deployment.database, PipelineId.of(store).name).move(Event.REPLAYED, marked)
     finally:
         session.close()
     for view in chosen:
-        print(f"{view.id}: {_what_next(pipelines.get(view.store), is_known=view.id in known)}")
+        print(
+            f"{view.id}: {_what_next(pipelines.get(PipelineId.of(view.store).name), is_known=view.id in known)}"
+        )
     for name, why in refused.items():
         print(f"{name}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
     return 1 if refused else 0
@@ -91,10 +98,10 @@ def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
 def _all_leases(deployment: Deployment) -> Iterator[None]:
     """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
     with closing(deployment.open_store()) as connection:
-        ran_before = [one.name for one in read(connection, deployment.database)]
+        ran_before = [one.name for one in read(connection, deployment.database, read_position)]
     held: list[Lease] = []
     try:
-        for name in sorted({*ran_before, *deployment.stores()}):
+        for name in sorted({*ran_before, *(one.name for one in deployment.pipelines())}):
             lease = Lease(deployment.open_store, deployment.database, name)
             held.append(lease)
             if not lease.acquire(LEASE_WAIT_S):

@@ -36,7 +36,7 @@ def run(config: Path | None) -> int:
     loaded.check_stores(views)
     deployment = _deploy_when_up(loaded, views)
     show, finish = _display()
-    supervisor = Supervisor(deployment.stores(), config, show)
+    supervisor = Supervisor([one.name for one in deployment.pipelines()], config, show)
     on_stop(supervisor.stop)
     with ExitStack() as at_end:
         at_end.callback(finish)

@@ -17,9 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from changes.errors import MisuseError
+from changes.pipelines import PipelineId
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
 from servers.sessions import open_session, session_error
 from viewtail import declarations, settings
+from viewtail.sources import read_position
 
 _RATE_IS_FRESH_S = 10.0
 _ANSWER_WITHIN_S = 8.0
@@ -55,7 +57,7 @@ def status(config: Path | None, *, as_json: bool) -> int:
     database = loaded.store_database
     with closing(open_session(address, role="store")) as connection:
         try:
-            pipelines = read(connection, database)
+            pipelines = read(connection, database, read_position)
         except pymysql.err.MySQLError as error:
             raise session_error(error, address, "store") from None
     found = _compared(pipelines, _declared(loaded))
@@ -103,7 +105,7 @@ def _json(found: Findings) -> bytes:
 
 def _print(found: Findings) -> None:
     pipelines = [_pipeline_row(one) for one in found.pipelines]
-    views = [_view_row(view) for one in found.pipelines for view in one.views]
+    views = [_view_row(one, view) for one in found.pipelines for view in one.views]
     _table(("pipeline", "state", "lag", "rows/s", "position", "reported"), pipelines)
     print()
     _table(("view", "state", "filled", "rows", "parked"), views)
@@ -124,11 +126,13 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
     )
 
 
-def _view_row(view: ViewStatus) -> tuple[str, ...]:
+def _view_row(pipeline: PipelineStatus, view: ViewStatus) -> tuple[str, ...]:
     filled = "-" if view.filled_percent is None else f"{view.filled_percent:.0f} %"
     if view.eta_s is not None:
         filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
-    return (view.name, view.state, filled, f"{view.row_count:,}", str(view.parked))
+    is_plain = PipelineId.parse(pipeline.name).is_default
+    name = view.name if is_plain else f"{view.name} ({pipeline.name})"
+    return (name, view.state, filled, f"{view.row_count:,}", str(view.parked))
 
 
 def _remarks(found: Findings) -> list[str]:

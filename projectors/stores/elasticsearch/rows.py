@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from changes.errors import MisuseError
+from changes.pipelines import PipelineId
 from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key, Write
@@ -25,10 +26,15 @@ from projectors.stores.elasticsearch.index import DELETED, RESERVED, Names, decl
 Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], list[bytes]]
 
-WITNESS_ID = "{viewtail:witness}"
+WITNESS_ID = "{viewtail:witness}"  # no key is rendered with a brace
 _EMPTY_ID = "{}"
 _MAX_ID_BYTES = 512
 _TOMBSTONE = orjson.dumps({DELETED: True})
+
+
+def witness_id(pipeline: str) -> str:
+    """The _id of a pipeline's witness in each of its indices. Several pipelines may write to one index."""
+    return WITNESS_ID if PipelineId.parse(pipeline).is_default else f"{{viewtail:witness:{pipeline}}}"
 
 
 class Unfit(Exception):

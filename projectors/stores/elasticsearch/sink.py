@@ -2,8 +2,8 @@
 
 A write is applied by the server only if its version is above the document's; a delete is a document as well (the
 flag `viewtail_deleted`), since Elasticsearch forgets its own deletes after a minute. Requests of one `write` run side
-by side: each key is in it once, and versions order the rest. The witness is a hidden document in each index; it moves
-at most once a second and at `close`, so after a kill a pipeline may read a second's changes again.
+by side: each key is in it once, and versions order the rest. A pipeline's witness is a hidden document in each index;
+it moves at most once a second and at `close`, so after a kill a pipeline may read a second's changes again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import orjson
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
+from changes.positions import Position, ReadPosition
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
@@ -29,7 +29,7 @@ from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliv
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
 from projectors.stores.elasticsearch.reading import Hit, SearchPage, get, keys_below, search
 from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.stores.elasticsearch.rows import WITNESS_ID, Encode, Item, Unfit, encoder
+from projectors.stores.elasticsearch.rows import Encode, Item, Unfit, encoder, witness_id
 
 __all__ = ["ElasticsearchSink", "Hit", "SearchPage", "get", "search"]
 
@@ -60,11 +60,18 @@ class ElasticsearchSink:
     """
 
     def __init__(
-        self, client_factory: Callable[[], Elasticsearch], views: Sequence[BoundView], name: str
+        self,
+        client_factory: Callable[[], Elasticsearch],
+        views: Sequence[BoundView],
+        name: str,
+        *,
+        read_position: ReadPosition,
     ) -> None:
         self._open = client_factory
+        self._read_position = read_position
         self.meanwhile = nothing
         self._name = name
+        self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -243,7 +250,7 @@ class ElasticsearchSink:
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:
         mark = self._marks[view]
-        place: dict[str, Any] = {"_index": Names.of(self._views[view]).write_alias, "_id": WITNESS_ID}
+        place: dict[str, Any] = {"_index": Names.of(self._views[view]).write_alias, "_id": self._witness_id}
         if mark is None:
             action = {"create": place}
         else:
@@ -251,7 +258,7 @@ class ElasticsearchSink:
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names.of(view).index, "_id": WITNESS_ID} for view in self._views.values()]
+        docs = [{"_index": Names.of(view).index, "_id": self._witness_id} for view in self._views.values()]
         if not docs:
             self._marks = {}
             return
@@ -262,7 +269,9 @@ class ElasticsearchSink:
                 f"Elasticsearch: reading the witness failed: {refused.status} {refused.kind}. Mend that in "
                 "Elasticsearch and start viewtail again"
             ) from None
-        self._marks = {name: _mark(name, doc) for name, doc in zip(self._views, found, strict=True)}
+        self._marks = {
+            name: _mark(name, doc, self._read_position) for name, doc in zip(self._views, found, strict=True)
+        }
 
     def _living(self) -> Elasticsearch:
         if self._client is None or not self._is_ready:
@@ -290,7 +299,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
     )
 
 
-def _mark(view: str, doc: dict[str, Any]) -> _Mark | None:
+def _mark(view: str, doc: dict[str, Any], read_position: ReadPosition) -> _Mark | None:
     if "error" in doc:
         raise StoreUnavailableError(
             f"Elasticsearch: the index of {view} does not answer ({doc['error'].get('type')}); viewtail tries again "
@@ -299,10 +308,10 @@ def _mark(view: str, doc: dict[str, Any]) -> _Mark | None:
     if not doc.get("found"):
         return None
     try:
-        position = Position.from_text(doc["_source"][POSITION])
+        position = read_position(doc["_source"][POSITION])
     except (ValueError, KeyError, TypeError):
         raise StoreError(
-            f"Elasticsearch: the document {WITNESS_ID} of {view} does not hold what viewtail wrote there. Delete it; "
+            f"Elasticsearch: the document {doc['_id']} of {view} does not hold what viewtail wrote there. Delete it; "
             "viewtail then fills the view again"
         ) from None
     return _Mark(position, doc["_seq_no"], doc["_primary_term"])

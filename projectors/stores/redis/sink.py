@@ -23,7 +23,7 @@ import redis
 from redis import exceptions
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
-from changes.positions import Position
+from changes.positions import Position, ReadPosition
 from changes.rendering import render_key
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
@@ -67,9 +67,16 @@ class RedisSink:
     """
 
     def __init__(
-        self, client_factory: Callable[[], Client], views: Sequence[BoundView], database: str, name: str
+        self,
+        client_factory: Callable[[], Client],
+        views: Sequence[BoundView],
+        database: str,
+        name: str,
+        *,
+        read_position: ReadPosition,
     ) -> None:
         self._open = client_factory
+        self._read_position = read_position
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._witness_key = witness_key(database, name)
@@ -145,8 +152,8 @@ class RedisSink:
         if text is None:
             return None
         try:
-            return Position.from_text(text)
-        except (ValueError, KeyError, TypeError):
+            return self._read_position(text)
+        except ValueError:
             raise StoreError(
                 f"Redis: the key {self._witness_key} does not hold what viewtail wrote there. Delete it "
                 f"(redis-cli DEL {self._witness_key}); viewtail then fills the views again"

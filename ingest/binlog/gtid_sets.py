@@ -11,7 +11,7 @@ import struct
 import uuid
 from typing import TypeAlias
 
-from changes import mariadb_gtids
+from ingest.binlog import mariadb_gtids
 
 Source: TypeAlias = "tuple[bytes, str]"  # server_uuid, tag or ''
 

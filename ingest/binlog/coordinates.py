@@ -1,0 +1,119 @@
+"""Binlog coordinates as positions of a source: after a transaction, with what is needed to recognise it again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import orjson
+
+from changes.errors import HistoryGoneError, SourceError
+from changes.positions import Position
+from changes.versions import base_version
+from ingest.binlog.gtid_sets import grown
+
+_FILE = re.compile(r"^(?P<base>.+)\.(?P<number>\d{6,})$")
+
+
+def file_number(file: str) -> int:
+    """The number in a binlog's name: 'binlog.000012' -> 12."""
+    found = _FILE.match(file)
+    if not found:
+        raise HistoryGoneError(
+            f"binlog file name {file!r} does not end in a number; viewtail cannot order it"
+        )
+    return int(found["number"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinlogPosition:
+    """Binlog coordinates after a transaction, and what is needed to recognise that transaction again."""
+
+    epoch: int
+    file: str  # e.g. 'binlog.000012'
+    end: int  # bytes from the file's start, 64 bit: reading goes on here
+    start: int  # where the last transaction begins (its GTID event); == end when none was read yet
+    gtid: str = ""  # of that transaction, 'uuid:number'; '' when none was read yet
+    gtid_base: str = ""  # set of GTIDs that, grown to reach `gtid`, is all that was seen; '' when not known
+    server: str = ""  # identity of the server whose binlog it is; '' when not known (by an earlier viewtail)
+
+    @property
+    def version(self) -> int:
+        """Orders positions of one source as the stream does."""
+        return base_version(self.epoch, file_number(self.file)) | self.end >> 4
+
+    @property
+    def seen(self) -> str:
+        """The set of all transactions up to here, the same on every server; '' when it is not known."""
+        try:
+            return grown(self.gtid_base, self.gtid)
+        except ValueError as error:
+            raise SourceError(
+                f"at {self} the last transaction and the set of those before it do not belong together ({error}): what "
+                "was read is not one server's binlog. Begin a new history: viewtail replay --new-history"
+            ) from None
+
+    @property
+    def is_by_set(self) -> bool:
+        """Whether only the set tells where reading goes on: nothing has been read from this server yet."""
+        return self.end == 0 and bool(self.gtid_base)
+
+    def is_comparable_with(self, other: BinlogPosition) -> bool:
+        """Whether versions say which of the two is further on.
+
+        Epochs alone do not: copies of viewtail's own tables, on replicas that are promoted, count them by themselves.
+        """
+        return self.epoch == other.epoch and not self.is_of_another_server(other.server)
+
+    def is_of_another_server(self, identity: str) -> bool:
+        """Whether it is known to be a place in another server's binlog than that one's; '' is not known."""
+        return bool(self.server and identity and self.server != identity)
+
+    def in_epoch(self, epoch: int) -> BinlogPosition:
+        return replace(self, epoch=epoch)
+
+    def details(self) -> dict[str, str]:
+        return {"gtid": self.gtid}
+
+    def to_text(self) -> str:
+        """One line of JSON."""
+        return orjson.dumps(
+            {
+                "epoch": self.epoch,
+                "file": self.file,
+                "end": self.end,
+                "start": self.start,
+                "gtid": self.gtid,
+                "gtid_base": self.gtid_base,
+                "server": self.server,
+            }
+        ).decode()
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> BinlogPosition:
+        """The inverse of `to_text`; raises ValueError on anything else."""
+        found = orjson.loads(text)
+        try:
+            return cls(
+                epoch=int(found["epoch"]),
+                file=str(found["file"]),
+                end=int(found["end"]),
+                start=int(found["start"]),
+                gtid=str(found["gtid"]),
+                gtid_base=str(found.get("gtid_base", "")),  # older witnesses have none, nor the next
+                server=str(found.get("server", "")),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the text of a position: {error!r}") from None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.end}"
+
+
+BEFORE_ALL = BinlogPosition(epoch=0, file="none.000000", end=0, start=0)  # no server has a file of that name
+
+
+def own(position: Position) -> BinlogPosition:
+    """A position that a binlog gave, as such."""
+    assert isinstance(position, BinlogPosition), f"{position} is another source's"
+    return position

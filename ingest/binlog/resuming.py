@@ -1,0 +1,61 @@
+"""Where to go on in a binlog, given an offset and a store's witness: which of the two is further, and readable.
+
+Versions compare two positions of one server and epoch. Epochs alone do not tell the server: copies of viewtail's own
+tables, on replicas that are promoted, count epochs by themselves. Another server's witness is compared by its GTIDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from changes.errors import HistoryGoneError
+from ingest.binlog.coordinates import BinlogPosition
+from ingest.resuming import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
+
+
+def resuming(
+    offset: BinlogPosition,
+    kept: BinlogPosition,
+    epoch: int,
+    server: str,
+    check: Callable[[BinlogPosition], None],
+) -> Resuming:
+    """The answer of the server `server`, whose history has the number `epoch`.
+
+    `check` raises HistoryGoneError where that server lacks changes after a position. So does this, where the history
+    is over.
+    """
+    if kept.is_of_another_server(server) and kept.epoch >= epoch:
+        _check_contained(kept, check)
+        return BeginEpoch(kept.epoch)
+    if kept.epoch > max(offset.epoch, epoch):
+        raise HistoryGoneError(
+            f"the store holds writes of epoch {kept.epoch}, the offset is of {offset.epoch}: viewtail's own tables "
+            "were lost, or are of another deployment, and the store would refuse every change as older. Point viewtail "
+            "at the database it had, or fill every view again with: viewtail replay --new-history"
+        )
+    is_comparable = kept.is_comparable_with(offset)
+    if kept.epoch == offset.epoch and not is_comparable:
+        _check_contained(kept, check)
+        return GoOn(
+            kept
+        )  # by its set: what that has is in the store, whatever was read of this server before
+    version = kept.version if is_comparable else None
+    # An offset without a transaction is a beginning: every view is backfilled there.
+    is_older = kept.epoch < offset.epoch and bool(offset.gtid)
+    if is_older or (kept.epoch == offset.epoch and kept.version < offset.version):
+        try:
+            check(kept)
+        except HistoryGoneError as error:
+            return BackfillAgain(offset, str(error), version)
+        return ReadAgain(kept, version)
+    if kept.version > offset.version and offset.epoch < epoch:
+        check(kept)  # what the store holds beyond the offset must be in the new history too
+    return GoOn(offset, version)
+
+
+def _check_contained(kept: BinlogPosition, check: Callable[[BinlogPosition], None]) -> None:
+    try:
+        check(kept)
+    except HistoryGoneError as error:
+        raise HistoryGoneError(f"the store holds what was read from server {kept.server}. {error}") from None
