@@ -99,7 +99,7 @@ def upgraded(
     )
     run.start()
     try:
-        wait_for("every backfill is finished", lambda: is_finished(run))
+        wait_for("every backfill is finished", lambda: is_finished(run), timeout_s=60)
         ask(world.mysql, f"INSERT INTO shop.user VALUES ({LAST_USER}, 'the end', 2000, NULL)")
         wait_for("every store has the last row", lambda: has_the_last_row(world))
         read = {table: count - read_before.get(table, 0) for table, count in rows_read(world).items()}
