@@ -1,0 +1,177 @@
+"""Records what a version of viewtail leaves behind when it is stopped: filled views, half a backfill, halted views.
+
+    git worktree add --detach /tmp/old COMMIT
+    .venv/bin/python -m tests.recorded.record /tmp/old tests/recorded/NAME
+
+NAME must hold views.py. The version is the checkout's; only its commands are used (`viewtail run`, SIGTERM), against
+servers of its own. Add NAME to RECORDINGS in tests/integration/test_upgrade.py. 118d1f0 was recorded so from a
+checkout of that commit: the last one before positions, pipelines' identities and stores were made open to others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+import stack.elasticsearch
+import stack.mysql
+import stack.redis
+from tests.support import recording
+from tests.support.asking import ask
+from tests.support.running import Run, addresses, clean_environment, wait_for
+from tests.support.world import World
+
+ROWS = 40  # in shop.user
+HALF_ROWS = 100  # in each table that is left half filled
+STOP_AFTER = 30  # rows of those, or a few more
+HALVES = {"mysql": "ix_half", "redis": "half", "elasticsearch": "half"}
+HALTED = ("mysql:ix_gone", "redis:moved")
+
+TABLES = (
+    "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL, note VARCHAR(20))",
+    "CREATE TABLE shop.gone (id INT PRIMARY KEY, v VARCHAR(20))",
+    "CREATE TABLE shop.moved (id INT PRIMARY KEY, v VARCHAR(20))",
+    *(f"CREATE TABLE shop.half_{store} (id INT PRIMARY KEY, v VARCHAR(20))" for store in ("mysql", "redis", "search")),
+)  # fmt: skip
+
+
+def make_source(world: World) -> None:
+    ask(world.mysql, "CREATE DATABASE shop")
+    for statement in TABLES:
+        ask(world.mysql, statement)
+    users = ",".join(f"({i}, 'e{i}@x', {i}, 'never looked at')" for i in range(1, ROWS + 1))
+    ask(world.mysql, f"INSERT INTO shop.user VALUES {users}")
+    for table in ("half_mysql", "half_redis", "half_search"):
+        rows = ",".join(f"({i}, 'v{i}')" for i in range(1, HALF_ROWS + 1))
+        ask(world.mysql, f"INSERT INTO shop.{table} VALUES {rows}")
+    for table in ("gone", "moved"):
+        ask(world.mysql, f"INSERT INTO shop.{table} VALUES (1, 'a'), (2, 'b')")
+    ask(world.mysql, "FLUSH BINARY LOGS")
+
+
+def change_source(world: World) -> None:
+    """Changes that a running viewtail sees: all kinds, and two that halt a view."""
+    for statement in (
+        "INSERT INTO shop.user VALUES (50, 'é:{}%', 50, NULL), (51, NULL, 51, NULL)",
+        "UPDATE shop.user SET email = 'changed', n = n + 1 WHERE id IN (10, 11)",
+        "UPDATE shop.user SET email = 'parked' WHERE id = 7",
+        "UPDATE shop.user SET id = 60 WHERE id = 12",
+        "DELETE FROM shop.user WHERE id IN (5, 20, 51)",
+        "ALTER TABLE shop.gone DROP COLUMN v",
+        "ALTER TABLE shop.moved RENAME COLUMN v TO w",
+        "INSERT INTO shop.gone VALUES (3)",
+        "INSERT INTO shop.moved VALUES (3, 'c')",
+    ):
+        ask(world.mysql, statement)
+
+
+@contextmanager
+def run_with(run: Run, views: str, chosen: str) -> Iterator[None]:
+    """A run of those views for which `chosen`, an expression over `view`, holds."""
+    (run.folder / "views.py").write_text(f"{views}\nviews = [view for view in views if {chosen}]\n")
+    run.start()
+    try:
+        yield
+        assert run.stop() == 0, "it did not end well"
+    except BaseException:
+        print(run.log[-8000:], file=sys.stderr)
+        raise
+    finally:
+        run.kill()
+
+
+def states(world: World) -> dict[str, str]:
+    return {
+        str(name): str(state) for name, state in ask(world.mysql, "SELECT name, state FROM viewtail.view")
+    }
+
+
+def fill_and_follow(world: World, run: Run, views: str) -> None:
+    redis.Redis(port=world.redis.port).set("user:7", "not viewtail's")
+    with run_with(run, views, "'half' not in view.name"):
+        wait_for("all views are filled", lambda: set(states(world).values()) == {"filled"})
+        change_source(world)
+        wait_for("two views are halted", lambda: sorted(halted(world)) == sorted(HALTED))
+        ask(world.mysql, "ALTER TABLE shop.moved RENAME COLUMN w TO v")
+        ask(world.mysql, "INSERT INTO shop.user VALUES (70, 'last', 70, NULL)")
+        wait_for("the last change is in every store", lambda: is_everywhere(world, "last"))
+        parked = ask(world.mysql, "SELECT rendered_key FROM viewtail.dead_letter")
+        assert parked == [("7",)], parked
+
+
+def halted(world: World) -> list[str]:
+    return [name for name, state in states(world).items() if state == "halted"]
+
+
+def is_everywhere(world: World, email: str) -> bool:
+    client = redis.Redis(port=world.redis.port, decode_responses=True)
+    found, _ = recording.documents(world, "viewtail-user").get("70", ({}, 0))
+    in_mysql = ask(world.mysql, "SELECT email FROM viewtail.ix_email WHERE id = 70")
+    return bool(in_mysql and in_mysql[0][0] == client.hget("user:70", "email") == found.get("email") == email)
+
+
+def fill_half(world: World, run: Run, views: str, store: str) -> None:
+    """Stop a pipeline amid a backfill, which reads one row a chunk."""
+    name = f"{store}:{HALVES[store]}"
+    with run_with(run, views, f"view.store == {store!r}"):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                found = ask(world.mysql, f"SELECT fill_row_count FROM viewtail.view WHERE name = '{name}'")
+            except Exception as error:
+                raise AssertionError(f"{name}: not begun") from error
+            if found and found[0][0] >= STOP_AFTER:
+                break
+            time.sleep(0.002)
+        os.kill(run.workers()[store], signal.SIGTERM)  # the supervisor would take its time
+    found = ask(
+        world.mysql, f"SELECT state, fill_row_count, fill_key FROM viewtail.view WHERE name = '{name}'"
+    )
+    state, count, key = found[0]
+    assert state == "filling" and STOP_AFTER <= count < HALF_ROWS * 0.8 and key, f"{name}: {found}"
+
+
+def main() -> int:
+    checkout, into = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
+    views = (into / "views.py").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        world = World(
+            mysql=stack.mysql.start(at / "mysql"),
+            redis=stack.redis.start(at / "redis"),
+            elasticsearch=stack.elasticsearch.start(at / "elasticsearch"),
+        )
+        try:
+            environment = {
+                **addresses(world.mysql, world.redis, world.elasticsearch),
+                "VIEWTAIL_RUN__CHUNK_ROWS": "1",
+                "PYTHONPATH": str(checkout),
+            }
+            where = subprocess.run(
+                [sys.executable, "-c", "import viewtail; print(viewtail.__file__)"],
+                cwd=at, env={**clean_environment(), **environment}, capture_output=True, text=True, check=True,
+            ).stdout.strip()  # fmt: skip
+            assert Path(where).is_relative_to(checkout), f"{where} would be recorded"
+            run = Run(at, views, environment)
+            make_source(world)
+            fill_and_follow(world, run, views)
+            for store in HALVES:
+                fill_half(world, run, views, store)
+            recording.dump(world, into)
+        finally:
+            for server in (world.mysql, world.redis, world.elasticsearch):
+                server.kill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
