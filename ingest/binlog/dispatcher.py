@@ -21,6 +21,8 @@ from changes.batches import (
     Watermark,
 )
 from changes.errors import TableUnreadableError
+from ingest.binlog.common_transactions import UsualTransactions
+from ingest.binlog.control_events import is_begin
 from ingest.binlog.events import (
     CHECKSUM_RESIDUE,
     DELETE_ROWS,
@@ -32,13 +34,11 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES, committed_us
-from ingest.binlog.mariadb import MariaDBEvents
-from ingest.binlog.packed import Buffer
+from ingest.binlog.mariadb_events import MariaDBEvents
+from ingest.binlog.open_transaction import OWN, PACKET_HEAD_BYTES, Compressed
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import is_begin
-from ingest.binlog.refusals import malformed, not_an_event, not_ended, rows_without_map, unpaired
-from ingest.binlog.usual import UsualTransactions
-from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
+from ingest.binlog.stream_errors import malformed, not_an_event, not_ended, rows_without_map, unpaired
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 

@@ -13,7 +13,7 @@ from codecs import charmap_decode
 from dataclasses import dataclass
 
 from ingest.binlog.collations import charset_of
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 from ingest.charset_tables import DIFFERENCES
 from ingest.charsets import decoder_of, single_byte_table
 

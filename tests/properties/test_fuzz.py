@@ -13,16 +13,16 @@ import structlog
 
 from ingest.binlog import (
     column_forms,
+    common_transactions,
+    control_events,
     dispatcher,
-    mariadb,
+    mariadb_events,
     payload,
-    rare_events,
     row_source,
     table_map,
-    transactions,
-    usual,
+    xa_transactions,
 )
-from ingest.binlog.careful_rows import CarefulRows
+from ingest.binlog.row_events import CarefulRows
 from stack import Server
 from tests.support import fuzz as fuzzer
 from tests.support.fuzz import Corpus, Walk, fuzz, long_walk
@@ -61,11 +61,11 @@ def test_a_walk_that_goes_on_and_on_keeps_nothing(corpora: list[Corpus], at: int
 
 # -- bugs that it must find -------------------------------------------------------------------------------------------
 
-TAKE = (usual.UsualTransactions, "_run")
+TAKE = (common_transactions.UsualTransactions, "_run")
 WALK = (dispatcher.Dispatcher, "_walk")
-RARE, MARIADB = rare_events.RareEvents, mariadb.MariaDBEvents
+RARE, MARIADB = control_events.RareEvents, mariadb_events.MariaDBEvents
 COMMIT = (
-    transactions.Transactions,
+    xa_transactions.Transactions,
     "_commit",
     "self._tables.clear()",
     "self._tables.clear(); _ALL.append(bytes(9))",
@@ -130,7 +130,7 @@ def test_the_fuzzer_finds(bug: str, corpora: list[Corpus], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "bug",
     [
-        (transactions.Transactions, "_savepoint", "self._savepoints.clear()", "pass"),
+        (xa_transactions.Transactions, "_savepoint", "self._savepoints.clear()", "pass"),
         (RARE, "_judge", "followed = statements", "_ALL.append(bytes(9))\n    followed = statements"),
     ],
     ids=["savepoints", "statements"],

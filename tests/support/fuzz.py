@@ -42,13 +42,13 @@ from changes.versions import base_version
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
-from ingest.binlog.mariadb import _compressed_at, _uncompressed_bytes
-from ingest.binlog.packed import Buffer
-from ingest.binlog.refusals import DumpEnded
+from ingest.binlog.mariadb_events import _compressed_at, _uncompressed_bytes
+from ingest.binlog.open_transaction import Plan
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
-from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.walk_state import Plan
+from ingest.binlog.stream_errors import DumpEnded
+from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
 
 SLOWEST_S = 1.0  # of processor time: the machine may have other work

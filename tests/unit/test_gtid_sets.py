@@ -16,7 +16,7 @@ from changes.errors import SourceError
 from changes.gtid_sets import GtidSet, grown
 from changes.positions import Position
 from ingest.binlog.gtids import gtid_text
-from ingest.binlog.seen import Seen
+from ingest.binlog.gtids_read import Seen
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 TRANSACTIONS = st.lists(

@@ -8,12 +8,12 @@ from __future__ import annotations
 from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import UPDATE_ROWS, WRITE_ROWS
-from ingest.binlog.packed import Buffer
+from ingest.binlog.open_transaction import OWN, Own, Plan, WalkState
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
-from ingest.binlog.refusals import unpaired
 from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.stream_errors import unpaired
 from ingest.binlog.table_map import names, parse
-from ingest.binlog.walk_state import OWN, Own, Plan, WalkState
 
 _MEMO_LIMIT = 10_000
 _NO_EXTRA_DATA = b"\x02\x00"

@@ -44,10 +44,12 @@ from ingest.binlog.events import (
     XID,
 )
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
-from ingest.binlog.packed import Buffer
+from ingest.binlog.gtids_read import Seen
+from ingest.binlog.open_transaction import BEFORE_ALL, OWN, Compressed, Plan
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
-from ingest.binlog.refusals import (
+from ingest.binlog.stream_errors import (
     WentBackError,
     corrupt,
     diverged,
@@ -57,10 +59,8 @@ from ingest.binlog.refusals import (
     unchecked_format,
     unpaired,
 )
-from ingest.binlog.seen import Seen
-from ingest.binlog.shapes import BEGIN_TAIL
-from ingest.binlog.transactions import Transactions
-from ingest.binlog.walk_state import BEFORE_ALL, OWN, Compressed, Plan
+from ingest.binlog.transaction_layouts import BEGIN_TAIL
+from ingest.binlog.xa_transactions import Transactions
 
 _log = structlog.get_logger("viewtail.source")
 

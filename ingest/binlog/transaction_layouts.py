@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ingest.binlog.events import XID
 from ingest.binlog.gtids import GTID_BYTES
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 
 _Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 

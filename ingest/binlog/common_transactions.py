@@ -11,8 +11,8 @@ from zlib import crc32
 from changes.batches import RowChanges
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import CHECKSUM_RESIDUE, DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS
-from ingest.binlog.shapes import BEGIN_TAIL, XID_PACKET_BYTES, Opening, xid_head
-from ingest.binlog.walk_state import Plan, WalkState
+from ingest.binlog.open_transaction import Plan, WalkState
+from ingest.binlog.transaction_layouts import BEGIN_TAIL, XID_PACKET_BYTES, Opening, xid_head
 
 _LOOK_AHEAD = 64  # more than an event's header, and what is looked at before its length is known
 

@@ -13,11 +13,11 @@ import structlog
 
 from changes.errors import SourceError
 from changes.positions import Position
-from ingest.binlog.careful_rows import CarefulRows
 from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
-from ingest.binlog.packed import Buffer
+from ingest.binlog.open_transaction import End, Mark, Prepared, XaName
+from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.row_events import CarefulRows
 from ingest.binlog.spool import Spool
-from ingest.binlog.walk_state import End, Mark, Prepared, XaName
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -21,6 +21,7 @@ from changes.tables import Column, Kind
 from ingest.binlog import gtids, statements
 from ingest.binlog import table_map as types
 from ingest.binlog.compression import MalformedCompressionError, inflated
+from ingest.binlog.control_events import RareEvents
 from ingest.binlog.events import (
     COMPRESSED,
     DELETE_ROWS,
@@ -33,12 +34,11 @@ from ingest.binlog.events import (
     WRITE_ROWS,
     WRITE_ROWS_V1,
 )
-from ingest.binlog.packed import Buffer
+from ingest.binlog.open_transaction import PACKET_HEAD_BYTES, Plan
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.query_event import Query
-from ingest.binlog.rare_events import RareEvents
-from ingest.binlog.refusals import name_of, rows_without_map, unpaired
 from ingest.binlog.row_decoder import compile_decoder
-from ingest.binlog.walk_state import PACKET_HEAD_BYTES, Plan
+from ingest.binlog.stream_errors import name_of, rows_without_map, unpaired
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
 _GTID_BYTES = 13

@@ -19,15 +19,15 @@ from changes.mariadb_gtids import is_position
 from changes.positions import Position, file_number
 from changes.versions import base_version
 from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.gtids_read import Seen
 from ingest.binlog.mariadb_history import MariaDBSeen
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.payload import Payload
 from ingest.binlog.row_decoder import Decoder
-from ingest.binlog.seen import Seen
-from ingest.binlog.shapes import Openings, RowsHead, rows_head
 from ingest.binlog.spool import Spool
 from ingest.binlog.table_map import TableMap
+from ingest.binlog.transaction_layouts import Openings, RowsHead, rows_head
 
 _log = structlog.get_logger("viewtail.source")
 
