@@ -3,6 +3,10 @@ source, log_event.h)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from ingest.binlog.packed_integers import Buffer
+
 QUERY = 2
 STOP = 3
 ROTATE = 4
@@ -77,6 +81,8 @@ SILENT = frozenset(
     }
 )
 
+ARTIFICIAL = frozenset({ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, HEARTBEAT_V2})  # their positions mean nothing
+
 # MariaDB's compressed forms, and what each holds.
 COMPRESSED = {
     MARIADB_QUERY_COMPRESSED: QUERY,
@@ -105,3 +111,17 @@ NAMES = {
     for name, value in list(globals().items())
     if name.isupper() and isinstance(value, int) and not name.endswith(("_FLAG", "_RESIDUE"))
 }
+
+
+class Event(
+    NamedTuple
+):  # a tuple is made in a third of a frozen dataclass's time; MariaDB needs one for each event
+    """One event in a buffer."""
+
+    kind: int
+    flags: int
+    buffer: Buffer
+    start: int  # of its body, behind the header
+    end: int  # of its body, before the checksum
+    log_pos: int  # the header's end position, 32 bits
+    size: int  # in bytes, with header and checksum

@@ -19,7 +19,7 @@ _END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run o
 _TAG = re.compile(rb"(?:[a-z_][a-z_0-9]{0,31})?")  # MySQL manual, "GTID Format"
 
 
-class Seen:
+class GtidsRead:
     """The set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
 
     def __init__(self, base: str) -> None:

@@ -18,7 +18,7 @@ _COM_BINLOG_DUMP = 0x12
 _DUMP = struct.Struct("<BIHI")  # command, position, flags, server id; no file's name behind them
 
 
-class MariaDBSeen:
+class MariaDBGtidsRead:
     """What a reader has seen of each domain; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
 
     def __init__(self, base: str) -> None:

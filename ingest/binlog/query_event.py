@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ingest.binlog.collations import charset_of
 from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from ingest.charset_tables import DIFFERENCES
 from ingest.charsets import decoder_of, single_byte_table
 
@@ -59,6 +60,14 @@ def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int = QUERY_FIXED_BYTES
         sql_mode=int.from_bytes(told.get(_SQL_MODE, b""), "little"),
         databases=None if databases is None else _names(databases),
         uses_temporary_tables=bool(flags & _USES_TEMPORARY_TABLES),
+    )
+
+
+def is_begin(buffer: Buffer, b: int, end: int) -> bool:
+    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
+    return (
+        buffer[end - len(BEGIN_TAIL) : end] == BEGIN_TAIL
+        and b + QUERY_FIXED_BYTES + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == end
     )
 
 

@@ -75,7 +75,7 @@ class _Decoder:
     def __init__(self, table: str, layouts: list[Layout]) -> None:
         count = len(layouts)
         bitmap = b"\xff" * ((count + 7) // 8)
-        self.write_image = packed.written(count) + bitmap
+        self.write_image = packed_integers.written(count) + bitmap
         self.update_image = self.write_image + bitmap
         self._table = table
         self._layouts = layouts

@@ -1,171 +1,122 @@
-"""Rows that the hot path does not decode: tables seen for the first time, partial images, texts that are invalid.
+"""Rows that the hot loops do not decode: partial images, texts that are invalid, extra data before the rows.
 
 What can be read is kept, a row with an unreadable value is refused, and a table none of whose rows can be read halts.
 """
 
 from __future__ import annotations
 
-from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
+from changes.batches import Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
-from ingest.binlog.events import UPDATE_ROWS, WRITE_ROWS
-from ingest.binlog.open_transaction import OWN, Own, Plan, WalkState
-from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.events import PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
 from ingest.binlog.partial_json import PartialUpdates
-from ingest.binlog.row_decoder import compile_decoder
-from ingest.binlog.stream_errors import unpaired
-from ingest.binlog.table_map import names, parse
+from ingest.binlog.stream_errors import check_pairs
+from ingest.binlog.table_readers import TableReader
+from ingest.binlog.walk import Walk
 
-_MEMO_LIMIT = 10_000
-_NO_EXTRA_DATA = b"\x02\x00"
+_TABLE_BYTES = 8  # table id and flags, at the beginning of an event's body
 
 
-class CarefulRows(WalkState):
-    """Plans for tables, and the slow ways of reading a row event."""
+class RowEvents:
+    """Reads row events in all forms that they can have."""
 
-    def _plan(self, body: bytes, version: int) -> Plan | Own | None:
-        """The plan for a table map seen for the first time; None for a table nobody follows (OWN is falsy too)."""
-        schema, name = names(body)
-        plan: Plan | Own | None = None
-        if schema == self._watermark.table.schema and name == self._watermark.table.name:
-            self._watermark_was_seen = True
-            try:
-                plan = self._compiled(body, self._watermark)
-            except TableUnreadableError as error:
-                self._skip_watermark(str(error))
-                return None  # not remembered: each one that is skipped is told of
-        elif (followed := self._followed.get((schema, name))) is not None:
-            if self._is_before_it_fits(followed, version):
-                return None  # not remembered: what comes later is followed
-            try:
-                plan = self._compiled(body, followed)
-            except TableUnreadableError as error:
-                last = self._last_statements.get(followed)
-                self._halt(
-                    followed,
-                    version,
-                    f"{error}. The last statement about the table: {last}" if last else str(error),
-                )
-        elif schema in self._own_schemas:
-            plan = OWN
-        if len(self._memo) >= _MEMO_LIMIT:
-            self._memo.clear()
-        self._memo[body] = plan
-        return plan
+    def __init__(self, walk: Walk) -> None:
+        self._transaction, self._tables = walk.transaction, walk.tables
 
-    def _other_image(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: Buffer,
-        b: int,
-        rows_end: int,
-    ) -> None:
-        """Rows whose prefix is not the usual one: extra data (partitions) is stepped over, a partial image halts."""
-        r = b + 8 + int.from_bytes(buffer[b + 8 : b + 10], "little")
-        self._rows_at(plan, kind, version, buffer, r, rows_end)
+    def read(self, reader: TableReader, event: Event, version: int) -> None:
+        """An event of the present form; extra data before its rows (partitions) is stepped over."""
+        at = event.start + _TABLE_BYTES
+        at += int.from_bytes(event.buffer[at : at + 2], "little")
+        if event.kind == PARTIAL_UPDATE_ROWS:
+            self._partial_update(reader, event, version, at)
+        else:
+            self._from_image(reader, event, version, at)
 
-    def _rows_at(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: Buffer,
-        r: int,
-        rows_end: int,
-    ) -> None:
-        """Rows behind what is before their image, from `r` on; a partial image halts."""
-        image = (plan.update_image if kind == UPDATE_ROWS else plan.write_image)[2:]
-        if buffer[r : r + len(image)] != image:
-            self._halt(
-                plan.followed,
-                version,
-                "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
-                "no session changes it), then fill the views again: viewtail replay VIEW",
-            )
-            return
-        self._image_rows(plan, kind, version, buffer, r + len(image), rows_end)
+    def read_v1(self, reader: TableReader, event: Event, version: int) -> None:
+        """An event of the first form, its kind translated to the present one's; it has no extra data."""
+        self._from_image(reader, event, version, event.start + _TABLE_BYTES)
 
-    def _image_rows(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: Buffer,
-        r: int,
-        rows_end: int,
-    ) -> None:
+    def _from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
+        """Rows behind the bitmaps at `at`; a partial image halts the table."""
+        image = (reader.update_image if event.kind == UPDATE_ROWS else reader.write_image)[2:]
+        rows_at = at + len(image)
+        if event.buffer[at:rows_at] != image:
+            self._halt_partial(reader, version)
+        elif reader.current is not None:
+            self._versioned(reader, event, version, rows_at)
+        else:
+            self.full(reader, event, version, rows_at)
+
+    def full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
         """Rows of full images."""
         try:
-            rows = plan.decode(buffer, r, rows_end)
-            if kind == UPDATE_ROWS and len(rows) & 1:
-                unpaired(plan.followed)
-            self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, rows))
+            rows = reader.decode(event.buffer, rows_at, event.end)
+            check_pairs(event.kind, rows, reader.followed)
+            self._transaction.changes.append(
+                RowChanges(reader.followed, event.kind - WRITE_ROWS, version, rows)
+            )
         except (UnicodeDecodeError, TableUnreadableError) as error:
-            self._careful(plan, kind, version, buffer, r, rows_end, error)
+            self.after_failure(reader, event, version, rows_at, error)
 
-    def _careful(
-        self,
-        plan: Plan,
-        kind: int,
-        version: int,
-        buffer: Buffer,
-        r: int,
-        rows_end: int,
-        error: Exception,
+    def after_failure(
+        self, reader: TableReader, event: Event, version: int, rows_at: int, error: Exception
     ) -> None:
         """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
         if isinstance(error, TableUnreadableError):
-            self._halt(plan.followed, version, str(error))
-            return
-        try:
-            rows = plan.decoder.decode_carefully(buffer, r, rows_end)
-            if kind == UPDATE_ROWS and len(rows) & 1:
-                unpaired(plan.followed)
-        except TableUnreadableError as worse:
-            self._halt(plan.followed, version, str(worse))
-            return
-        self._sort_out(plan, kind, version, rows)
+            self._tables.halt(reader.followed, version, str(error))
+        elif (rows := self._careful(reader, event, version, rows_at)) is not None:
+            self._sort_out(reader, event.kind, version, rows)
 
-    def _partial_update(self, plan: Plan, version: int, buffer: Buffer, b: int, rows_end: int) -> None:
-        """An update whose after-images hold of a JSON column only what changed."""
-        r = b + 8 + int.from_bytes(buffer[b + 8 : b + 10], "little")
-        image = plan.update_image[2:]
-        if buffer[r : r + len(image)] != image:
-            self._other_image(plan, UPDATE_ROWS, version, buffer, b, rows_end)  # which halts
-            return
+    def _careful(self, reader: TableReader, event: Event, version: int, rows_at: int) -> list[Row] | None:
+        """The rows, values that cannot be read marked as such; None: the table halts."""
         try:
-            if plan.partial is None:
-                plan.partial = PartialUpdates(plan.table_map, plan.followed)
-            rows = plan.partial.decode(buffer, r + len(image), rows_end)
+            rows = reader.decoder.decode_carefully(event.buffer, rows_at, event.end)
+            check_pairs(event.kind, rows, reader.followed)
         except TableUnreadableError as error:
-            self._halt(plan.followed, version, str(error))
-            return
-        self._sort_out(plan, UPDATE_ROWS, version, rows)
+            self._tables.halt(reader.followed, version, str(error))
+            return None
+        return rows
 
-    def _sort_out(self, plan: Plan, kind: int, version: int, rows: list[Row]) -> None:
+    def _versioned(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
+        """Rows of a system-versioned table: those that are history are left out."""
+        assert reader.current is not None
+        if (rows := self._careful(reader, event, version, rows_at)) is not None:
+            for change, some in reader.current(event.kind - WRITE_ROWS, rows):
+                self._sort_out(reader, change + WRITE_ROWS, version, some)
+
+    def _partial_update(self, reader: TableReader, event: Event, version: int, at: int) -> None:
+        """An update whose after-images hold of a JSON column only what changed."""
+        image = reader.update_image[2:]
+        if event.buffer[at : at + len(image)] != image:
+            self._halt_partial(reader, version)
+            return
+        try:
+            if reader.partial is None:
+                reader.partial = PartialUpdates(reader.table_map, reader.followed)
+            rows = reader.partial.decode(event.buffer, at + len(image), event.end)
+        except TableUnreadableError as error:
+            self._tables.halt(reader.followed, version, str(error))
+            return
+        self._sort_out(reader, UPDATE_ROWS, version, rows)
+
+    def _halt_partial(self, reader: TableReader, version: int) -> None:
+        self._tables.halt(
+            reader.followed,
+            version,
+            "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
+            "no session changes it), then fill the views again: viewtail replay VIEW",
+        )
+
+    def _sort_out(self, reader: TableReader, kind: int, version: int, rows: list[Row]) -> None:
         """Keep the rows that can be read, refuse the others."""
+        followed, change = reader.followed, kind - WRITE_ROWS
         step = 2 if kind == UPDATE_ROWS else 1
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
-            bad = [value.column for row in some for value in row if isinstance(value, Unreadable)]
-            if bad and plan.followed is self._watermark:
-                self._skip_watermark("its token holds bytes that are invalid in its character set")
-            elif bad:
-                reason = f"column {bad[0]} holds bytes that are invalid in its character set"
-                self._open_refused.append(Refused(plan.followed, kind - WRITE_ROWS, version, some, reason))
+            bad = next((value.column for row in some for value in row if isinstance(value, Unreadable)), None)
+            if bad is None:
+                self._transaction.changes.append(RowChanges(followed, change, version, some))
+            elif followed is self._tables.watermark:
+                self._tables.skip_watermark("its token holds bytes that are invalid in its character set")
             else:
-                self._changes.append(RowChanges(plan.followed, kind - WRITE_ROWS, version, some))
-
-    def _compiled(self, body: bytes, followed: Followed) -> Plan:
-        """How the rows of a table map are read; raises TableUnreadableError."""
-        table_map = parse(body)
-        decoder = compile_decoder(table_map, followed)
-        return Plan(
-            followed,
-            decoder,
-            decoder.decode,
-            _NO_EXTRA_DATA + decoder.write_image,
-            _NO_EXTRA_DATA + decoder.update_image,
-            table_map,
-        )
+                reason = f"column {bad} holds bytes that are invalid in its character set"
+                self._transaction.refused.append(Refused(followed, change, version, some, reason))

@@ -73,8 +73,8 @@ def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int 
     return [found for table in tables if (found := _on(table, effects, bool(sql_mode & STRICT))) is not None]
 
 
-def told(verdict: Verdict, text: str) -> str:
-    """Why, and the statement: for messages."""
+def reason(verdict: Verdict, text: str) -> str:
+    """Why the table changed, and the statement: for messages."""
     return f"{verdict.why}: {shown(text)}"
 
 

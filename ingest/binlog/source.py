@@ -21,8 +21,8 @@ from ingest.binlog import continuity
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
-from ingest.binlog.open_transaction import PACKET_HEAD_BYTES
 from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, session_error
 

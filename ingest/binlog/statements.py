@@ -101,6 +101,16 @@ def is_change(text: str) -> bool:
     return _CHANGE.match(text) is not None
 
 
+def is_release(text: str) -> bool:
+    """Whether a statement on savepoints is RELEASE SAVEPOINT."""
+    return text[:7].upper() == "RELEASE"
+
+
+def without_settings(text: str) -> str:
+    """The statement behind MariaDB's SET STATEMENT ... FOR."""
+    return _FOR_ONE_STATEMENT.sub("", text, count=1)
+
+
 def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables of the session's database and of those that a `plain` text may name."""
     lowered = text.lower()
@@ -150,6 +160,9 @@ def _names(folded: str, identifier: str) -> bool:
     )
 
 
+_FOR_ONE_STATEMENT = re.compile(
+    r"\ASET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^'\"`])*?\sFOR\s+", re.IGNORECASE
+)
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 # SELECT, DO and CALL may call a function that changes rows.
 _CHANGE = re.compile(r"\(*\s*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|SELECT|DO|CALL|WITH)\b", re.IGNORECASE)

@@ -1,227 +1,136 @@
-"""How transactions end: by a commit, by a rollback that stands in the binlog, or in two steps (XA).
+"""XA transactions: their rows stand where they were prepared, and are delivered with the position of XA COMMIT.
 
-The rows of an XA transaction stand where it was prepared; they are delivered where it was committed, with that version,
-which they share. Until then no batch ends behind the transaction before it, so that a restart reads it again.
+Until then no batch ends behind the transaction before the oldest prepared one, so that a restart reads it again.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from dataclasses import dataclass
 
 import structlog
 
+from changes.batches import Refused, RowChanges
 from changes.errors import SourceError
 from changes.positions import Position
-from ingest.binlog.gtids import GTID_BYTES, committed_us, gtid_text
-from ingest.binlog.open_transaction import End, Mark, Prepared, XaName
-from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.row_events import CarefulRows
-from ingest.binlog.spool import Spool
+from ingest.binlog.events import Event
+from ingest.binlog.gtids import committed_us
+from ingest.binlog.place import TransactionEnd
+from ingest.binlog.walk import Walk
 
 _log = structlog.get_logger("viewtail.source")
 
 _XA_NAME = re.compile(
     r"XA\s+(?:COMMIT|ROLLBACK)\s+X'((?:[0-9a-f]{2})*)',X'((?:[0-9a-f]{2})*)',(\d+)\Z", re.IGNORECASE
 )
-_PREPARE = struct.Struct(
-    "<?III"
-).unpack_from  # in one phase?, format, bytes of the global and of the branch part
+_PREPARE = struct.Struct("<?III")  # in one phase?, format, bytes of the global and of the branch part
 _MANY_PREPARED = 100
 
+XaName = tuple[int, bytes, bytes]  # format, global part, branch part
 
-class Transactions(CarefulRows):
-    """Moves what the open transaction holds to where it belongs."""
 
-    def _commit(self, log_pos: int) -> None:
-        """A transaction ended at `log_pos` and is to be delivered."""
-        end: End = (
-            self._file,
-            (self._wraps << 32) + log_pos,
-            self._txn_start,
-            self._gtid,
-        )
-        self._branch_at = -1  # the walk does not tell each place where one begins
-        self._tables.clear()  # a row event that stands behind it without a table map is of no transaction
-        if self._spool is not None:
-            self._big_end, self._spool_is_committed = end, True
-            return
-        self._refused += self._open_refused
-        self._open_refused = []
-        self._committed = len(self._changes)
-        self._committed_bytes += self._held_bytes
-        self._held_bytes = 0
-        self._end = end
-        self._gtids += self._gtid
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An XA transaction that waits for its XA COMMIT or XA ROLLBACK."""
 
-    def _note_seen(self) -> None:
-        """What was committed is in the set of what was seen from now on."""
-        if self._gtids:
-            self._first_gtid = self._first_gtid or self._gtids[:GTID_BYTES]
-            if self._seen is not None:
-                self._seen.add(self._gtids)
-            self._gtids.clear()
+    changes: list[RowChanges]
+    refused: list[Refused]
+    held_bytes: int
+    before: TransactionEnd | Position  # reading must begin again there to read it
+    gtid_base: str  # GTIDs that were read up to there
+    at_us: int  # when it was prepared, microseconds since 1970
 
-    def _in_transaction(self) -> bool:
-        """Whether the open transaction began with BEGIN: a statement inside it does not end it."""
-        return self._begun_at == self._txn_start
 
-    def _savepoint(self, name: str) -> None:
-        """Remember what the open transaction holds, to come back to."""
-        if self._savepoints and next(iter(self._savepoints))[0] != self._txn_start:
-            self._savepoints.clear()
-        self._savepoints[self._txn_start, name.lower()] = Mark(
-            change_count=len(self._changes) - self._committed,
-            refused_count=len(self._open_refused),
-            held_bytes=self._held_bytes,
-            piece_count=0 if self._spool is None else self._spool.count,
-        )
+class XaTransactions:
+    """The prepared transactions of one walk, in the order in which they were prepared."""
 
-    def _roll_back(self) -> None:
-        """Forget what the open transaction holds: in row format a rollback stands behind transactional rows only."""
-        nothing = Mark(change_count=0, refused_count=0, held_bytes=0, piece_count=0)
-        self._take_back(nothing)
+    def __init__(self, walk: Walk, after: Position) -> None:
+        self._walk = walk
+        self._prepared: dict[XaName, Prepared] = {}
+        self.delivered: TransactionEnd | Position = after  # end of the last transaction that was handed over
 
-    def _roll_back_to(self, name: str) -> None:
-        """Forget what the open transaction holds since a savepoint, which stays."""
-        mark = self._savepoints.get((self._txn_start, name.lower()))
-        if mark is None:
-            self._halt_touched("a rollback to a savepoint that is not in the binlog stands there")
-        else:
-            self._take_back(mark)
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many wait for their commit, and when the oldest was prepared (microseconds)."""
+        oldest = next(iter(self._prepared.values()), None)
+        return (0, 0) if oldest is None else (len(self._prepared), oldest.at_us)
 
-    def _take_back(self, mark: Mark) -> None:
-        if self._is_in_pieces:
-            self._halt_touched("a rollback stands behind rows that were delivered already")
-            return
-        if self._spool is not None and self._spool.count > mark.piece_count:
-            # What was in memory then went into the file since.
-            self._changes[self._committed :], self._open_refused, _ = self._spool.cut(mark.piece_count)
-            if not mark.piece_count:
-                self._spool.close()
-                self._spool = None
-        del self._changes[self._committed + mark.change_count :]
-        del self._open_refused[mark.refused_count :]
-        self._held_bytes = mark.held_bytes
-
-    def _halt_touched(self, why: str) -> None:
-        """Halt every followed table that the open transaction has a table map of; forget what it held."""
-        touched = {plan.followed.table.full_name: plan.followed for plan in self._tables.values() if plan}
-        for followed in touched.values():
-            self._halt(
-                followed,
-                self._version(self._last_pos),
-                f"{why}. Fill the views again: viewtail replay VIEW",
-            )
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
-        self._held_bytes = 0
-        self._open_refused = []
-        del self._changes[self._committed :]
-
-    def _resume_position(self, end: End | Position) -> Position:
-        """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
-        base = "" if self._seen is None else self._seen.base
-        for prepared in self._prepared.values():
-            end, base = prepared.before, prepared.gtid_base
-            break
-        if isinstance(end, Position):
-            return end
-        file, end_position, start, gtid = end
-        return Position(
-            epoch=self._epoch,
-            file=file,
-            end=end_position,
-            start=start,
-            gtid=gtid_text(gtid),
-            gtid_base=base,
-            server=self._server,
-        )
-
-    def _spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
-        """Make room for an event: what the open transaction holds goes into a file.
-
-        `held_bytes` count the event already; returns the bytes held afterwards. An event that is alone stays.
-        """
-        if held_bytes == event_bytes:
-            return held_bytes
-        if self._spool is None:
-            self._spool = Spool()
-        self._spool.append(self._changes[committed:], self._open_refused, held_bytes - event_bytes)
-        del self._changes[committed:]
-        self._open_refused = []
-        return event_bytes
-
-    # -- XA -----------------------------------------------------------------------------------------------------
-
-    def _prepare(self, buffer: Buffer, b: int, rows_end: int, log_pos: int) -> None:
+    def prepare(self, event: Event) -> None:
         """XA PREPARE, or XA COMMIT ... ONE PHASE, which is a commit like any other."""
-        is_one_phase, number, global_bytes, branch_bytes = _PREPARE(buffer, b)
-        at = b + 13 + global_bytes
+        walk, transaction, place = self._walk, self._walk.transaction, self._walk.place
+        is_one_phase, number, global_bytes, branch_bytes = _PREPARE.unpack_from(event.buffer, event.start)
         if is_one_phase:
-            self._commit(log_pos)
+            walk.commit(event.log_pos)
             return
-        if at + branch_bytes != rows_end:
-            raise SourceError(
-                f"the XA PREPARE event at {self.place} is malformed; the pipeline stops before it"
-            )
-        name = (number, bytes(buffer[b + 13 : at]), bytes(buffer[at:rows_end]))
-        if self._spool is not None:
-            self._halt_too_large_prepared()
-        self._note_seen()
-        # One without followed rows is kept as well: its commit must be told from one whose rows were never seen.
-        self._prepared[name] = Prepared(
-            changes=self._changes[self._committed :],
-            refused=self._open_refused,
-            held_bytes=self._held_bytes,
-            before=self._end or self._last_end,
-            gtid_base="" if self._seen is None else self._seen.exact(),
-            at_us=committed_us(self._gtid),
+        branch_at = event.start + _PREPARE.size + global_bytes
+        if branch_at + branch_bytes != event.end:
+            raise SourceError(f"the XA PREPARE event at {place} is malformed; the pipeline stops before it")
+        global_part = bytes(event.buffer[event.start + _PREPARE.size : branch_at])
+        if transaction.spool is not None:
+            self._halt_too_large()
+        place.add_gtids()
+        before, gtid_base = transaction.end or self.delivered, place.gtids.exact() if place.gtids else ""
+        changes, refused, held_bytes = transaction.taken_out()
+        # One without followed rows is kept too: its commit must differ from one whose rows were never read.
+        self._prepared[number, global_part, bytes(event.buffer[branch_at : event.end])] = Prepared(
+            changes=changes,
+            refused=refused,
+            held_bytes=held_bytes,
+            before=before,
+            gtid_base=gtid_base,
+            at_us=committed_us(transaction.gtid),
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
             _log.warning(
-                "XA transactions wait for their commit", count=len(self._prepared), position=self.place
+                "XA transactions wait for their commit", count=len(self._prepared), position=str(place)
             )
-        del self._changes[self._committed :]
-        self._open_refused, self._held_bytes = [], 0
-        self._commit(log_pos)
+        walk.commit(event.log_pos)
 
-    def _bound_prepared(self) -> None:
-        """Of an XA transaction that is known to end prepared, no more is kept than may wait."""
-        if self._held_bytes > self._spool_bytes:
-            self._halt_too_large_prepared()
-
-    def _halt_too_large_prepared(self) -> None:
-        self._halt_touched(
-            f"an XA transaction holds more than run.spool_bytes ({self._spool_bytes}), which must wait in memory for "
-            "its commit. Raise that setting"
-        )
-
-    def _decide(self, statement: str, log_pos: int, *, is_kept: bool) -> None:
-        """XA COMMIT or XA ROLLBACK of a branch that was prepared before."""
-        name = _xa_name(statement)
-        prepared = None if name is None else self._prepared.pop(name, None)
-        if prepared is None and is_kept:
-            self._halt_all(
+    def commit(self, statement: str, log_pos: int) -> None:
+        """XA COMMIT: the rows of a prepared transaction join the open one."""
+        transaction = self._walk.transaction
+        if (prepared := self._take(statement)) is None:
+            self._walk.halt_all(
                 "an XA transaction was committed whose rows stand before the place where reading began",
                 log_pos,
             )
-        elif prepared is not None and is_kept:
-            version = self._version(log_pos)
-            self._changes += [change._replace(version=version) for change in prepared.changes]
-            self._open_refused += [refused._replace(version=version) for refused in prepared.refused]
-            self._held_bytes += prepared.held_bytes
-            self._mark_loud()
-        self._commit(log_pos)
+        else:
+            version = self._walk.place.version(log_pos)
+            transaction.changes += [change._replace(version=version) for change in prepared.changes]
+            transaction.refused += [refused._replace(version=version) for refused in prepared.refused]
+            transaction.held_bytes += prepared.held_bytes
+            transaction.mark_foreign()
+        self._walk.commit(log_pos)
 
-    def _halt_all(self, why: str, log_pos: int) -> None:
-        for followed in list(self._followed.values()):
-            self._halt(followed, self._version(log_pos), f"{why}. Fill the views again: viewtail replay VIEW")
+    def roll_back(self, statement: str, log_pos: int) -> None:
+        """XA ROLLBACK: a prepared transaction is dropped."""
+        self._take(statement)
+        self._walk.commit(log_pos)
 
+    def _take(self, statement: str) -> Prepared | None:
+        found = _XA_NAME.match(statement)
+        if found is None:
+            return None
+        name = int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2])
+        return self._prepared.pop(name, None)
 
-def _xa_name(statement: str) -> XaName | None:
-    found = _XA_NAME.match(statement)
-    if found is None:
-        return None
-    return int(found[3]), bytes.fromhex(found[1]), bytes.fromhex(found[2])
+    def check_size(self) -> None:
+        """Halt the tables of a transaction that will be prepared, when it is too large to wait in memory."""
+        if self._walk.transaction.held_bytes > self._walk.transaction.spool_bytes:
+            self._halt_too_large()
+
+    def _halt_too_large(self) -> None:
+        self._walk.halt_touched(
+            f"an XA transaction holds more than run.spool_bytes ({self._walk.transaction.spool_bytes}), which must "
+            "wait in memory for its commit. Raise that setting"
+        )
+
+    def resume_position(self, end: TransactionEnd) -> Position:
+        """The position to go on from when all up to `end` is durable: before the oldest prepared transaction."""
+        gtids = self._walk.place.gtids
+        resume: TransactionEnd | Position = end
+        gtid_base = "" if gtids is None else gtids.base
+        if (oldest := next(iter(self._prepared.values()), None)) is not None:
+            resume, gtid_base = oldest.before, oldest.gtid_base
+        return resume if isinstance(resume, Position) else self._walk.place.position(resume, gtid_base)
