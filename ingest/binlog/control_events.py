@@ -72,7 +72,7 @@ class ControlEvents:
         compressed: CompressedTransactions,
         xa: XaTransactions,
     ) -> None:
-        self._walk = walk
+        self._walk, self._place = walk, walk.place
         self._mariadb = mariadb = MariaDBEvents(walk, rows, statements)
         # These move to their position by themselves, or have none.
         self._unplaced: dict[int, Callable[[Event], None]] = {
@@ -93,7 +93,17 @@ class ControlEvents:
 
     def handle(self, event: Event) -> None:
         """Every event that the hot loops do not take."""
-        kind, place = event.kind, self._walk.place
+        place, handler = self._place, self._handlers.get(event.kind)
+        if handler is None or place.saved is not None:
+            self._handle_other(event)
+            return
+        if event.log_pos or place.last_pos == BEFORE_ALL:
+            place.last_pos = event.log_pos
+        handler(event)
+
+    def _handle_other(self, event: Event) -> None:
+        """An event that moves the place only, or is compared; or one that viewtail does not know."""
+        kind, place = event.kind, self._place
         if kind in self._unplaced and (place.saved is None or kind in ARTIFICIAL):
             self._unplaced[kind](event)
             return
@@ -101,13 +111,9 @@ class ControlEvents:
             place.last_pos = event.log_pos
         if kind == PREVIOUS_GTIDS:
             place.learn_gtids(bytes(event.buffer[event.start : event.end]))
-        elif kind in SILENT:
-            return
-        elif place.saved is not None:
+        elif kind not in SILENT and place.saved is not None:
             self._compare(event)
-        elif (handler := self._handlers.get(kind)) is not None:
-            handler(event)
-        elif not event.flags & IGNORABLE_FLAG:
+        elif kind not in SILENT and not event.flags & IGNORABLE_FLAG:
             unknown_event(kind, f"{place.file}:{event.log_pos}")
 
     def _compressed(self, event: Event) -> None:

@@ -23,11 +23,6 @@ class Delivery:
     def __init__(self, walk: Walk, compressed: CompressedTransactions, xa: XaTransactions) -> None:
         self._walk, self._compressed, self._xa = walk, compressed, xa
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a transaction above the memory bound was committed: its batches are taken before the walk goes on."""
-        return self._walk.transaction.spooled_end is not None or self._compressed.large is not None
-
     def batches(self) -> Iterator[Batch]:
         """What was committed since the last call: at most one batch, or the pieces of a large transaction."""
         large, self._compressed.large = self._compressed.large, None

@@ -101,10 +101,10 @@ class Dispatcher:
         self._unchecked_formats = unchecked_formats
         self._rows, self._xa = RowEvents(walk), XaTransactions(walk, after)
         statements = StatementEvents(walk, self._xa)
-        compressed = CompressedTransactions(walk, self._rows, statements, self._xa)
+        self._compressed = CompressedTransactions(walk, self._rows, statements, self._xa)
         self._common = CommonTransactions(walk)
-        self._delivery = Delivery(walk, compressed, self._xa)
-        self._others = ControlEvents(walk, self._rows, statements, compressed, self._xa)
+        self._delivery = Delivery(walk, self._compressed, self._xa)
+        self._others = ControlEvents(walk, self._rows, statements, self._compressed, self._xa)
         self.max_event_bytes = max_event_bytes
         self.halt_too_large = walk.halt_too_large
         self.batches = self._delivery.batches
@@ -127,7 +127,7 @@ class Dispatcher:
     @property
     def is_stopped(self) -> bool:
         """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
-        return self._delivery.is_due
+        return self._transaction.spooled_end is not None or self._compressed.large is not None
 
     def consume(self, buffer: bytearray, start: int, filled: int) -> int:
         """Walk every whole event in buffer[start:filled]; returns where the first incomplete one begins.
@@ -146,7 +146,12 @@ class Dispatcher:
         head, table_id, check, residue = _HEAD.unpack_from, _TABLE_ID, crc32, CHECKSUM_RESIDUE
         transaction, tables, place, common = self._transaction, self._tables, self._place, self._common
         by_body, by_id, changes, gtids = tables.by_body, tables.by_id, transaction.changes, place.new_gtids
-        new, change_type = tuple.__new__, RowChanges
+        new, change_type, handle, compressed = (
+            tuple.__new__,
+            RowChanges,
+            self._others.handle,
+            self._compressed,
+        )
         base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
         txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
         most_held, p = transaction.most_held, start
@@ -169,8 +174,8 @@ class Dispatcher:
                         if held:
                             not_ended(f"{file}:{last_pos}")
                         if p != other_at:
-                            place.last_pos = last_pos
-                            self._keep(txn_start, gtid, held, committed, committed_bytes, end, is_quiet)
+                            place.last_pos, transaction.held_bytes = last_pos, held
+                            transaction.committed_bytes = committed_bytes
                             other_at = common.take(buffer, p, filled)
                             if p != other_at:
                                 p, last_pos = other_at, place.last_pos
@@ -215,8 +220,9 @@ class Dispatcher:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
                                         unpaired(reader.followed)
-                                    change = (reader.followed, kind - WRITE_ROWS, version, rows)
-                                    changes.append(new(change_type, change))
+                                    changes.append(
+                                        new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
+                                    )
                                 except (UnicodeDecodeError, TableUnreadableError) as error:
                                     event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
                                     self._rows.after_failure(reader, event, version, r, error)
@@ -238,18 +244,24 @@ class Dispatcher:
                         by_id.clear()
                         last_pos, p = log_pos, q
                         continue
-                place.last_pos = last_pos
-                self._keep(txn_start, gtid, held, committed, committed_bytes, end, is_quiet)
+                place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
+                transaction.held_bytes, transaction.committed = held, committed
+                transaction.committed_bytes, transaction.end, transaction.is_quiet = (
+                    committed_bytes,
+                    end,
+                    is_quiet,
+                )
                 if not place.has_wrapped(kind, log_pos, size):
-                    self._others.handle(Event(kind, flags, buffer, b, rows_end, log_pos, size))
+                    handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
                     p = q
                 # else it is walked again, with its true position
                 base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
                 txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
-                if self.is_stopped:
+                if transaction.spooled_end is not None or compressed.large is not None:
                     break
-        place.last_pos = last_pos
-        self._keep(txn_start, gtid, held, committed, committed_bytes, end, is_quiet)
+        place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
+        transaction.held_bytes, transaction.committed = held, committed
+        transaction.committed_bytes, transaction.end, transaction.is_quiet = committed_bytes, end, is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
             not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
@@ -262,20 +274,6 @@ class Dispatcher:
     def _load_transaction(self) -> tuple[int, Buffer, int, int, int, TransactionEnd | None, bool]:
         t = self._transaction
         return t.start, t.gtid, t.held_bytes, t.committed, t.committed_bytes, t.end, t.is_quiet
-
-    def _keep(
-        self,
-        start: int,
-        gtid: Buffer,
-        held_bytes: int,
-        committed: int,
-        committed_bytes: int,
-        end: TransactionEnd | None,
-        is_quiet: bool,
-    ) -> None:
-        t = self._transaction
-        t.start, t.gtid, t.held_bytes = start, gtid, held_bytes
-        t.committed, t.committed_bytes, t.end, t.is_quiet = committed, committed_bytes, end, is_quiet
 
     def _failed_checksum(self, kind: int, event: bytes, place: str) -> None:
         """Raises CorruptEventError, but for a format description that is known to have no checksum."""

@@ -68,8 +68,8 @@ class MariaDBEvents:
         """A row event of the first version."""
         if reader := self._walk.tables.of_event(event.kind, event.buffer, event.start):
             self._walk.transaction.hold(event.size)
-            as_v2 = Event(event.kind + _V2_LESS_V1, *event[1:])
-            self._rows.read_v1(reader, as_v2, self._walk.place.version(event.log_pos))
+            as_v2 = tuple.__new__(Event, (event.kind + _V2_LESS_V1, *event[1:]))
+            self._rows.from_image(reader, as_v2, self._walk.place.version(event.log_pos), event.start + 8)
 
     def decompressed(self, event: Event) -> Event | None:
         """The plain event that a compressed one holds; None: it was too large, and its table halts."""

@@ -29,13 +29,9 @@ class RowEvents:
         if event.kind == PARTIAL_UPDATE_ROWS:
             self._partial_update(reader, event, version, at)
         else:
-            self._from_image(reader, event, version, at)
+            self.from_image(reader, event, version, at)
 
-    def read_v1(self, reader: TableReader, event: Event, version: int) -> None:
-        """An event of the first form, its kind translated to the present one's; it has no extra data."""
-        self._from_image(reader, event, version, event.start + _TABLE_BYTES)
-
-    def _from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
+    def from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
         """Rows behind the bitmaps at `at`; a partial image halts the table."""
         image = (reader.update_image if event.kind == UPDATE_ROWS else reader.write_image)[2:]
         rows_at = at + len(image)
