@@ -48,16 +48,8 @@ REQUIRED = (
         why="without a binlog there are no changes to follow",
         mend=f"log_bin = binlog; {_RESTART}",
     ),
-    Required(
-        name="binlog_format",
-        value="ROW",
-        why="statements do not say which rows they changed",
-    ),
-    Required(
-        name="binlog_row_image",
-        value="FULL",
-        why="a partial image lacks the columns that views show",
-    ),
+    Required(name="binlog_format", value="ROW", why="statements do not say which rows they changed"),
+    Required(name="binlog_row_image", value="FULL", why="a partial image lacks the columns that views show"),
     Required(
         name="binlog_row_metadata",
         value="FULL",
@@ -71,12 +63,7 @@ REQUIRED = (
         "SET PERSIST gtid_mode = 'ON_PERMISSIVE'; SET PERSIST gtid_mode = 'ON';",
         only=MYSQL,
     ),
-    Required(
-        name="enforce_gtid_consistency",
-        value="ON",
-        why="gtid_mode needs it",
-        only=MYSQL,
-    ),
+    Required(name="enforce_gtid_consistency", value="ON", why="gtid_mode needs it", only=MYSQL),
     Required(
         name="binlog_order_commits",
         value="ON",

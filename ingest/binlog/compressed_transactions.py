@@ -14,19 +14,8 @@ from typing import NoReturn
 import zstandard
 
 from changes.errors import SourceError
-from ingest.binlog.events import (
-    DELETE_ROWS,
-    IGNORABLE_FLAG,
-    PARTIAL_UPDATE_ROWS,
-    QUERY,
-    SILENT,
-    TABLE_MAP,
-    UPDATE_ROWS,
-    WRITE_ROWS,
-    XA_PREPARE,
-    XID,
-    Event,
-)
+from ingest.binlog import events
+from ingest.binlog.events import Event
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
@@ -64,9 +53,9 @@ class CompressedTransactions:
         self._decompressor = zstandard.ZstdDecompressor()
         self.large: Compressed | None = None  # above the memory bound: it waits to be walked in pieces
         self._handlers: dict[int, Callable[[Event], None]] = {
-            XID: lambda event: walk.commit(event.log_pos),
-            XA_PREPARE: xa.prepare,
-            QUERY: statements.query,
+            events.XID: lambda event: walk.commit(event.log_pos),
+            events.XA_PREPARE: xa.prepare,
+            events.QUERY: statements.query,
         }
 
     def handle(self, event: Event) -> None:
@@ -80,11 +69,11 @@ class CompressedTransactions:
             if payload.size > transaction.spool_bytes:
                 self.large = compressed
                 return
-            events = payload.whole()
+            content = payload.whole()
         except MalformedPayloadError as error:
             self.refuse(compressed_at=event.log_pos, why=error)
         if (
-            self.walk_events(compressed, events) != len(events)
+            self.walk_events(compressed, content) != len(content)
             or transaction.end is None
             or transaction.end[1] != end
         ):
@@ -98,11 +87,11 @@ class CompressedTransactions:
             "--new-history"
         )
 
-    def walk_events(self, compressed: Compressed, events: bytes) -> int:
-        """Walk every whole event at the beginning of `events`; returns how many bytes that was."""
-        base, p, filled = self._walk.place.base, 0, len(events)
+    def walk_events(self, compressed: Compressed, content: bytes) -> int:
+        """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
+        base, p, filled = self._walk.place.base, 0, len(content)
         while filled - p >= _HEAD.size:
-            _, kind, _, size, _, flags = _HEAD.unpack_from(events, p)
+            _, kind, _, size, _, flags = _HEAD.unpack_from(content, p)
             if size < _HEAD.size:
                 self.refuse(compressed.log_pos, f"an event of {size} bytes")
             q = p + size
@@ -111,7 +100,7 @@ class CompressedTransactions:
                     why = f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
                     self.refuse(compressed.log_pos, why)
                 break
-            event = Event(kind, flags, events, p + _HEAD.size, q, compressed.log_pos, size)
+            event = Event(kind, flags, content, p + _HEAD.size, q, compressed.log_pos, size)
             self._handle_inner(event, base + (compressed.place(q) >> 4))
             p = q
         compressed.done += p
@@ -119,17 +108,17 @@ class CompressedTransactions:
 
     def _handle_inner(self, event: Event, version: int) -> None:
         kind = event.kind
-        if kind == TABLE_MAP:
+        if kind == events.TABLE_MAP:
             self._table_map(event, version)
-        elif WRITE_ROWS <= kind <= DELETE_ROWS or kind == PARTIAL_UPDATE_ROWS:
+        elif events.WRITE_ROWS <= kind <= events.DELETE_ROWS or kind == events.PARTIAL_UPDATE_ROWS:
             if reader := self._walk.tables.of_event(kind, event.buffer, event.start):
                 self._walk.transaction.held_bytes += event.size
                 self._read_rows(reader, event, version)
-        elif kind == QUERY and is_begin(event.buffer, event.start, event.end):
+        elif kind == events.QUERY and is_begin(event.buffer, event.start, event.end):
             self._walk.transaction.mark_begun()
         elif (handler := self._handlers.get(kind)) is not None:
             handler(event)
-        elif kind not in SILENT and not event.flags & IGNORABLE_FLAG:
+        elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
             unknown_event(kind, f"{self._walk.place.file}:{event.log_pos}")
 
     def _table_map(self, event: Event, version: int) -> None:
@@ -142,9 +131,9 @@ class CompressedTransactions:
 
     def _read_rows(self, reader: TableReader, event: Event, version: int) -> None:
         kind, buffer = event.kind, event.buffer
-        image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
+        image = reader.update_image if kind == events.UPDATE_ROWS else reader.write_image
         rows_at = event.start + _TABLE_BYTES + len(image)
-        if kind == PARTIAL_UPDATE_ROWS or buffer[event.start + _TABLE_BYTES : rows_at] != image:
+        if kind == events.PARTIAL_UPDATE_ROWS or buffer[event.start + _TABLE_BYTES : rows_at] != image:
             self._rows.read(reader, event, version)
         else:
             self._rows.full(reader, event, version, rows_at)

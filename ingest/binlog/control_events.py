@@ -14,33 +14,9 @@ import structlog
 
 from changes.errors import HistoryGoneError, SourceError
 from changes.positions import file_number
+from ingest.binlog import events
 from ingest.binlog.compressed_transactions import CompressedTransactions
-from ingest.binlog.events import (
-    ANONYMOUS_GTID,
-    ARTIFICIAL,
-    COMPRESSED,
-    DELETE_ROWS,
-    DELETE_ROWS_V1,
-    EXECUTE_LOAD_QUERY,
-    FORMAT_DESCRIPTION,
-    GTID,
-    GTID_TAGGED,
-    IGNORABLE_FLAG,
-    MARIADB_GTID,
-    PARTIAL_UPDATE_ROWS,
-    PREVIOUS_GTIDS,
-    QUERY,
-    ROTATE,
-    SILENT,
-    TRANSACTION_PAYLOAD,
-    UPDATE_ROWS,
-    UPDATE_ROWS_V1,
-    WRITE_ROWS,
-    WRITE_ROWS_V1,
-    XA_PREPARE,
-    XID,
-    Event,
-)
+from ingest.binlog.events import Event
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.mariadb_events import MariaDBEvents
 from ingest.binlog.mariadb_tables import compile_mariadb_reader
@@ -58,7 +34,7 @@ _log = structlog.get_logger("viewtail.source")
 _U32 = struct.Struct("<I").unpack_from
 _CREATED_AT = 52  # in a format description: when the server started, in its first file
 _EVENT_TYPES_AT = 57  # ... a byte for each type of event; MySQL knows some forty
-_GTIDS = frozenset({GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID})
+_GTIDS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.GTID_TAGGED, events.MARIADB_GTID})
 
 
 class ControlEvents:
@@ -76,19 +52,22 @@ class ControlEvents:
         self._mariadb = mariadb = MariaDBEvents(walk, rows, statements)
         # These move to their position by themselves, or have none.
         self._unplaced: dict[int, Callable[[Event], None]] = {
-            ROTATE: self._rotate,
-            FORMAT_DESCRIPTION: self._format_description,
-            **dict.fromkeys(COMPRESSED, self._compressed),
+            events.ROTATE: self._rotate,
+            events.FORMAT_DESCRIPTION: self._format_description,
+            **dict.fromkeys(events.COMPRESSED, self._compressed),
         }
         self._handlers: dict[int, Callable[[Event], None]] = {
-            XID: lambda event: walk.commit(event.log_pos),
-            QUERY: statements.query,
-            EXECUTE_LOAD_QUERY: statements.load_query,
-            XA_PREPARE: xa.prepare,
-            TRANSACTION_PAYLOAD: compressed.handle,
+            events.XID: lambda event: walk.commit(event.log_pos),
+            events.QUERY: statements.query,
+            events.EXECUTE_LOAD_QUERY: statements.load_query,
+            events.XA_PREPARE: xa.prepare,
+            events.TRANSACTION_PAYLOAD: compressed.handle,
             **dict.fromkeys(_GTIDS, self._next_transaction),
-            **dict.fromkeys((WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS), mariadb.rows),
-            **dict.fromkeys((WRITE_ROWS_V1, UPDATE_ROWS_V1, DELETE_ROWS_V1), mariadb.rows_v1),
+            **dict.fromkeys(
+                events.ROWS,
+                mariadb.rows,
+            ),
+            **dict.fromkeys(events.ROWS_V1, mariadb.rows_v1),
         }
 
     def handle(self, event: Event) -> None:
@@ -104,16 +83,16 @@ class ControlEvents:
     def _handle_other(self, event: Event) -> None:
         """An event that moves the place only, or is compared; or one that viewtail does not know."""
         kind, place = event.kind, self._place
-        if kind in self._unplaced and (place.saved is None or kind in ARTIFICIAL):
+        if kind in self._unplaced and (place.saved is None or kind in events.ARTIFICIAL):
             self._unplaced[kind](event)
             return
-        if (event.log_pos or place.last_pos == BEFORE_ALL) and kind not in ARTIFICIAL:
+        if (event.log_pos or place.last_pos == BEFORE_ALL) and kind not in events.ARTIFICIAL:
             place.last_pos = event.log_pos
-        if kind == PREVIOUS_GTIDS:
+        if kind == events.PREVIOUS_GTIDS:
             place.learn_gtids(bytes(event.buffer[event.start : event.end]))
-        elif kind not in SILENT and place.saved is not None:
+        elif kind not in events.SILENT and place.saved is not None:
             self._compare(event)
-        elif kind not in SILENT and not event.flags & IGNORABLE_FLAG:
+        elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
             unknown_event(kind, f"{place.file}:{event.log_pos}")
 
     def _compressed(self, event: Event) -> None:
@@ -129,20 +108,20 @@ class ControlEvents:
         self._walk.tables.by_id.clear()
 
     def _begin(self, event: Event) -> None:
-        """A GTID event: which transaction follows, and where it starts."""
+        """A events.GTID event: which transaction follows, and where it starts."""
         kind, place = event.kind, self._walk.place
         start = place.in_file(event.log_pos) - event.size
-        if (kind == MARIADB_GTID) != place.is_mariadb:
+        if (kind == events.MARIADB_GTID) != place.is_mariadb:
             unknown_event(kind, f"{place.file}:{event.log_pos}")
         if place.is_mariadb:
             self._mariadb.begin(event, start)
-        elif kind == GTID_TAGGED:
+        elif kind == events.GTID_TAGGED:
             self._walk.transaction.begin(self._untagged(event), start)
         else:
             self._walk.transaction.begin(
                 bytearray(event.buffer[event.start : event.start + GTID_BYTES]), start
             )
-            if kind == ANONYMOUS_GTID:
+            if kind == events.ANONYMOUS_GTID:
                 place.gtids = None  # a transaction that no other server can be asked for
 
     def _untagged(self, event: Event) -> bytearray:
@@ -150,12 +129,12 @@ class ControlEvents:
             return untagged(event.buffer[event.start : event.end])
         except MalformedGtidError as error:
             raise SourceError(
-                f"the tagged GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
+                f"the tagged events.GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
                 "pipeline stops before it; a newer viewtail may know it"
             ) from None
 
     def _compare(self, event: Event) -> None:
-        """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""
+        """The last saved transaction, read again: same events.GTID, same place, same end, or the history is another."""
         place, transaction = self._walk.place, self._walk.transaction
         saved, end = place.saved, place.in_file(event.log_pos)
         assert saved is not None
@@ -172,7 +151,7 @@ class ControlEvents:
 
     def _format_description(self, event: Event) -> None:
         place, tables = self._walk.place, self._walk.tables
-        place.is_mariadb = event.end - event.start - _EVENT_TYPES_AT > MARIADB_GTID
+        place.is_mariadb = event.end - event.start - _EVENT_TYPES_AT > events.MARIADB_GTID
         tables.compile = compile_mariadb_reader if place.is_mariadb else compile_reader
         tables.by_body.clear()
         if self._walk.transaction.is_cut:

@@ -63,18 +63,7 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
     ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"
 }  # fmt: skip
 _DIGITS_PER_WORD = 9
-_WORD_BYTES = (
-    0,
-    1,
-    1,
-    2,
-    2,
-    3,
-    3,
-    4,
-    4,
-    4,
-)  # bytes that hold so many digits of a DECIMAL
+_WORD_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes that hold so many digits of a DECIMAL
 _BASE64_LINE = 76  # characters; the server breaks lines there [M]
 _MAX_DIGITS = 81  # of the server's decimals in memory; JSON holds some with 66, though columns end at 65 [M]
 _MAX_DEPTH = 128  # the server's limit is 100

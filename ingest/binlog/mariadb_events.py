@@ -10,18 +10,9 @@ import struct
 import zlib
 
 from changes.errors import SourceError
-from ingest.binlog import gtids
+from ingest.binlog import events, gtids
 from ingest.binlog.compression import MalformedCompressionError, inflated
-from ingest.binlog.events import (
-    COMPRESSED,
-    DELETE_ROWS,
-    MARIADB_QUERY_COMPRESSED,
-    UPDATE_ROWS,
-    UPDATE_ROWS_V1,
-    WRITE_ROWS,
-    WRITE_ROWS_V1,
-    Event,
-)
+from ingest.binlog.events import Event
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
@@ -35,8 +26,8 @@ _STANDALONE, _GROUP_COMMIT, _XA = 0x01, 0x02, 0x40 | 0x80
 _START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags: the statement that decides is another event's
 _HEADER = struct.Struct("<IBI").unpack_from  # time, type, server id
 _HEADER_BYTES = 19
-_ROWS_V2 = frozenset({WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS})
-_V2_LESS_V1 = WRITE_ROWS - WRITE_ROWS_V1
+_ROWS_V2 = frozenset({events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS})
+_V2_LESS_V1 = events.WRITE_ROWS - events.WRITE_ROWS_V1
 
 
 class MariaDBEvents:
@@ -94,7 +85,7 @@ class MariaDBEvents:
         checksum_bytes, plain, kind = (
             self._walk.place.checksum_bytes,
             bytearray(packet),
-            COMPRESSED[event.kind],
+            events.COMPRESSED[event.kind],
         )
         head, end = PACKET_HEAD_BYTES - _HEADER_BYTES, len(plain)
         size = end - head + checksum_bytes
@@ -118,14 +109,14 @@ def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
 
 def _compressed_at(kind: int, buffer: Buffer, b: int) -> int:
     """Where in an event's body the compressed part begins."""
-    if kind == MARIADB_QUERY_COMPRESSED:
+    if kind == events.MARIADB_QUERY_COMPRESSED:
         return b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 1
-    plain = COMPRESSED[kind]
+    plain = events.COMPRESSED[kind]
     at = b + 8
     if plain in _ROWS_V2:
         at += buffer[at] | buffer[at + 1] << 8
     count, at = (buffer[at], at + 1) if buffer[at] < 251 else (buffer[at + 1] | buffer[at + 2] << 8, at + 3)
-    bitmaps = 2 if plain in (UPDATE_ROWS, UPDATE_ROWS_V1) else 1
+    bitmaps = 2 if plain in (events.UPDATE_ROWS, events.UPDATE_ROWS_V1) else 1
     return at + (count + 7) // 8 * bitmaps
 
 
