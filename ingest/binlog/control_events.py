@@ -90,9 +90,11 @@ class ControlEvents:
             place.last_pos = event.log_pos
         if kind == events.PREVIOUS_GTIDS:
             place.learn_gtids(bytes(event.buffer[event.start : event.end]))
-        elif kind not in events.SILENT and place.saved is not None:
+        elif kind in events.SILENT:
+            return
+        elif place.saved is not None:
             self._compare(event)
-        elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
+        elif not event.flags & events.IGNORABLE_FLAG:
             unknown_event(kind, f"{place.file}:{event.log_pos}")
 
     def _compressed(self, event: Event) -> None:
@@ -108,7 +110,7 @@ class ControlEvents:
         self._walk.tables.by_id.clear()
 
     def _begin(self, event: Event) -> None:
-        """A events.GTID event: which transaction follows, and where it starts."""
+        """A GTID event: which transaction follows, and where it starts."""
         kind, place = event.kind, self._walk.place
         start = place.in_file(event.log_pos) - event.size
         if (kind == events.MARIADB_GTID) != place.is_mariadb:
@@ -129,12 +131,12 @@ class ControlEvents:
             return untagged(event.buffer[event.start : event.end])
         except MalformedGtidError as error:
             raise SourceError(
-                f"the tagged events.GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
+                f"the tagged GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
                 "pipeline stops before it; a newer viewtail may know it"
             ) from None
 
     def _compare(self, event: Event) -> None:
-        """The last saved transaction, read again: same events.GTID, same place, same end, or the history is another."""
+        """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""
         place, transaction = self._walk.place, self._walk.transaction
         saved, end = place.saved, place.in_file(event.log_pos)
         assert saved is not None

@@ -15,6 +15,7 @@ from zlib import crc32
 from changes.batches import Followed, RowChanges
 from changes.errors import TableUnreadableError
 from changes.positions import Position
+from ingest.binlog import stream_errors
 from ingest.binlog.common_transactions import CommonTransactions
 from ingest.binlog.compressed_transactions import CompressedTransactions
 from ingest.binlog.control_events import ControlEvents
@@ -38,16 +39,6 @@ from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import (
-    MALFORMED,
-    corrupt,
-    malformed,
-    not_an_event,
-    not_ended,
-    rows_without_map,
-    unchecked_format,
-    unpaired,
-)
 from ingest.binlog.table_readers import OWN_TABLE, TableReaders
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
@@ -138,8 +129,8 @@ class Dispatcher:
         try:
             p = self._common.take(buffer, start, filled)
             return p if p == filled else self._walk_events(buffer, p, filled)
-        except MALFORMED as error:
-            malformed(self.place, error)
+        except stream_errors.MALFORMED as error:
+            stream_errors.malformed(self.place, error)
 
     # hot loop
     def _walk_events(self, buffer: bytearray, start: int, filled: int) -> int:
@@ -172,7 +163,7 @@ class Dispatcher:
                 if log_pos > last_pos and not is_comparing:
                     if kind == GTID:
                         if held:
-                            not_ended(f"{file}:{last_pos}")
+                            stream_errors.not_ended(f"{file}:{last_pos}")
                         if p != other_at:
                             place.last_pos, transaction.held_bytes = last_pos, held
                             transaction.committed_bytes = committed_bytes
@@ -203,7 +194,7 @@ class Dispatcher:
                         try:
                             reader = by_id[low | high << 32]
                         except KeyError:
-                            rows_without_map(kind, f"{file}:{last_pos}")
+                            stream_errors.rows_without_map(kind, f"{file}:{last_pos}")
                         if reader:
                             held += size
                             image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
@@ -219,7 +210,7 @@ class Dispatcher:
                                 try:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        unpaired(reader.followed)
+                                        stream_errors.unpaired(reader.followed)
                                     changes.append(
                                         new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )
@@ -263,7 +254,7 @@ class Dispatcher:
         transaction.held_bytes, transaction.committed = held, committed
         transaction.committed_bytes, transaction.end, transaction.is_quiet = committed_bytes, end, is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
-            not_an_event(bytes(buffer[p + 4 : filled]), self.place)
+            stream_errors.not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
 
     def _load_place(self) -> tuple[int, int, str, int, int, bool]:
@@ -279,9 +270,9 @@ class Dispatcher:
         """Raises CorruptEventError, but for a format description that is known to have no checksum."""
         # It has the bytes of one in any case, behind the byte that says whether the other events have one.
         if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
-            corrupt(kind, place)
+            stream_errors.corrupt(kind, place)
         if event not in self._unchecked_formats:
-            unchecked_format(event, place)
+            stream_errors.unchecked_format(event, place)
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -31,13 +31,7 @@ BEGINNING = Savepoint(change_count=0, refused_count=0, held_bytes=0, piece_count
 
 
 class OpenTransaction:
-    """What was gathered and not delivered yet.
-
-    Args:
-        place: where the walk is; it knows the file and the wraps.
-        start: where the transaction begins, in bytes from the file's start.
-        spool_bytes: bytes of followed row events of one transaction that are kept in memory.
-    """
+    """What was gathered and not delivered yet; `start` is in bytes from the file's start."""
 
     def __init__(self, place: Place, start: int, spool_bytes: int) -> None:
         self._place = place

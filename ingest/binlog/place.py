@@ -21,14 +21,7 @@ TransactionEnd = tuple[str, int, int, Buffer]
 
 
 class Place:
-    """Where the walk is.
-
-    Args:
-        after: reading goes on from there.
-        checksum_bytes: 4 where events end with a CRC-32, else 0; a format description says it anew.
-        server: identity of the server, for positions.
-        large_files: a start by GTID set cannot be inside these: what the server leaves out may hide a wrap.
-    """
+    """Where the walk is (arguments as of Dispatcher)."""
 
     def __init__(
         self, after: Position, checksum_bytes: int, server: str, large_files: frozenset[str]
@@ -37,7 +30,7 @@ class Place:
         self.base = base_version(after.epoch, file_number(after.file))  # of all versions of the file
         self.last_pos = after.start & 0xFFFFFFFF  # 32 bits, from the last event's header
         self.wraps = after.start >> 32
-        self.checksum_bytes = checksum_bytes
+        self.checksum_bytes = checksum_bytes  # of each event: 4, or 0 where there are none
         self.is_mariadb = False  # the format description tells
         # The last saved transaction, until it was read again: it is compared.
         self.saved: Position | None = after if after.gtid else None

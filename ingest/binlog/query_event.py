@@ -36,12 +36,10 @@ class Query:
 
     texts: tuple[
         str, ...
-    ]  # the statement, with its comments; a second reading where the first may not be what it is
+    ]  # the statement with its comments, and a second reading where the first may be wrong
     database: str  # the session's
-    sql_mode: int  # the session's; 0 where it is not told
-    databases: (
-        frozenset[str] | None
-    )  # that a change in statement format may have touched; None: not told, or too many
+    sql_mode: int  # the session's; 0 where the event lacks it
+    databases: frozenset[str] | None  # that a statement may have changed; None: not listed, or too many
     uses_temporary_tables: bool  # it may be about one, whatever table it names
 
 

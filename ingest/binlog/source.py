@@ -42,10 +42,7 @@ class Progress:
     is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
     reconnect_count: int = 0
     trouble: str | None = None  # why it is not reading at the moment
-    prepared: tuple[int, int] = (
-        0,
-        0,
-    )  # XA transactions that hold the offset back; when the oldest was prepared, us
+    prepared: tuple[int, int] = (0, 0)  # XA transactions that hold the offset back; when the oldest began, us
     received_at: float = field(default_factory=time.monotonic)  # when bytes last came, heartbeats included
 
 

@@ -60,7 +60,7 @@ class StatementEvents:
 
     def _savepoint(self, statement: str, log_pos: int) -> None:
         self._begin(statement, log_pos)
-        if not statements.is_release(statement):
+        if statement[:7].upper() != "RELEASE":
             self._walk.transaction.set_savepoint(statements.savepoint(statement))
 
     def _branch(self, statement: str, log_pos: int) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
-from changes.batches import Followed
+from changes.batches import Followed, TableChangeKind
 
 
 class Meaning(Enum):
@@ -26,6 +27,15 @@ class Meaning(Enum):
     XA_ROLLBACK = "xa rollback"
     STATEMENT = "statement"  # commits by itself
     OPENING_STATEMENT = "opening statement"  # CREATE TABLE ... SELECT: its rows and commit follow
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a statement means for the views of a followed table."""
+
+    followed: Followed
+    kind: TableChangeKind | None  # None: they halt
+    why: str  # without the statement
 
 
 _SINGLE = r"'(?:[^'\\]|\\.)*+'?"  # a doubled quote reads as two strings side by side, which is as good here
@@ -99,11 +109,6 @@ def meaning(text: str) -> Meaning:
 def is_change(text: str) -> bool:
     """Whether a `plain` text is a change of rows in statement format: its tables are not all that it may change."""
     return _CHANGE.match(text) is not None
-
-
-def is_release(text: str) -> bool:
-    """Whether a statement on savepoints is RELEASE SAVEPOINT."""
-    return text[:7].upper() == "RELEASE"
 
 
 def without_settings(text: str) -> str:

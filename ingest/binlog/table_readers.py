@@ -65,15 +65,7 @@ def compile_reader(body: bytes, followed: Followed) -> TableReader:
 
 
 class TableReaders:
-    """The readers of one walk.
-
-    Args:
-        place, transaction: where the walk is.
-        followed: by (schema, table): the tables to decode.
-        watermark: the watermark table; its rows become `Batch.watermarks`.
-        own_schemas: viewtail's own databases; a stream of nothing else is quiet.
-        fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
-    """
+    """The readers of one walk (arguments as of Dispatcher)."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ BUGS: dict[str, tuple[Any, str, str, str]] = {
     "rows of a transaction without its end": (*WALK, "if held:", "if False:"),
     "rows without a position": (Place, "has_wrapped", "log_pos == 0 and kind in SILENT", "not log_pos"),
     "an unknown event that is skipped": (
-        ControlEvents, "_handle_other", "not event.flags & IGNORABLE_FLAG:", "False:",
+        ControlEvents, "_handle_other", "elif not event.flags & events.IGNORABLE_FLAG:", "elif False:",
     ),
     "an event that is waited for": (*WALK, "if q > filled:", "if q >= filled:"),
     "a checksum that is not looked at": (*WALK, "check(view[p + 5 : q]) != residue", "False"),

@@ -9,8 +9,16 @@ import pytest
 
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column, Kind, Table
-from ingest.binlog.schema_changes import Verdict, judge, reason
-from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, Meaning, meaning, plain
+from ingest.binlog.schema_changes import judge, reason
+from ingest.binlog.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    STRICT,
+    Meaning,
+    Verdict,
+    meaning,
+    plain,
+)
 
 
 def _column(name: str, kind: Kind, declared: str, **more: object) -> Column:
