@@ -382,23 +382,23 @@ def _is_word(text: str) -> bool:
 def _dropped(words: _Words) -> list[Effect]:
     if words.skip("TEMPORARY"):
         return []
-    if words.skip("DATABASE") or words.skip("SCHEMA"):
-        words.skip("IF", "EXISTS")
+    kind = words.peek()
+    if kind not in ("DATABASE", "SCHEMA", "INDEX", "KEY", "TABLE", "TABLES"):
+        return _others(words, "DROP")
+    words.take()
+    words.skip("IF", "EXISTS")
+    if kind in ("DATABASE", "SCHEMA"):
         return [DatabaseDropped(words.identifier())]
-    if words.skip("INDEX") or words.skip("KEY"):
-        words.skip("IF", "EXISTS")
+    if kind in ("INDEX", "KEY"):
         index = words.identifier()
         if not words.skip("ON"):
             raise Unread("a DROP INDEX without ON")
         return [Altered(words.name(), (_index_dropped(index),), frozenset())]
-    if not (words.skip("TABLE") or words.skip("TABLES")):
-        return _others(words, "DROP")
-    words.skip("IF", "EXISTS")
     tables: list[Effect] = [Dropped(words.name())]
     while words.skip(","):
         tables.append(Dropped(words.name()))
     words.skip_wait()
-    if not (words.is_done() or words.skip("RESTRICT") or words.skip("CASCADE")) or not words.is_done():
+    if words.words() not in ([], ["RESTRICT"], ["CASCADE"]):
         raise Unread(f"{words.peek()} behind the tables to drop")
     return tables
 
@@ -552,27 +552,32 @@ def _known_to_us(words: _Words) -> list[Change] | None:
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):
         return [RowsMoved("SYSTEM VERSIONING")]
-    if verb == "CONVERT" and following in ("PARTITION", "TABLE"):
-        return [RowsMoved(f"CONVERT {following}")]
-    if following == "PARTITION" and verb in ("DROP", "TRUNCATE"):
-        return [PartitionsEmptied(f"{verb} PARTITION")]
-    if following == "PARTITION" and verb == "EXCHANGE":
+    if (verb, following) == ("EXCHANGE", "PARTITION"):
         return [_exchanged(words)]
-    if following == "PARTITION" and verb in ("ADD", *_PARTITION_VERBS):
-        return []  # every row stays: the server refuses a division that has no place for one
-    if verb in ("DISCARD", "IMPORT") and following in ("PARTITION", "TABLESPACE"):
-        return [TablespaceMoved(verb)]
-    if (verb, following) in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS")):
-        return []
-    if (verb, following) == ("CONVERT", "TO"):
-        return [Converted()]
-    if verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY"):
-        return []
     if verb == "ADD" and following in _KEY_WORDS:
         return [PrimaryKeyAdded(_key_columns(words))] if _has_primary_key(words) else []
-    if verb == "ADD":
+    if verb == "ADD" and following != "PARTITION":
         return _added(words)
-    return None
+    return _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
+
+
+_BY_WORDS: dict[tuple[str, str | None], list[Change]] = {
+    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION")],
+    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE")],
+    ("CONVERT", "TO"): [Converted()],
+    # Every row stays: the server refuses a division that has no place for one.
+    **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
+    **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
+    **{
+        (verb, of): [TablespaceMoved(verb)]
+        for verb in ("DISCARD", "IMPORT")
+        for of in ("PARTITION", "TABLESPACE")
+    },
+    **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
+    **{
+        (verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")
+    },  # with any word behind
+}
 
 
 def _exchanged(words: _Words) -> PartitionExchanged:

@@ -44,9 +44,7 @@ class ReadAhead:
         self._put_bytes = 0
         self._taken_bytes = 0
         self._has_room = threading.Event()
-        self._first: Batch | None = (
-            None  # taken from those that wait, and too large for the batch formed last
-        )
+        self._first: Batch | None = None  # was taken out, and too large for the batch formed last
         self._formed: Batch | None = None  # comes next
         self._formed_bytes = 0  # of the batch that was handed over last
         self._is_done = False
@@ -83,9 +81,8 @@ class ReadAhead:
     def _wait_for_room(self) -> None:
         while self._is_full() and not self._is_closed:
             self._has_room.clear()
-            if (
-                self._is_full() and not self._is_closed
-            ):  # asked again, or room made in between would go unnoticed
+            # Asked again, or room made in between would go unnoticed.
+            if self._is_full() and not self._is_closed:
                 self._has_room.wait()
 
     def _is_full(self) -> bool:

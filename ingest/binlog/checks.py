@@ -28,7 +28,7 @@ REPLICATION = (
 WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Required:
     """A global variable that must have one value."""
 
@@ -41,49 +41,20 @@ class Required:
 
 _RESTART = "start the server with it (my.cnf, [mysqld]): it cannot be set while it runs"
 
-REQUIRED = (
-    Required(
-        name="log_bin",
-        value="ON",
-        why="without a binlog there are no changes to follow",
-        mend=f"log_bin = binlog; {_RESTART}",
-    ),
-    Required(
-        name="binlog_format",
-        value="ROW",
-        why="statements do not say which rows they changed",
-    ),
-    Required(
-        name="binlog_row_image",
-        value="FULL",
-        why="a partial image lacks the columns that views show",
-    ),
-    Required(
-        name="binlog_row_metadata",
-        value="FULL",
-        why="without names, signs and character sets in the binlog, values cannot be read exactly",
-    ),
-    Required(
-        name="gtid_mode",
-        value="ON",
-        why="GTIDs tell the same transaction on resuming",
-        mend="SET PERSIST enforce_gtid_consistency = 'ON'; SET PERSIST gtid_mode = 'OFF_PERMISSIVE'; "
-        "SET PERSIST gtid_mode = 'ON_PERMISSIVE'; SET PERSIST gtid_mode = 'ON';",
-        only=MYSQL,
-    ),
-    Required(
-        name="enforce_gtid_consistency",
-        value="ON",
-        why="gtid_mode needs it",
-        only=MYSQL,
-    ),
-    Required(
-        name="binlog_order_commits",
-        value="ON",
-        why="otherwise transactions become visible in another order than they are in the binlog",
-        only=MYSQL,
-    ),
+_GTID_STEPS = (
+    "SET PERSIST enforce_gtid_consistency = 'ON'; SET PERSIST gtid_mode = 'OFF_PERMISSIVE'; "
+    "SET PERSIST gtid_mode = 'ON_PERMISSIVE'; SET PERSIST gtid_mode = 'ON';"
 )
+
+REQUIRED = (
+    Required("log_bin", "ON", "without a binlog there are no changes to follow", f"log_bin = binlog; {_RESTART}"),
+    Required("binlog_format", "ROW", "statements do not say which rows they changed"),
+    Required("binlog_row_image", "FULL", "a partial image lacks the columns that views show"),
+    Required("binlog_row_metadata", "FULL", "without names, signs and character sets values cannot be read exactly"),
+    Required("gtid_mode", "ON", "GTIDs tell the same transaction on resuming", _GTID_STEPS, MYSQL),
+    Required("enforce_gtid_consistency", "ON", "gtid_mode needs it", only=MYSQL),
+    Required("binlog_order_commits", "ON", "without it commits become visible in another order", only=MYSQL),
+)  # fmt: skip
 
 
 def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
@@ -91,31 +62,22 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
     try:
         facts = facts_of(connection)
     except SourceError as error:
-        yield fail(
-            _WHERE,
-            "version",
-            str(error),
+        why, mend = (
             "older servers and others write another binlog",
             "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
         )
+        yield fail(_WHERE, "version", str(error), why, mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     variables = _variables(connection)
     for required in REQUIRED:
         if required.only not in (None, facts.name):
             continue
-        seen = variables.get(required.name, "")
-        is_met = seen.upper() == required.value
-        if is_met:
-            yield ok(_WHERE, required.name, seen or "(empty)")
+        seen, mend = variables.get(required.name, "") or "(empty)", required.mend or _setting(facts, required)
+        if seen.upper() == required.value:
+            yield ok(_WHERE, required.name, seen)
         else:
-            yield fail(
-                _WHERE,
-                required.name,
-                seen or "(empty)",
-                required.why,
-                required.mend or _setting(facts, required),
-            )
+            yield fail(_WHERE, required.name, seen, required.why, mend)
     yield from _limits(facts, variables)
     if facts.name == MARIADB:
         yield from _identity(variables)
@@ -131,13 +93,9 @@ def _identity(variables: dict[str, str]) -> Iterator[Finding]:
     if number not in ("0", "1"):
         yield ok(_WHERE, "server_id", number)
         return
-    yield warn(
-        _WHERE,
-        "server_id",
-        f"{number} (the default)",
-        "viewtail knows the server again by it: another one with the same number passes for this one",
-        "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]",
-    )
+    why = "viewtail knows the server again by it: another one with the same number passes for this one"
+    mend = "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
+    yield warn(_WHERE, "server_id", f"{number} (the default)", why, mend)
 
 
 def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
@@ -147,39 +105,19 @@ def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
 
 
 def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
-    checksum = variables.get("binlog_checksum", "")
-    if checksum.upper() == "CRC32":
-        yield ok(_WHERE, "binlog_checksum", checksum)
-    else:
-        yield warn(
-            _WHERE,
-            "binlog_checksum",
-            checksum or "(empty)",
-            "corrupt bytes on the wire would not be noticed",
-            facts.setting.format(name="binlog_checksum", value="'CRC32'"),
-        )
+    checksum = variables.get("binlog_checksum", "") or "(empty)"
     expire_s = int(variables.get("binlog_expire_logs_seconds", "0") or 0)
-    if expire_s == 0 or expire_s >= DAY_S:
-        yield ok(_WHERE, "binlog_expire_logs_seconds", expire_s or "0 (never)")
-    else:
-        yield warn(
-            _WHERE,
-            "binlog_expire_logs_seconds",
-            expire_s,
-            "a viewtail or store that is away for longer must have every view filled again",
-            facts.setting.format(name="binlog_expire_logs_seconds", value=7 * DAY_S),
-        )
     packet = int(variables.get("max_allowed_packet", "0") or 0)
-    if packet >= MIN_PACKET:
-        yield ok(_WHERE, "max_allowed_packet", packet)
-    else:
-        yield warn(
-            _WHERE,
-            "max_allowed_packet",
-            packet,
-            "row events and statements larger than this are refused by the server",
-            facts.setting.format(name="max_allowed_packet", value=64 << 20),
-        )
+    away = "a viewtail or store that is away for longer must have every view filled again"
+    large = "row events and statements larger than this are refused by the server"
+    unnoticed = "corrupt bytes on the wire would not be noticed"
+    for name, seen, is_met, why, value in (
+        ("binlog_checksum", checksum, checksum.upper() == "CRC32", unnoticed, "'CRC32'"),
+        ("binlog_expire_logs_seconds", expire_s or "0 (never)", not 0 < expire_s < DAY_S, away, 7 * DAY_S),
+        ("max_allowed_packet", packet, packet >= MIN_PACKET, large, 64 << 20),
+    ):
+        mend = facts.setting.format(name=name, value=value)
+        yield ok(_WHERE, name, seen) if is_met else warn(_WHERE, name, seen, why, mend)
 
 
 def privilege_checks(
@@ -201,12 +139,9 @@ def privilege_checks(
         if may_select:
             yield ok(_WHERE, what, "granted")
         else:
+            why = "new views are filled from the table, and find reads it"
             yield fail(
-                _WHERE,
-                what,
-                "refused",
-                "new views are filled from the table, and find reads it",
-                f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};",
+                _WHERE, what, "refused", why, f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
             )
 
 
@@ -297,23 +232,14 @@ def watermark_checks(
         cursor.execute(facts_of(connection).is_read_only)
         is_read_only = any(cursor.fetchone() or ())
     if is_read_only:
-        yield fail(
-            _WHERE,
-            "primary is writable",
-            f"{address} is read-only",
-            "a fill begins with a watermark row, which must come through the binlog",
-            "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306",
-        )
+        why = "a fill begins with a watermark row, which must come through the binlog"
+        mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
+        yield fail(_WHERE, "primary is writable", f"{address} is read-only", why, mend)
         return
     missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
-    what = f"watermarks in {database}"
+    what, lacks = f"watermarks in {database}", f"not granted: {', '.join(missing)}"
+    mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
     if missing:
-        yield fail(
-            _WHERE,
-            what,
-            f"not granted: {', '.join(missing)}",
-            "a fill begins with a watermark row",
-            f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
-        )
+        yield fail(_WHERE, what, lacks, "a fill begins with a watermark row", mend)
     else:
         yield ok(_WHERE, what, "can be written")

@@ -19,7 +19,7 @@ from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.json_binary import decimal_size, decimal_text, to_text
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table

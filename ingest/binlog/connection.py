@@ -26,9 +26,8 @@ from servers.sessions import MySQLAddress, connection_arguments, session_error
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
 _COM_BINLOG_DUMP = b"\x12"
-_DUMP_BY_SET = struct.Struct(
-    "<BHIIQI"
-)  # command, flags, server id, bytes of a file's name, position, bytes of the set
+# Command, flags, server id, bytes of a file's name, position, bytes of the set.
+_DUMP_BY_SET = struct.Struct("<BHIIQI")
 
 
 class DumpConnection:
@@ -77,7 +76,7 @@ class DumpConnection:
         except OSError as error:
             raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
         self.has_checksums = (
-            True  # of what comes before the first format description, which tells of the others
+            True  # of events before the first format description, which tells about the others
         )
         self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.socket: socket.socket = reader._stream_connection._sock
@@ -160,16 +159,10 @@ def _dump_by_set(server_id: int, seen: GtidSet) -> bytes:
 def dump_error(packet: bytes, place: str) -> ViewtailError:
     """The error for an error packet sent in place of events: history gone, refused, or try again."""
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
-    said = (
-        packet[9:].decode("utf-8", "replace")
-        if packet[3:4] == b"#"
-        else packet[3:].decode("utf-8", "replace")
-    )
+    said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
     if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
-        if (
-            "server_uuid/server_id" in said
-            or "slave with the same" in said
-            or "replica with the same" in said
+        if any(
+            text in said for text in ("server_uuid/server_id", "slave with the same", "replica with the same")
         ):
             return SourceUnavailableError(
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "

@@ -1,63 +1,124 @@
 """Walks the events of a binlog as they lie in the receive buffer, and gathers committed transactions.
 
-`consume` is the hot path: header peek, checksum, table map memo (by its raw bytes), the table's generated decoder.
-Rows that need care are in careful_rows.py, MariaDB's own events in mariadb.py, all others in rare_events.py. Nothing
-leaves before its commit has been read; a transaction above `spool_bytes` waits in a temporary file. Rows of tables
-nobody follows are never decoded.
+`_walk_events` is the hot loop: header, checksum, table map (known by its raw bytes), the table's generated decoder.
+control_events.py handles all other events. No transaction leaves before its commit was read; one above `spool_bytes`
+waits in a temporary file. Rows of tables nobody follows are never decoded.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Mapping
+from types import MappingProxyType
 from zlib import crc32
 
-from changes.batches import (
-    DELETE,
-    UPDATE,
-    Batch,
-    RowChanges,
-    Watermark,
-)
+from changes.batches import Followed, RowChanges
 from changes.errors import TableUnreadableError
+from ingest.binlog import stream_errors
+from ingest.binlog.common_transactions import CommonTransactions
+from ingest.binlog.compressed_transactions import CompressedTransactions
+from ingest.binlog.control_events import ControlEvents
+from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.delivery import Delivery
 from ingest.binlog.events import (
     CHECKSUM_RESIDUE,
     DELETE_ROWS,
+    FORMAT_DESCRIPTION,
     GTID,
     QUERY,
     TABLE_MAP,
     UPDATE_ROWS,
     WRITE_ROWS,
     XID,
+    Event,
 )
-from ingest.binlog.gtids import GTID_BYTES, committed_us
-from ingest.binlog.mariadb import MariaDBEvents
-from ingest.binlog.packed import Buffer
-from ingest.binlog.payload import MalformedPayloadError
-from ingest.binlog.rare_events import is_begin
-from ingest.binlog.refusals import malformed, not_an_event, not_ended, rows_without_map, unpaired
-from ingest.binlog.usual import UsualTransactions
-from ingest.binlog.walk_state import OWN, PACKET_HEAD_BYTES, Compressed
+from ingest.binlog.gtids import GTID_BYTES
+from ingest.binlog.open_transaction import OpenTransaction
+from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.place import Place, TransactionEnd
+from ingest.binlog.query_event import is_begin
+from ingest.binlog.row_events import RowEvents
+from ingest.binlog.statement_events import StatementEvents
+from ingest.binlog.table_readers import OWN_TABLE, TableReaders
+from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
+from ingest.binlog.walk import Walk
+from ingest.binlog.xa_transactions import XaTransactions
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
 _U32 = struct.Struct("<I").unpack_from
 _TABLE_ID = struct.Struct("<IH").unpack_from
-_HEAD_BYTES = PACKET_HEAD_BYTES
-
-_RESIDUE = CHECKSUM_RESIDUE
-
-_MALFORMED = (
-    IndexError,
-    struct.error,
-)  # what reading past an event's end comes to, where no rule was broken before
+_CHECKSUM_BYTES = 4
 
 
-class Dispatcher(UsualTransactions, MariaDBEvents):
-    """One connection's walk. `consume` takes what was received; `batches` gives what is committed."""
+class Dispatcher:
+    """One connection's walk. `consume` takes what was received; `batches` gives what is committed.
 
-    # -- the hot path -----------------------------------------------------------------------------------------
+    Args:
+        followed: by (schema, table): the tables to decode.
+        watermark: the watermark table; its rows become `Batch.watermarks`.
+        own_schemas: viewtail's own databases; a stream of nothing else is quiet.
+        after: the position to go on from; where it names a transaction, that one is read again and compared.
+        has_checksums: whether events end with four bytes of CRC-32.
+        spool_bytes: bytes of followed row events of one open transaction kept in memory.
+        max_event_bytes: a larger row event is not received, and halts its table's views.
+        large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
+        unchecked_formats: format descriptions that have no checksum.
+        server: identity of the server, for positions.
+        fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
+    """
+
+    def __init__(
+        self,
+        *,
+        followed: Mapping[tuple[str, str], Followed],
+        watermark: Followed,
+        own_schemas: frozenset[str],
+        after: BinlogPosition,
+        has_checksums: bool,
+        spool_bytes: int,
+        max_event_bytes: int,
+        large_files: frozenset[str] = frozenset(),
+        unchecked_formats: frozenset[bytes] = frozenset(),
+        server: str = "",
+        fits_from: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
+        self._place = Place(after, _CHECKSUM_BYTES if has_checksums else 0, server, large_files)
+        self._transaction = OpenTransaction(self._place, after.start, spool_bytes)
+        self._tables = TableReaders(
+            self._place, self._transaction, followed, watermark, own_schemas, fits_from
+        )
+        self._walk = walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
+        self._unchecked_formats = unchecked_formats
+        self._rows, self._xa = RowEvents(walk), XaTransactions(walk, after)
+        statements = StatementEvents(walk, self._xa)
+        self._compressed = CompressedTransactions(walk, self._rows, statements, self._xa)
+        self._common = CommonTransactions(walk)
+        self._delivery = Delivery(walk, self._compressed, self._xa)
+        self._others = ControlEvents(walk, self._rows, statements, self._compressed, self._xa)
+        self.max_event_bytes = max_event_bytes
+        self.halt_too_large = walk.halt_too_large
+        self.batches = self._delivery.batches
+
+    @property
+    def place(self) -> str:
+        """Where reading is, for messages."""
+        return str(self._place)
+
+    @property
+    def prepared(self) -> tuple[int, int]:
+        """How many XA transactions wait for their commit, and when the oldest was prepared (microseconds)."""
+        return self._xa.waiting
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether events end with a checksum, as the last format description said."""
+        return self._place.checksum_bytes > 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
+        return self._transaction.spooled_end is not None or self._compressed.large is not None
 
     def consume(self, buffer: bytearray, start: int, filled: int) -> int:
         """Walk every whole event in buffer[start:filled]; returns where the first incomplete one begins.
@@ -66,27 +127,29 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
         that cannot be read, CorruptEventError for one that another reading may bring whole.
         """
         try:
-            p = self._take_usual(buffer, start, filled)
-            return p if p == filled else self._walk(buffer, p, filled)
-        except _MALFORMED as error:
-            malformed(self.place, error)
+            p = self._common.take(buffer, start, filled)
+            return p if p == filled else self._walk_events(buffer, p, filled)
+        except stream_errors.MALFORMED as error:
+            stream_errors.malformed(self.place, error)
 
-    def _walk(self, buffer: bytearray, start: int, filled: int) -> int:
-        head, table_id, check = _HEAD.unpack_from, _TABLE_ID, crc32
-        memo, tables, changes = self._memo, self._tables, self._changes
-        new, change_type = tuple.__new__, RowChanges
-        base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = self._load()
-        file, committed, committed_bytes = (
-            self._file,
-            self._committed,
-            self._committed_bytes,
+    # hot loop
+    def _walk_events(self, buffer: bytearray, start: int, filled: int) -> int:
+        head, table_id, check, residue = _HEAD.unpack_from, _TABLE_ID, crc32, CHECKSUM_RESIDUE
+        transaction, tables, place, common = self._transaction, self._tables, self._place, self._common
+        by_body, by_id, changes, gtids = tables.by_body, tables.by_id, transaction.changes, place.new_gtids
+        new, change_type, handle, compressed = (
+            tuple.__new__,
+            RowChanges,
+            self._others.handle,
+            self._compressed,
         )
-        end, gtids, is_quiet = self._end, self._gtids, self.is_quiet
-        most_held, p = self._most_held, start
-        odd_at = start  # where a run of usual transactions ended
+        base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
+        txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
+        most_held, p = transaction.most_held, start
+        other_at = start  # where a run of common transactions ended
         gtid_at = begin_at = -1  # the last GTID event, and its end
         with memoryview(buffer) as view:
-            while filled - p >= _HEAD_BYTES:
+            while filled - p >= PACKET_HEAD_BYTES:
                 word, status, _, kind, _, size, log_pos, flags = head(buffer, p)
                 q = p + 5 + size
                 if status or (word & 0xFFFFFF != size + 1 and size < 0xFFFFFE):
@@ -94,285 +157,127 @@ class Dispatcher(UsualTransactions, MariaDBEvents):
                 if q > filled:
                     break
                 rows_end = q - checksum_bytes
-                if checksum_bytes and check(view[p + 5 : q]) != _RESIDUE:
-                    self._failed_checksum(kind, bytes(view[p + 5 : q]), f"{self._file}:{last_pos}")
-                b = p + _HEAD_BYTES
-                if log_pos > last_pos and not is_verifying:
+                if checksum_bytes and check(view[p + 5 : q]) != residue:
+                    self._failed_checksum(kind, bytes(view[p + 5 : q]), f"{file}:{last_pos}")
+                b = p + PACKET_HEAD_BYTES
+                if log_pos > last_pos and not is_comparing:
                     if kind == GTID:
                         if held:
-                            not_ended(f"{self._file}:{last_pos}")
-                        if p != odd_at:
-                            self._last_pos, self._held_bytes = last_pos, held
-                            self._committed, self._committed_bytes = committed, committed_bytes
-                            odd_at = self._take_usual(buffer, p, filled)
-                            if p != odd_at:
-                                p = odd_at
-                                base, last_pos, above, txn_start, gtid, held, checksum_bytes, is_verifying = (
-                                    self._load()
+                            stream_errors.not_ended(f"{file}:{last_pos}")
+                        if p != other_at:
+                            place.last_pos, transaction.held_bytes = last_pos, held
+                            transaction.committed_bytes = committed_bytes
+                            other_at = common.take(buffer, p, filled)
+                            if p != other_at:
+                                p, last_pos = other_at, place.last_pos
+                                (txn_start, gtid, held, committed, committed_bytes, end, is_quiet) = (
+                                    self._load_transaction()
                                 )
-                                committed, committed_bytes = self._committed, self._committed_bytes
-                                end, is_quiet = self._end, self.is_quiet
                                 continue
-                        gtid, txn_start = (
-                            buffer[b : b + GTID_BYTES],
-                            above + log_pos - size,
-                        )
-                        tables.clear()
+                        gtid, txn_start = buffer[b : b + GTID_BYTES], above + log_pos - size
+                        by_id.clear()
                         gtid_at, begin_at, last_pos, p = p, q, log_pos, q
                         continue
                     if kind == TABLE_MAP:
                         body = bytes(view[b:rows_end])
-                        plan = memo[body] if body in memo else self._plan(body, base | log_pos >> 4)
+                        reader = (
+                            by_body[body] if body in by_body else tables.reader(body, base | log_pos >> 4)
+                        )
                         low, high = table_id(body)
-                        tables[low | high << 32] = plan
-                        if plan is not OWN:
+                        by_id[low | high << 32] = reader
+                        if reader is not OWN_TABLE:
                             is_quiet = False
                         last_pos, p = log_pos, q
                         continue
                     if WRITE_ROWS <= kind <= DELETE_ROWS:
                         low, high = table_id(buffer, b)
                         try:
-                            plan = tables[low | high << 32]
+                            reader = by_id[low | high << 32]
                         except KeyError:
-                            rows_without_map(kind, f"{self._file}:{last_pos}")
-                        if plan:
+                            stream_errors.rows_without_map(kind, f"{file}:{last_pos}")
+                        if reader:
                             held += size
-                            image = plan.update_image if kind == UPDATE_ROWS else plan.write_image
+                            image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
                             r = b + 8 + len(image)
                             if held > most_held:
-                                held = self._spill(committed, held, size)
-                                most_held = self._most_held
+                                held = transaction.spill(committed, held, size)
+                                most_held = transaction.most_held
+                            version = base | log_pos >> 4
                             if buffer[b + 8 : r] != image:  # not the full image, or with extra data
-                                self._other_image(plan, kind, base | log_pos >> 4, buffer, b, rows_end)
+                                event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
+                                self._rows.read(reader, event, version)
                             else:
-                                version = base | log_pos >> 4
                                 try:
-                                    rows = plan.decode(buffer, r, rows_end)
+                                    rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        unpaired(plan.followed)
+                                        stream_errors.unpaired(reader.followed)
                                     changes.append(
-                                        new(
-                                            change_type,
-                                            (
-                                                plan.followed,
-                                                kind - WRITE_ROWS,
-                                                version,
-                                                rows,
-                                            ),
-                                        )
+                                        new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )
-                                except (
-                                    UnicodeDecodeError,
-                                    TableUnreadableError,
-                                ) as error:
-                                    self._careful(plan, kind, version, buffer, r, rows_end, error)
+                                except (UnicodeDecodeError, TableUnreadableError) as error:
+                                    event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
+                                    self._rows.after_failure(reader, event, version, r, error)
                         last_pos, p = log_pos, q
                         continue
                     if kind == QUERY:
                         if is_begin(buffer, b, rows_end):
-                            self._begun_at = txn_start
+                            transaction.begun_at = txn_start
                             if p == begin_at:
-                                self._openings.learn(buffer, gtid_at, p)
+                                common.openings.learn(buffer, gtid_at, p)
                             last_pos, p = log_pos, q
                             continue
-                    elif kind == XID and self._spool is None and not self._open_refused:
+                    elif kind == XID and transaction.spool is None and not transaction.refused:
                         committed = len(changes)
                         committed_bytes += held
                         held = 0
                         end = (file, above + log_pos, txn_start, gtid)
                         gtids += gtid
-                        tables.clear()
+                        by_id.clear()
                         last_pos, p = log_pos, q
                         continue
-                self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
-                    last_pos,
-                    txn_start,
-                    gtid,
-                    held,
-                )
-                self._committed, self._committed_bytes, self._end = (
-                    committed,
+                place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
+                transaction.held_bytes, transaction.committed = held, committed
+                transaction.committed_bytes, transaction.end, transaction.is_quiet = (
                     committed_bytes,
                     end,
+                    is_quiet,
                 )
-                self.is_quiet = is_quiet
-                if not self._has_wrapped(
-                    kind, log_pos, size
-                ):  # a wrapped event is walked again, with its true position
-                    self._unusual(kind, flags, buffer, b, rows_end, log_pos, size)
+                if not place.has_wrapped(kind, log_pos, size):
+                    handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
                     p = q
-                (
-                    base,
-                    last_pos,
-                    above,
-                    txn_start,
-                    gtid,
-                    held,
-                    checksum_bytes,
-                    is_verifying,
-                ) = self._load()
-                file, committed, committed_bytes = (
-                    self._file,
-                    self._committed,
-                    self._committed_bytes,
-                )
-                end, is_quiet = self._end, self.is_quiet
-                if self._spool_is_committed or self._compressed is not None:
+                # else it is walked again, with its true position
+                base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
+                txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
+                if transaction.spooled_end is not None or compressed.large is not None:
                     break
-        self._last_pos, self._txn_start, self._gtid, self._held_bytes = (
-            last_pos,
-            txn_start,
-            gtid,
-            held,
-        )
-        self._committed, self._committed_bytes, self._end = (
-            committed,
-            committed_bytes,
-            end,
-        )
-        self.is_quiet = is_quiet
+        place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
+        transaction.held_bytes, transaction.committed = held, committed
+        transaction.committed_bytes, transaction.end, transaction.is_quiet = committed_bytes, end, is_quiet
         if filled - p >= 5 and (buffer[p + 4] or _is_malformed(buffer, p, filled)):
-            not_an_event(bytes(buffer[p + 4 : filled]), self.place)
+            stream_errors.not_an_event(bytes(buffer[p + 4 : filled]), self.place)
         return p
 
-    def _load(self) -> tuple[int, int, int, int, Buffer, int, int, bool]:
-        return (
-            self._base | self._wraps << 28,
-            self._last_pos,
-            self._wraps << 32,
-            self._txn_start,
-            self._gtid,
-            self._held_bytes,
-            self._checksum_bytes,
-            self._verifying is not None,
-        )
+    def _load_place(self) -> tuple[int, int, str, int, int, bool]:
+        place = self._place
+        base, above = place.base | place.wraps << 28, place.wraps << 32
+        return base, above, place.file, place.last_pos, place.checksum_bytes, place.saved is not None
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
-        return self._spool_is_committed or self._compressed is not None
+    def _load_transaction(self) -> tuple[int, Buffer, int, int, int, TransactionEnd | None, bool]:
+        t = self._transaction
+        return t.start, t.gtid, t.held_bytes, t.committed, t.committed_bytes, t.end, t.is_quiet
 
-    # -- what is committed --------------------------------------------------------------------------------------
-
-    def batches(self) -> Iterator[Batch]:
-        """What was committed since the last call: at most one batch, or the pieces of a large transaction."""
-        if self._compressed is not None:
-            yield from self._compressed_pieces(self._compressed)
-            return
-        if not self._spool_is_committed:
-            if (batch := self._take()) is not None:
-                yield batch
-            return
-        big_end, self._big_end = self._big_end, None
-        assert big_end is not None
-        if (batch := self._take()) is not None:
-            yield batch
-        first_gtid = big_end[3]
-        self.is_quiet = False  # only rows that are followed are spooled
-        assert self._spool is not None
-        spool, self._spool = self._spool, None
-        self._spool_is_committed = False
-        in_memory = (self._changes, self._open_refused, self._held_bytes)
-        try:
-            for self._changes, self._open_refused, self._held_bytes in chain(spool.pieces(), (in_memory,)):
-                self._committed = len(self._changes)
-                yield self._large_piece(first_gtid)
-        finally:
-            spool.close()
-        self._end = big_end
-        self._gtids += first_gtid
-        last = self._take()
-        assert last is not None
-        yield last
-
-    def _large_piece(self, first_gtid: Buffer) -> Batch:
-        """What may leave by now of a large transaction, with what of it was refused."""
-        self._committed_bytes, self._held_bytes = self._held_bytes, 0
-        self._refused += self._open_refused
-        self._open_refused = []
-        return self._piece(first_gtid)
-
-    def _compressed_pieces(self, compressed: Compressed) -> Iterator[Batch]:
-        """A compressed transaction above the memory bound. No piece ends among changes that share a version."""
-        self._compressed = None
-        if (batch := self._take()) is not None:
-            yield batch
-        rest = b""
-        self._is_in_pieces = True
-        try:
-            is_prepared = compressed.payload.is_prepared()
-            for piece in compressed.payload.pieces(self._spool_bytes):
-                events = rest + piece
-                rest = events[self._inner_events(compressed, events) :]
-                if self._end is None and is_prepared:
-                    self._bound_prepared()
-                elif self._end is None:
-                    last = self._changes[-1][2] if self._changes else 0
-                    self._committed = next(
-                        (at for at in range(len(self._changes), 0, -1) if self._changes[at - 1][2] != last), 0
-                    )
-                    if self._committed:
-                        yield self._large_piece(self._gtid)
-        except MalformedPayloadError as error:
-            self._bad_payload(compressed.log_pos, error)
-        except _MALFORMED as error:
-            malformed(self.place, error)
-        self._is_in_pieces = False
-        last_batch = self._take()
-        if rest or last_batch is None:
-            self._bad_payload(compressed.log_pos, "it ends inside an event or a transaction")
-        yield last_batch
-
-    def _take(self) -> Batch | None:
-        if self._end is None:
-            return None
-        self._note_seen()
-        batch = self._piece(self._first_gtid or self._end[3])
-        batch.end = self._resume_position(self._end)
-        self._last_end = self._end
-        self.is_quiet = self._end[3] is self._gtid or not self._is_open_loud()
-        self._end = self._first_gtid = None
-        return batch
-
-    def _is_open_loud(self) -> bool:
-        """Whether the open transaction touched anything that is not viewtail's own."""
-        return self._loud is self._gtid or any(plan is not OWN for plan in self._tables.values())
-
-    def _piece(self, first_gtid: Buffer) -> Batch:
-        changes = self._changes[: self._committed]
-        del self._changes[: self._committed]
-        if self._halted:
-            changes = [change for change in changes if change.followed not in self._halted]
-        watermarks = []
-        if self._watermark_was_seen:
-            watermarks = [
-                Watermark(row[0], version)
-                for followed, kind, version, rows in changes
-                if followed is self._watermark
-                for row in (rows[1::2] if kind == UPDATE else rows)  # what was written, not what it replaced
-                if kind != DELETE
-            ]
-            changes = [change for change in changes if change.followed is not self._watermark]
-        batch = Batch(
-            changes=changes,
-            end=None,
-            row_count=sum([len(change[3]) for change in changes]),
-            byte_count=self._committed_bytes,
-            oldest_commit_us=committed_us(first_gtid),
-            refused=self._refused,
-            halts=self._halts,
-            table_changes=self._table_changes,
-            watermarks=watermarks,
-            is_quiet=self.is_quiet,
-        )
-        self._committed = self._committed_bytes = 0
-        self._refused, self._halts, self._table_changes = [], [], []
-        return batch
+    def _failed_checksum(self, kind: int, event: bytes, place: str) -> None:
+        """Raises CorruptEventError, but for a format description that is known to have no checksum."""
+        # It has the bytes of one in any case, behind the byte that says whether the other events have one.
+        if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
+            stream_errors.corrupt(kind, place)
+        if event not in self._unchecked_formats:
+            stream_errors.unchecked_format(event, place)
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:
     """Whether a packet's length disagrees with its event's (packets of 16 MiB and more are joined by the source)."""
-    if filled - p < _HEAD_BYTES:
+    if filled - p < PACKET_HEAD_BYTES:
         return False
     length, size = _U32(buffer, p)[0] & 0xFFFFFF, _U32(buffer, p + 14)[0]
     return bool(length != size + 1 and size < 0xFFFFFE)

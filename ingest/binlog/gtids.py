@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
@@ -69,6 +69,7 @@ def untagged(body: Buffer) -> bytearray:
 def _untagged(body: Buffer) -> bytearray:
     gtid = bytearray(GTID_BYTES)
     tag = b""
+    numbers: dict[int, int] = {}
     version, at = _integer(body, 0)
     if version != 1:
         raise MalformedGtidError(f"its serialization is of version {version}")
@@ -89,13 +90,10 @@ def _untagged(body: Buffer) -> bytearray:
                 raise MalformedGtidError(f"a tag of {length} bytes")
             at += length
         else:
-            number, at = _integer(body, at)
-            if field == _FLAGS:
-                gtid[0] = number & 0xFF
-            elif field == _NUMBER:
-                gtid[17:25] = (number >> 1).to_bytes(8, "little")  # the lowest bit is the sign
-            elif field == _COMMIT_TIME:
-                gtid[_COMMIT_TIME_AT:GTID_BYTES] = (number & (1 << 55) - 1).to_bytes(7, "little")
+            numbers[field], at = _integer(body, at)
+    gtid[0] = numbers[_FLAGS] & 0xFF
+    gtid[17:25] = (numbers[_NUMBER] >> 1).to_bytes(8, "little")  # the lowest bit is the sign
+    gtid[_COMMIT_TIME_AT:GTID_BYTES] = (numbers[_COMMIT_TIME] & _COMMIT_TIME_MASK).to_bytes(7, "little")
     if tag:
         gtid[0] |= HAS_TAG
         gtid[TAG_LENGTH_AT] = len(tag)

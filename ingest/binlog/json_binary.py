@@ -48,9 +48,8 @@ _LARGE_SHAPES: _Shapes = {}
 _MOST_SHAPES = 1000
 _SHAPE_BYTES = 4096  # of an object whose keys are remembered
 
-_KINDS: dict[
-    tuple[bytes, ...], Reader
-] = {}  # keys and types of an object's values, types of an array's: code for them
+# By keys and types of an object's values, or types of an array's: code for them.
+_KINDS: dict[tuple[bytes, ...], Reader] = {}
 _ROOTS: dict[int, list[Reader]] = {
     _SMALL_OBJECT: [unknown],
     _SMALL_ARRAY: [unknown],
@@ -63,18 +62,7 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
     ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"
 }  # fmt: skip
 _DIGITS_PER_WORD = 9
-_WORD_BYTES = (
-    0,
-    1,
-    1,
-    2,
-    2,
-    3,
-    3,
-    4,
-    4,
-    4,
-)  # bytes that hold so many digits of a DECIMAL
+_WORD_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes that hold so many digits of a DECIMAL
 _BASE64_LINE = 76  # characters; the server breaks lines there [M]
 _MAX_DIGITS = 81  # of the server's decimals in memory; JSON holds some with 66, though columns end at 65 [M]
 _MAX_DEPTH = 128  # the server's limit is 100
@@ -301,18 +289,20 @@ def _heads(
 
     Documents of one kind have the same keys in the same places: remembered by the bytes of their entries and names.
     """
-    place, length = (_LARGE_KEY_AT if is_large else _SMALL_KEY_AT)(raw, values_at - (6 if is_large else 4))
+    last_key, entry, shapes = (
+        (_LARGE_KEY_AT, _LARGE_KEY, _LARGE_SHAPES) if is_large else (_SMALL_KEY_AT, _SMALL_KEY, _SMALL_SHAPES)
+    )
+    place, length = last_key(raw, values_at - entry.size)
     names_end = at + place + length  # the last name is the last in the bytes too, or nothing is remembered
     if names_end > stop:
         raise MalformedJsonError("a JSON key reaches past its object's end")
     shape = (raw[keys_at:values_at], raw[rest_at:names_end])
-    shapes = _LARGE_SHAPES if is_large else _SMALL_SHAPES
     found = shapes.get(shape)
     if found is not None:
         return found
     made: list[str] = []
     is_memorable = len(shape[0]) + len(shape[1]) <= _SHAPE_BYTES
-    for place, length in (_LARGE_KEY if is_large else _SMALL_KEY).iter_unpack(shape[0]):
+    for place, length in entry.iter_unpack(shape[0]):
         start = at + place
         if start + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")

@@ -7,6 +7,7 @@ What is asked before that says in words what is wrong.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import pymysql
@@ -18,7 +19,7 @@ _COM_BINLOG_DUMP = 0x12
 _DUMP = struct.Struct("<BIHI")  # command, position, flags, server id; no file's name behind them
 
 
-class MariaDBSeen:
+class MariaDBGtidsRead:
     """What a reader has seen of each domain; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
 
     def __init__(self, base: str) -> None:
@@ -59,18 +60,18 @@ def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[s
         cursor.execute("SELECT BINLOG_GTID_POS(%s, 4)", (oldest,))
         (begin,) = cursor.fetchone() or ("",)
     has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, (state or "").split(","))}
-    read = GtidPosition(seen)
-    lacked = [
-        f"{domain}-{server}-{number}"
-        for domain, (server, number) in read.last.items()
-        if has.get((domain, server), -1) < number
-    ]
-    purged = [
-        f"{domain}-{server}-{number}"
-        for domain, (server, number) in GtidPosition(begin or "").last.items()
-        if read.last.get(domain, (0, 0))[1] < number
-    ]
-    return ",".join(lacked), ",".join(purged)
+    read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin or "").last
+    lacked = {gtid for gtid in _all(read) if has.get(gtid[:2], -1) < gtid[2]}
+    purged = {gtid for gtid in _all(oldest_kept) if read.get(gtid[0], (0, 0))[1] < gtid[2]}
+    return _text(lacked), _text(purged)
+
+
+def _all(last: Mapping[int, tuple[int, int]]) -> set[tuple[int, int, int]]:
+    return {(domain, server, number) for domain, (server, number) in last.items()}
+
+
+def _text(gtids: set[tuple[int, int, int]]) -> str:
+    return ",".join(f"{domain}-{server}-{number}" for domain, server, number in sorted(gtids))
 
 
 def dump_from(connection: pymysql.Connection[Any], server_id: int, seen: str) -> bytes:

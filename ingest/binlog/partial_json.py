@@ -17,7 +17,7 @@ from changes.batches import Followed, Row, Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Kind
 from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
-from ingest.binlog.packed import Buffer, integer
+from ingest.binlog.packed_integers import Buffer, integer
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.table_fit import kind_of
 from ingest.binlog.table_map import TableMap

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import zstandard
 
 from ingest.binlog.events import XA_PREPARE
-from ingest.binlog.packed import integer
+from ingest.binlog.packed_integers import integer
 
 _END, _PAYLOAD_BYTES, _COMPRESSION, _EVENT_BYTES = range(4)
 _ZSTD, _NONE = 0, 255

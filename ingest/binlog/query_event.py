@@ -13,7 +13,8 @@ from codecs import charmap_decode
 from dataclasses import dataclass
 
 from ingest.binlog.collations import charset_of
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from ingest.charset_tables import DIFFERENCES
 from ingest.charsets import decoder_of, single_byte_table
 
@@ -35,12 +36,10 @@ class Query:
 
     texts: tuple[
         str, ...
-    ]  # the statement, with its comments; a second reading where the first may not be what it is
+    ]  # the statement with its comments, and a second reading where the first may be wrong
     database: str  # the session's
-    sql_mode: int  # the session's; 0 where it is not told
-    databases: (
-        frozenset[str] | None
-    )  # that a change in statement format may have touched; None: not told, or too many
+    sql_mode: int  # the session's; 0 where the event lacks it
+    databases: frozenset[str] | None  # that a statement may have changed; None: not listed, or too many
     uses_temporary_tables: bool  # it may be about one, whatever table it names
 
 
@@ -59,6 +58,14 @@ def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int = QUERY_FIXED_BYTES
         sql_mode=int.from_bytes(told.get(_SQL_MODE, b""), "little"),
         databases=None if databases is None else _names(databases),
         uses_temporary_tables=bool(flags & _USES_TEMPORARY_TABLES),
+    )
+
+
+def is_begin(buffer: Buffer, b: int, end: int) -> bool:
+    """Whether a query event's statement is BEGIN and nothing else; its lengths must add up."""
+    return (
+        buffer[end - len(BEGIN_TAIL) : end] == BEGIN_TAIL
+        and b + QUERY_FIXED_BYTES + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 6 == end
     )
 
 

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from changes.batches import Followed, Row
 from changes.errors import TableUnreadableError
-from ingest.binlog import packed
+from ingest.binlog import packed_integers
 from ingest.binlog.column_forms import NAMES, Layout, layout_of
 from ingest.binlog.json_binary import MalformedJsonError
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_source import Writer
 from ingest.binlog.table_fit import check_fits
 from ingest.binlog.table_map import TableMap
@@ -75,7 +75,7 @@ class _Decoder:
     def __init__(self, table: str, layouts: list[Layout]) -> None:
         count = len(layouts)
         bitmap = b"\xff" * ((count + 7) // 8)
-        self.write_image = packed.written(count) + bitmap
+        self.write_image = packed_integers.written(count) + bitmap
         self.update_image = self.write_image + bitmap
         self._table = table
         self._layouts = layouts

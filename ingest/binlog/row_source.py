@@ -205,29 +205,27 @@ class Writer:
 
     def _settle(self) -> None:
         """Write the fixed-width columns gathered so far."""
-        while self._run and not self._run[0][1]:
-            self._offset += self._run.pop(0)[2]
-        trailing = 0
-        while self._run and not self._run[-1][1]:
-            trailing += self._run.pop()[2]
-        size = sum(run[2] for run in self._run)
-        fields = [field for run in self._run for field in run[1]]
-        place = self._place(self._offset)
-        if fields:
-            codes = "<" + "".join(run[0] or f"{run[2]}x" for run in self._run)
-            if codes == "<B":
-                self._line(f"{fields[0]} = buffer[{place}]")
-            else:
-                unpack = f"unpack{len(self._names)}"
-                self._names[unpack] = struct.Struct(codes).unpack_from
-                self._line(
-                    f"{', '.join(fields)}{',' if len(fields) == 1 else ''} = {unpack}(buffer, {place})"
-                )
-        self._offset += size + trailing
-        self._run = []
+        end = self._offset + sum(size for _, _, size in self._run)
+        read = [number for number, (_, fields, _) in enumerate(self._run) if fields]
+        if read:
+            self._offset += sum(size for _, _, size in self._run[: read[0]])
+            self._unpack(self._run[read[0] : read[-1] + 1])
+        self._offset, self._run = end, []
         for line in self._after:
             self._line(line)
         self._after = []
+
+    def _unpack(self, run: list[tuple[str, tuple[str, ...], int]]) -> None:
+        """Read columns that lie next to each other, the first and last of which have fields."""
+        fields = [field for _, some, _ in run for field in some]
+        codes = "<" + "".join(code or f"{size}x" for code, _, size in run)
+        place = self._place(self._offset)
+        if codes == "<B":
+            self._line(f"{fields[0]} = buffer[{place}]")
+            return
+        unpack = f"unpack{len(self._names)}"
+        self._names[unpack] = struct.Struct(codes).unpack_from
+        self._line(f"{', '.join(fields)}{',' if len(fields) == 1 else ''} = {unpack}(buffer, {place})")
 
     def _place(self, offset: int) -> str:
         return f"{self._at} + {offset}" if offset else self._at

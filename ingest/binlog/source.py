@@ -23,8 +23,8 @@ from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
-from ingest.binlog.refusals import DumpEnded, UncheckedFormatError, WentBackError, corrupt
-from ingest.binlog.walk_state import PACKET_HEAD_BYTES
+from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.resuming import Resuming
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, session_error

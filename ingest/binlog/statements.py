@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
-from changes.batches import Followed
+from changes.batches import Followed, TableChangeKind
 
 
 class Meaning(Enum):
@@ -26,6 +27,15 @@ class Meaning(Enum):
     XA_ROLLBACK = "xa rollback"
     STATEMENT = "statement"  # commits by itself
     OPENING_STATEMENT = "opening statement"  # CREATE TABLE ... SELECT: its rows and commit follow
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a statement means for the views of a followed table."""
+
+    followed: Followed
+    kind: TableChangeKind | None  # None: they halt
+    why: str  # without the statement
 
 
 _SINGLE = r"'(?:[^'\\]|\\.)*+'?"  # a doubled quote reads as two strings side by side, which is as good here
@@ -101,6 +111,11 @@ def is_change(text: str) -> bool:
     return _CHANGE.match(text) is not None
 
 
+def without_settings(text: str) -> str:
+    """The statement behind MariaDB's SET STATEMENT ... FOR."""
+    return _FOR_ONE_STATEMENT.sub("", text, count=1)
+
+
 def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables of the session's database and of those that a `plain` text may name."""
     lowered = text.lower()
@@ -150,6 +165,9 @@ def _names(folded: str, identifier: str) -> bool:
     )
 
 
+_FOR_ONE_STATEMENT = re.compile(
+    r"\ASET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^'\"`])*?\sFOR\s+", re.IGNORECASE
+)
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 # SELECT, DO and CALL may call a function that changes rows.
 _CHANGE = re.compile(r"\(*\s*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|SELECT|DO|CALL|WITH)\b", re.IGNORECASE)

@@ -86,16 +86,18 @@ def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
     # or text, a label added at the end, another supported character set do not.
     if kind is not described.kind:
         return f"is now {seen.type_name} ({kind.value} instead of {described.kind.value})"
-    if kind is Kind.INTEGER and seen.type in INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
-        return "is now unsigned" if seen.is_unsigned else "is now signed"
-    if kind is Kind.DECIMAL and seen.metadata & 0xFF != described.scale:
-        return f"has now {seen.metadata & 0xFF} digits after the point"
-    if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) and seen.metadata != described.scale:
-        return f"has now {seen.metadata} digits of the second's fraction"
-    if seen.type == types.STRING and kind is Kind.BYTES and seen.metadata != described.length:
-        return f"is now BINARY({seen.metadata}), padded to another length"
-    if kind in (Kind.ENUM, Kind.SET) and not _begin_alike(_described_labels(seen), described.labels):
-        return "has other labels now"
+    digits = seen.metadata & 0xFF
+    match kind:
+        case Kind.INTEGER if seen.type in INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
+            return "is now unsigned" if seen.is_unsigned else "is now signed"
+        case Kind.DECIMAL if digits != described.scale:
+            return f"has now {digits} digits after the point"
+        case Kind.TIME | Kind.DATETIME | Kind.TIMESTAMP if seen.metadata != described.scale:
+            return f"has now {seen.metadata} digits of the second's fraction"
+        case Kind.BYTES if seen.type == types.STRING and seen.metadata != described.length:
+            return f"is now BINARY({seen.metadata}), padded to another length"
+        case Kind.ENUM | Kind.SET if not _begin_alike(_described_labels(seen), described.labels):
+            return "has other labels now"
     return None
 
 

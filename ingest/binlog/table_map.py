@@ -10,8 +10,9 @@ Sources: mysql/binlog/event/rows_event.h (class Table_map_event) of MySQL 9, and
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from changes.errors import TableUnreadableError
 
@@ -40,6 +41,9 @@ _METADATA_SIZE = {
     GEOMETRY: 1, JSON: 1, VECTOR: 1, VARCHAR: 2, BIT: 2, NEWDECIMAL: 2, STRING: 2, VAR_STRING: 2, ENUM: 2, SET: 2,
     BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2,
 }  # fmt: skip
+_MOST_METADATA = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6} | dict.fromkeys(
+    (BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, GEOMETRY, JSON, VECTOR, BLOB_COMPRESSED), 4
+)
 _NO_METADATA = frozenset(
     (TINY, SHORT, LONG, LONGLONG, INT24, NULL, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE)
 )
@@ -47,39 +51,18 @@ _NO_METADATA = frozenset(
 # Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit,
 # VECTOR a character set].
 _NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
-MYSQL_CHARACTER = frozenset(
-    (
-        VARCHAR,
-        STRING,
-        VAR_STRING,
-        TINY_BLOB,
-        MEDIUM_BLOB,
-        LONG_BLOB,
-        BLOB,
-        VECTOR,
-        BLOB_COMPRESSED,
-        VARCHAR_COMPRESSED,
-    )
-)
+MYSQL_CHARACTER = frozenset((
+    VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED,
+))  # fmt: skip
 
 # MariaDB counts GEOMETRY among them [M, 10.11], which only the server's name tells: where the columns that differ from
 # a default are numbered, a map of either server reads well as one of the other.
 MARIADB_CHARACTER = MYSQL_CHARACTER | {GEOMETRY}
 
 # Types of the optional metadata fields.
-_SIGNEDNESS = 1
-_DEFAULT_CHARSET = 2
-_COLUMN_CHARSET = 3
-_COLUMN_NAME = 4
-_SET_STR_VALUE = 5
-_ENUM_STR_VALUE = 6
-_GEOMETRY_TYPE = 7
-_SIMPLE_PRIMARY_KEY = 8
-_PRIMARY_KEY_WITH_PREFIX = 9
-_ENUM_AND_SET_DEFAULT_CHARSET = 10
-_ENUM_AND_SET_COLUMN_CHARSET = 11
-_COLUMN_VISIBILITY = 12
-_VECTOR_DIMENSIONALITY = 13
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_STR_VALUE, _ENUM_STR_VALUE = range(1, 7)
+_GEOMETRY_TYPE, _SIMPLE_PRIMARY_KEY, _PRIMARY_KEY_WITH_PREFIX, _ENUM_AND_SET_DEFAULT_CHARSET = range(7, 11)
+_ENUM_AND_SET_COLUMN_CHARSET, _COLUMN_VISIBILITY, _VECTOR_DIMENSIONALITY = range(11, 14)
 
 BINARY_COLLATION = 63
 _MAX_SCALE = 38  # of DECIMAL: MariaDB's limit, 30 is MySQL's
@@ -190,38 +173,38 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
 
 def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], list[int]]:
     types, metadata = [], []
-    for position, type_ in enumerate(raw_types):
+    for position, type_ in enumerate(raw_types, 1):
         if type_ not in _METADATA_SIZE and type_ not in _NO_METADATA:
             raise TableUnreadableError(
-                f"{reader.table}: column {position + 1} has the type {type_} ({_NAMES.get(type_, 'unknown')}), whose "
+                f"{reader.table}: column {position} has the type {type_} ({_NAMES.get(type_, 'unknown')}), whose "
                 "layout viewtail does not know; drop that column or stop following the table"
             )
-        found = 0
-        if type_ in (STRING, ENUM, SET, VAR_STRING, NEWDECIMAL):
-            first, second = raw.byte(), raw.byte()
-            if type_ == NEWDECIMAL:
-                if not (0 < first <= 65 and second <= _MAX_SCALE and second <= first):
-                    raise reader.garbled(f"column {position + 1} is DECIMAL({first},{second})")
-                found = first << 8 | second
-            else:
-                type_, found = _string_type(type_, first, second)
-        elif type_ == BIT:
-            bits, whole_bytes = raw.byte(), raw.byte()
-            found = whole_bytes * 8 + bits
-            if not 0 < found <= 64:
-                raise reader.garbled(f"column {position + 1} is BIT({found})")
-        elif size := _METADATA_SIZE.get(type_, 0):
-            found = int.from_bytes(raw.take(size), "little")
-            largest = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6}.get(
-                type_, 4 if size == 1 and type_ > FLOAT else 1 << 16
-            )
-            if type_ not in (FLOAT, DOUBLE) and found > largest:
-                raise reader.garbled(f"column {position + 1} has metadata {found}")
-        types.append(type_)
+        true_type, found = _metadata(reader, raw, type_, position)
+        types.append(true_type)
         metadata.append(found)
     if not raw.is_done():
         raise reader.garbled("it has more column metadata than columns")
     return types, metadata
+
+
+def _metadata(reader: _Reader, raw: _Reader, type_: int, position: int) -> tuple[int, int]:
+    """A column's true type and its metadata, as `MapColumn` has them."""
+    if type_ in (STRING, ENUM, SET, VAR_STRING):
+        return _string_type(type_, raw.byte(), raw.byte())
+    if type_ == NEWDECIMAL:
+        digits, scale = raw.byte(), raw.byte()
+        if not 0 < digits <= 65 or scale > min(digits, _MAX_SCALE):
+            raise reader.garbled(f"column {position} is DECIMAL({digits},{scale})")
+        return type_, digits << 8 | scale
+    if type_ == BIT:
+        bits = raw.byte() + raw.byte() * 8
+        if not 0 < bits <= 64:
+            raise reader.garbled(f"column {position} is BIT({bits})")
+        return type_, bits
+    found = int.from_bytes(raw.take(_METADATA_SIZE.get(type_, 0)), "little")
+    if found > _MOST_METADATA.get(type_, 1 << 16):
+        raise reader.garbled(f"column {position} has metadata {found}")
+    return type_, found
 
 
 def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
@@ -244,7 +227,21 @@ class _Optional:
         self.details: dict[int, int] = {}
         self.primary_key: list[int] = []
         self._types = types
-        self._character = character
+        self._fields: dict[int, Callable[[_Reader], None]] = {
+            _SIGNEDNESS: self._read_signs,
+            _COLUMN_NAME: self._read_names,
+            _DEFAULT_CHARSET: partial(self._read_default_collations, character),
+            _COLUMN_CHARSET: partial(self._read_collations, character),
+            _ENUM_AND_SET_DEFAULT_CHARSET: partial(self._read_default_collations, (ENUM, SET)),
+            _ENUM_AND_SET_COLUMN_CHARSET: partial(self._read_collations, (ENUM, SET)),
+            _SET_STR_VALUE: partial(self._read_labels, SET),
+            _ENUM_STR_VALUE: partial(self._read_labels, ENUM),
+            _GEOMETRY_TYPE: partial(self._read_details, GEOMETRY),
+            _VECTOR_DIMENSIONALITY: partial(self._read_details, VECTOR),
+            _SIMPLE_PRIMARY_KEY: partial(self._read_key, 1),
+            _PRIMARY_KEY_WITH_PREFIX: partial(self._read_key, 2),  # column and characters, 0 for the whole
+            _COLUMN_VISIBILITY: self._read_visible,
+        }
         while not reader.is_done():
             field = reader.byte()
             self._field(field, _Reader(reader.take(reader.length()), reader.table))
@@ -253,38 +250,39 @@ class _Optional:
             raise reader.garbled("it speaks of a column that does not exist")
 
     def _field(self, field: int, value: _Reader) -> None:
-        if field == _SIGNEDNESS:
-            self.unsigned = self._signs(value)
-        elif field == _COLUMN_NAME:
-            self.names = [str(value.text(), "utf-8") for _ in self._types]
-        elif field == _DEFAULT_CHARSET:
-            self.collations |= _default_collations(value, self._of(self._character))
-        elif field == _COLUMN_CHARSET:
-            self.collations |= {index: value.length() for index in self._of(self._character)}
-        elif field == _ENUM_AND_SET_DEFAULT_CHARSET:
-            self.collations |= _default_collations(value, self._of((ENUM, SET)))
-        elif field == _ENUM_AND_SET_COLUMN_CHARSET:
-            self.collations |= {index: value.length() for index in self._of((ENUM, SET))}
-        elif field in (_SET_STR_VALUE, _ENUM_STR_VALUE):
-            for index in self._of((SET if field == _SET_STR_VALUE else ENUM,)):
-                self.labels[index] = tuple(value.text() for _ in range(value.length()))
-        elif field in (_GEOMETRY_TYPE, _VECTOR_DIMENSIONALITY):
-            for index in self._of((GEOMETRY if field == _GEOMETRY_TYPE else VECTOR,)):
-                self.details[index] = value.length()
-        elif field == _SIMPLE_PRIMARY_KEY:
-            while not value.is_done():
-                self.primary_key.append(value.length())
-        elif field == _PRIMARY_KEY_WITH_PREFIX:
-            while not value.is_done():
-                self.primary_key.append(value.length())
-                value.length()  # characters of the prefix, 0 for the whole column
-        elif field == _COLUMN_VISIBILITY:
-            count = len(self._types)
-            self.visible = dict(enumerate(_bits_high_first(value.take((count + 7) // 8), count)))
-        else:
+        if (read := self._fields.get(field)) is None:
             return
+        read(value)
         if not value.is_done():
             raise value.garbled(f"metadata field {field} is longer than its columns need")
+
+    def _read_names(self, value: _Reader) -> None:
+        self.names = [str(value.text(), "utf-8") for _ in self._types]
+
+    def _read_default_collations(self, types: Iterable[int], value: _Reader) -> None:
+        self.collations |= _default_collations(value, self._of(types))
+
+    def _read_collations(self, types: Iterable[int], value: _Reader) -> None:
+        self.collations |= {index: value.length() for index in self._of(types)}
+
+    def _read_labels(self, type_: int, value: _Reader) -> None:
+        for index in self._of((type_,)):
+            self.labels[index] = tuple(value.text() for _ in range(value.length()))
+
+    def _read_details(self, type_: int, value: _Reader) -> None:
+        self.details |= {index: value.length() for index in self._of((type_,))}
+
+    def _read_key(self, numbers_a_column: int, value: _Reader) -> None:
+        while not value.is_done():
+            column, *_ = [value.length() for _ in range(numbers_a_column)]
+            self.primary_key.append(column)
+
+    def _read_visible(self, value: _Reader) -> None:
+        count = len(self._types)
+        self.visible = dict(enumerate(_bits_high_first(value.take((count + 7) // 8), count)))
+
+    def _read_signs(self, value: _Reader) -> None:
+        self.unsigned = self._signs(value)
 
     def _signs(self, value: _Reader) -> dict[int, bool]:
         raw = value.rest()
@@ -299,7 +297,7 @@ class _Optional:
             raise value.garbled("it has more or fewer signs than numeric columns")
         return dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
 
-    def _of(self, types: Sequence[int] | frozenset[int]) -> list[int]:
+    def _of(self, types: Iterable[int]) -> list[int]:
         return [index for index, type_ in enumerate(self._types) if type_ in types]
 
 

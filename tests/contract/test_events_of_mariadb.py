@@ -13,7 +13,7 @@ from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from changes.errors import DeclarationError, SourceError
 from changes.tables import Kind
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.events import NAMES
+from ingest.binlog.events import NAMES, Event
 from ingest.canonical import describe
 from servers.sessions import open_session
 from stack import Server
@@ -263,7 +263,7 @@ def test_rows_without_their_table_map_are_fatal(reader: Reader) -> None:
     )
     body = bytes(8) + b"\x01\x01"
     with pytest.raises(SourceError, match="no table map"):
-        dispatcher._unusual(23, 0, bytes(24) + body, 24, 24 + len(body), 10**6, 40)
+        dispatcher._others.handle(Event(23, 0, bytes(24) + body, 24, 24 + len(body), 10**6, 40))
 
 
 def test_a_table_is_read_whose_name_is_not_ascii_and_whose_map_has_geometry(mariadb_server: Server) -> None:

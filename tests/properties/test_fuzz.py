@@ -11,21 +11,18 @@ from typing import Any
 import pytest
 import structlog
 
-from ingest.binlog import (
-    column_forms,
-    dispatcher,
-    mariadb,
-    payload,
-    rare_events,
-    row_source,
-    table_map,
-    transactions,
-    usual,
-)
-from ingest.binlog.careful_rows import CarefulRows
+from ingest.binlog import column_forms, common_transactions, dispatcher, payload, row_source, table_map
+from ingest.binlog.compressed_transactions import CompressedTransactions
+from ingest.binlog.control_events import ControlEvents
+from ingest.binlog.mariadb_events import MariaDBEvents
+from ingest.binlog.open_transaction import OpenTransaction
+from ingest.binlog.place import Place
+from ingest.binlog.row_events import RowEvents
+from ingest.binlog.statement_events import StatementEvents
+from ingest.binlog.walk import Walk
 from stack import Server
 from tests.support import fuzz as fuzzer
-from tests.support.fuzz import Corpus, Walk, fuzz, long_walk
+from tests.support.fuzz import Corpus, fuzz, long_walk
 from tests.support.fuzz_corpus import of_mariadb, of_mysql
 
 CI_INPUTS = 15_000
@@ -51,7 +48,7 @@ def test_damaged_events_end_in_an_error_of_ours_or_in_rows(corpora: list[Corpus]
     assert list(fuzz(corpora, SEED, range(CI_INPUTS), told.append)) == []
     assert " 0 refused" not in told[-1] and " 0 row events" not in told[-1]
     # The quick walk is reached, and left again.
-    assert Walk.transactions_taken > CI_INPUTS / 5 and Walk.runs_left > CI_INPUTS / 10
+    assert fuzzer.Walk.transactions_taken > CI_INPUTS / 5 and fuzzer.Walk.runs_left > CI_INPUTS / 10
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["mysql", "mariadb"])
@@ -61,45 +58,40 @@ def test_a_walk_that_goes_on_and_on_keeps_nothing(corpora: list[Corpus], at: int
 
 # -- bugs that it must find -------------------------------------------------------------------------------------------
 
-TAKE = (usual.UsualTransactions, "_run")
-WALK = (dispatcher.Dispatcher, "_walk")
-RARE, MARIADB = rare_events.RareEvents, mariadb.MariaDBEvents
-COMMIT = (
-    transactions.Transactions,
-    "_commit",
-    "self._tables.clear()",
-    "self._tables.clear(); _ALL.append(bytes(9))",
-)
+TAKE = (common_transactions.CommonTransactions, "_run")
+WALK = (dispatcher.Dispatcher, "_walk_events")
 BUGS: dict[str, tuple[Any, str, str, str]] = {
     "an exception of a table map": (table_map, "parse", "UnicodeDecodeError, struct.error, ValueError", "struct.error"),
     "an exception of the quick walk": (
         *TAKE, "except (UnicodeDecodeError, TableUnreadableError):", "except TableUnreadableError:",
     ),
     "an exception of MariaDB's events": (
-        MARIADB, "_compressed_kind", "(MalformedCompressionError, IndexError)", "IndexError",
+        MariaDBEvents, "decompressed", "(MalformedCompressionError, IndexError)", "IndexError",
     ),
-    "a hang": (RARE, "_inner_events", "if size < _INNER_HEAD_BYTES:", "if size < 0:"),
+    "a hang": (CompressedTransactions, "walk_events", "if size < _HEAD.size:", "if size < 0:"),
     "a wrong value": (column_forms, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
     "wrong NULLs": (
         row_source.Writer, "_one_column", 'f"nulls & {1 << index}"', 'f"nulls & {2 << index}"',
     ),
-    "rows that are left out": (CarefulRows, "_sort_out", "range(0, len(rows), step)", "range(step, len(rows), step)"),
+    "rows that are left out": (RowEvents, "_sort_out", "range(0, len(rows), step)", "range(step, len(rows), step)"),
     "a wrong version of the quick walk": (*TAKE, "base | rows_end >> 4", "base | start >> 4"),
     "GTIDs that the quick walk loses": (*TAKE, "gtids += this_gtid", "this_gtid += b''"),
     "rows of a transaction without its end": (*WALK, "if held:", "if False:"),
-    "rows without a position": (RARE, "_has_wrapped", "log_pos == 0 and kind in SILENT", "not log_pos"),
+    "rows without a position": (Place, "has_wrapped", "log_pos == 0 and kind in SILENT", "not log_pos"),
     "an unknown event that is skipped": (
-        RARE, "_unusual", "elif not flags & IGNORABLE_FLAG:", "elif False:",
+        ControlEvents, "_handle_other", "elif not event.flags & events.IGNORABLE_FLAG:", "elif False:",
     ),
     "an event that is waited for": (*WALK, "if q > filled:", "if q >= filled:"),
-    "a checksum that is not looked at": (*WALK, "check(view[p + 5 : q]) != _RESIDUE", "False"),
+    "a checksum that is not looked at": (*WALK, "check(view[p + 5 : q]) != residue", "False"),
     "a checksum that the quick walk does not look at": (
         *TAKE, "check(view[rows_p + 5 : commit_p]) != residue", "False",
     ),
     "much memory for one input": (
         payload.Payload, "whole", "zstandard.frame_content_size(packed) not in (-1, self.size)", "False",
     ),
-    "memory that is kept": COMMIT,
+    "memory that is kept": (
+        Walk, "commit", "self.tables.by_id.clear()", "self.tables.by_id.clear(); _ALL.append(bytes(9))"
+    ),
 }  # fmt: skip
 
 
@@ -130,8 +122,13 @@ def test_the_fuzzer_finds(bug: str, corpora: list[Corpus], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "bug",
     [
-        (transactions.Transactions, "_savepoint", "self._savepoints.clear()", "pass"),
-        (RARE, "_judge", "followed = statements", "_ALL.append(bytes(9))\n    followed = statements"),
+        (OpenTransaction, "set_savepoint", "self._savepoints.clear()", "pass"),
+        (
+            StatementEvents,
+            "_change_tables",
+            "followed = statements",
+            "_ALL.append(bytes(9))\n    followed = statements",
+        ),
     ],
     ids=["savepoints", "statements"],
 )

@@ -42,13 +42,13 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
-from ingest.binlog.mariadb import _compressed_at, _uncompressed_bytes
-from ingest.binlog.packed import Buffer
-from ingest.binlog.refusals import DumpEnded
+from ingest.binlog.mariadb_events import _compressed_at, _uncompressed_bytes
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
-from ingest.binlog.shapes import BEGIN_TAIL
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.walk_state import Plan
+from ingest.binlog.stream_errors import DumpEnded
+from ingest.binlog.table_readers import TableReader, TableReaders
+from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
 
 SLOWEST_S = 1.0  # of processor time: the machine may have other work
@@ -327,30 +327,50 @@ class Walk(Dispatcher):
     """A walk whose rows are decoded in two ways; remembers how often the quick one was taken."""
 
     runs_taken = runs_left = transactions_taken = 0  # over all walks
-    plans: ClassVar[
-        dict[tuple[bytes, str, bool], Plan]
-    ] = {}  # of table maps as the server wrote them, for all walks
+    # Of table maps as the server wrote them, for all walks.
+    readers: ClassVar[dict[tuple[bytes, str, object], TableReader]] = {}
     learns = False  # such ones
 
-    def _take_usual(self, buffer: bytearray, p: int, filled: int) -> int:
-        before = len(self._gtids)
-        end = super()._take_usual(buffer, p, filled)
-        if end == p:
-            Walk.runs_left += 1
-        else:
-            Walk.runs_taken += 1
-            Walk.transactions_taken += (len(self._gtids) - before) // GTID_BYTES
-        return end
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._common.take = self._counted(self._common.take)  # type: ignore[method-assign]
+        self._tables.__class__ = _ReadersThatDecodeTwice
 
-    def _compiled(self, body: bytes, followed: Followed) -> Plan:
-        key = (body, followed.table.full_name, self._is_mariadb)
-        plan = self.plans.get(key)
-        if plan is None or plan.followed is not followed:
-            plan = super()._compiled(body, followed)
-            plan.decode = partial(_decode_twice, plan.decoder, set())
-            if Walk.learns:
-                self.plans[key] = plan
-        return plan
+    def _counted(self, take: Callable[[bytearray, int, int], int]) -> Callable[[bytearray, int, int], int]:
+        def counted(buffer: bytearray, p: int, filled: int) -> int:
+            before = len(self._place.new_gtids)
+            end = take(buffer, p, filled)
+            if end == p:
+                Walk.runs_left += 1
+            else:
+                Walk.runs_taken += 1
+                Walk.transactions_taken += (len(self._place.new_gtids) - before) // GTID_BYTES
+            return end
+
+        return counted
+
+
+class _ReadersThatDecodeTwice(TableReaders):
+    @property
+    def compile(self) -> Callable[[bytes, Followed], TableReader]:  # type: ignore[override]
+        return partial(_compiled, self.__dict__["compile"])
+
+    @compile.setter
+    def compile(self, compiler: Callable[[bytes, Followed], TableReader]) -> None:
+        self.__dict__["compile"] = compiler
+
+
+def _compiled(
+    compiler: Callable[[bytes, Followed], TableReader], body: bytes, followed: Followed
+) -> TableReader:
+    key = (body, followed.table.full_name, compiler)
+    reader = Walk.readers.get(key)
+    if reader is None or reader.followed is not followed:
+        reader = compiler(body, followed)
+        reader.decode = partial(_decode_twice, reader.decoder, set())
+        if Walk.learns:
+            Walk.readers[key] = reader
+    return reader
 
 
 def _decode_twice(decoder: Decoder, known: set[bytes], buffer: Buffer, start: int, end: int) -> list[Row]:
@@ -491,7 +511,7 @@ class Truth:
 
 def truths_of(sources: Sequence[Corpus]) -> dict[str, Truth]:
     """By the corpus' name; what was counted and kept of walks is forgotten."""
-    Walk.plans, Walk.learns = {}, True
+    Walk.readers, Walk.learns = {}, True
     found = {corpus.name: Truth(corpus) for corpus in sources}
     Walk.learns = False
     Walk.runs_taken = Walk.runs_left = Walk.transactions_taken = 0

@@ -23,8 +23,8 @@ from changes.errors import (
 from changes.versions import base_version
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.refusals import DumpEnded
 from ingest.binlog.source import _watermark_table
+from ingest.binlog.stream_errors import DumpEnded
 from tests.support.events import SOURCE_ID, Stream, user_table
 
 FILE = "binlog.000012"

@@ -16,7 +16,7 @@ from changes.errors import SourceError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.gtid_sets import GtidSet, grown
 from ingest.binlog.gtids import gtid_text
-from ingest.binlog.seen import Seen
+from ingest.binlog.gtids_read import GtidsRead
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 TRANSACTIONS = st.lists(
@@ -69,7 +69,7 @@ def test_what_was_seen_is_exact_behind_every_batch(
     """In runs mostly, as a primary writes them; `base` and the last GTID are enough to tell it."""
     if chance.random() < 0.7:
         transactions.sort(key=lambda one: (str(one[0]), one[1], one[2]))
-    seen, done = Seen(f"{ONE}:100"), [(ONE, "", 100)]
+    seen, done = GtidsRead(f"{ONE}:100"), [(ONE, "", 100)]
     while transactions:
         count = chance.randint(1, 7)
         some, transactions = transactions[:count], transactions[count:]
@@ -89,7 +89,7 @@ def test_what_was_seen_is_exact_behind_every_batch(
 
 
 def test_a_set_is_not_written_anew_while_a_primary_goes_on() -> None:
-    seen = Seen(f"{ONE}:1-10,{TWO}:1-5")
+    seen = GtidsRead(f"{ONE}:1-10,{TWO}:1-5")
     base = seen.base
     for begin in range(11, 1011, 100):
         seen.add(behind_each_other((ONE, "", number) for number in range(begin, begin + 100)))
@@ -100,7 +100,7 @@ def test_a_set_is_not_written_anew_while_a_primary_goes_on() -> None:
 
 
 def test_a_run_of_another_source_in_its_midst_is_noticed() -> None:
-    seen = Seen(f"{ONE}:1")
+    seen = GtidsRead(f"{ONE}:1")
     seen.add(behind_each_other([(ONE, "", 2), (TWO, "", 3), (ONE, "", 4)]))
     assert seen.exact() == f"{ONE}:1-2:4,{TWO}:3"
 

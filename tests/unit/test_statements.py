@@ -9,8 +9,16 @@ import pytest
 
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column, Kind, Table
-from ingest.binlog.schema_changes import Verdict, judge, told
-from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, Meaning, meaning, plain
+from ingest.binlog.schema_changes import judge, reason
+from ingest.binlog.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    STRICT,
+    Meaning,
+    Verdict,
+    meaning,
+    plain,
+)
 
 
 def _column(name: str, kind: Kind, declared: str, **more: object) -> Column:
@@ -290,7 +298,7 @@ def test_quotes_are_what_the_session_made_of_them() -> None:
 def test_the_reason_names_the_column_and_the_statement_without_its_strings() -> None:
     text = plain("ALTER TABLE user COMMENT 'secret',\n DROP COLUMN email")
     (verdict,) = judge(text, "shop", [followed()])
-    assert told(verdict, text) == (
+    assert reason(verdict, text) == (
         "column email was dropped: ALTER TABLE user COMMENT '...', DROP COLUMN email"
     )
 

@@ -1,6 +1,6 @@
-"""Structs for the fixed parts of the usual transaction (usual.py): of its GTID event and BEGIN, of its row event.
+"""Layouts of the common transactions (common_transactions.py): structs that read their fixed parts in one step.
 
-They are made of an example that the general walk has read; what is constant is then compared, not looked at.
+A layout is made of an example that the general walk has read. What is constant is then compared, not parsed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ingest.binlog.events import XID
 from ingest.binlog.gtids import GTID_BYTES
-from ingest.binlog.packed import Buffer
+from ingest.binlog.packed_integers import Buffer
 
 _Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 
@@ -22,7 +22,7 @@ XID_BYTES = 31  # of these, the event
 # Of a packet with an event: status; type, server id and size, which are the same in each; end position.
 _STATUS_AND_END = "4xB4x9sI2x"
 _STATUS_AND_KIND = "4xB4xB4xI"  # ... or its type and size apart
-_PACKET_HEAD_BYTES = 24
+PACKET_HEAD_BYTES = 24  # packet length and sequence, status byte, event header
 _CHECKSUM_BYTES = 4
 _LEAST_GTID = 19 + GTID_BYTES + _CHECKSUM_BYTES
 _SHAPES = 1000  # more than a server has sessions' settings, sizes of GTIDs and replicated servers at a time
@@ -77,8 +77,8 @@ def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:
     begin_head = bytes(buffer[begin_at + 9 : begin_at + 18])
     gtid_bytes = int.from_bytes(gtid_head[5:], "little")
     begin_bytes = int.from_bytes(begin_head[5:], "little")
-    first = f"{_STATUS_AND_END}{GTID_BYTES}s{gtid_bytes + 5 - _PACKET_HEAD_BYTES - GTID_BYTES}x"
-    skipped = begin_bytes + 5 - _PACKET_HEAD_BYTES - len(BEGIN_TAIL) - _CHECKSUM_BYTES
+    first = f"{_STATUS_AND_END}{GTID_BYTES}s{gtid_bytes + 5 - PACKET_HEAD_BYTES - GTID_BYTES}x"
+    skipped = begin_bytes + 5 - PACKET_HEAD_BYTES - len(BEGIN_TAIL) - _CHECKSUM_BYTES
     second = f"4xB4x9s6x{skipped}x{len(BEGIN_TAIL)}s{_CHECKSUM_BYTES}x"
     return Opening(
         unpack=struct.Struct(f"<{first}{second}4xB9xI6x").unpack_from,
@@ -92,7 +92,7 @@ def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:
 
 def rows_head(write_image: bytes, update_image: bytes) -> RowsHead:
     """Of a table's row events."""
-    rows_at = _PACKET_HEAD_BYTES + 8 + len(write_image)
+    rows_at = PACKET_HEAD_BYTES + 8 + len(write_image)
     return RowsHead(
         unpack=struct.Struct(f"<{_STATUS_AND_KIND}I2x6s2x{len(write_image)}s").unpack_from,
         image=write_image,

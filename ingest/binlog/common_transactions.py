@@ -1,7 +1,7 @@
-"""The usual transactions, taken in whole: GTID, BEGIN, one table map, one row event, commit.
+"""The common transactions, read as a whole: GTID, BEGIN, one table map, one row event, commit.
 
-Most transactions of a busy server are it, one like the other, and a look at each header by itself would cost more than
-their rows. What has not the known shape, or is not whole, is left untouched to the general walk (dispatcher.py).
+Most transactions of a busy server have this form. To parse each header by itself would cost more than to decode their
+rows. A transaction of another layout, or one that is not whole yet, is left to the general walk (dispatcher.py).
 """
 
 from __future__ import annotations
@@ -11,32 +11,40 @@ from zlib import crc32
 from changes.batches import RowChanges
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import CHECKSUM_RESIDUE, DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS
-from ingest.binlog.shapes import BEGIN_TAIL, XID_PACKET_BYTES, Opening, xid_head
-from ingest.binlog.walk_state import Plan, WalkState
+from ingest.binlog.table_readers import TableReader
+from ingest.binlog.transaction_layouts import BEGIN_TAIL, XID_PACKET_BYTES, Opening, Openings, xid_head
+from ingest.binlog.walk import Walk
 
 _LOOK_AHEAD = 64  # more than an event's header, and what is looked at before its length is known
 
 
-class UsualTransactions(WalkState):
-    """Reads runs of them."""
+class CommonTransactions:
+    """Reads runs of them; `openings` knows the layouts that were seen so far."""
 
-    def _take_usual(self, buffer: bytearray, p: int, filled: int) -> int:
-        """Gather the usual transactions from `p` on, as far as they are whole; returns where they end.
+    def __init__(self, walk: Walk) -> None:
+        self._place, self._transaction = walk.place, walk.transaction
+        self._readers = walk.tables.by_body
+        self.openings = Openings()
 
-        `p` is between two transactions or in the midst of one, whose rows are not gathered by then.
+    def take(self, buffer: bytearray, p: int, filled: int) -> int:
+        """Gather the common transactions from `p` on, as far as they are whole; returns where they end.
+
+        `p` is between two transactions, or inside one of which no rows are gathered yet.
         """
-        if not self._checksum_bytes or self._verifying is not None or self._held_bytes:
+        place = self._place
+        if not place.checksum_bytes or place.saved is not None or self._transaction.held_bytes:
             return p
         with memoryview(buffer) as view:
             return self._run(buffer, view, p, filled)
 
+    # hot loop
     def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:
-        openings, memo, changes, gtids = self._openings.by_size, self._memo, self._changes, self._gtids
-        last_pos = self._last_pos
-        base = self._base | self._wraps << 28
+        place, transaction, readers = self._place, self._transaction, self._readers
+        openings, changes, gtids = self.openings.by_size, transaction.changes, place.new_gtids
+        last_pos, base = place.last_pos, place.base | place.wraps << 28
         new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
         known: Opening | None = None
-        plan: Plan | None = None
+        reader: TableReader | None = None
         map_body, map_size = b"", -1
         taken = last_start = 0
         gtid = b""
@@ -62,12 +70,12 @@ class UsualTransactions(WalkState):
                 break
             if map_bytes != map_size or not buffer.startswith(map_body, map_p + 24):
                 map_body, map_size = bytes(view[map_p + 24 : rows_p - 4]), map_bytes
-                plan = memo.get(map_body) or None
-                if plan is None:
+                reader = readers.get(map_body) or None
+                if reader is None:
                     break  # what is remembered was whole, so it needs no checksum
                 map_id = map_body[:6]
-                rows_head, image, second_bitmap, rows_at = plan.rows_head
-            assert plan is not None
+                rows_head, image, second_bitmap, rows_at = reader.rows_head
+            assert reader is not None
             if rows_p + rows_at > filled:
                 break
             s1, kind, rows_bytes, rows_end, table_id, seen_image = rows_head(buffer, rows_p)
@@ -94,20 +102,20 @@ class UsualTransactions(WalkState):
             ):
                 break
             try:
-                rows = plan.decode(buffer, at, commit_p - 4)
+                rows = reader.decode(buffer, at, commit_p - 4)
             except (UnicodeDecodeError, TableUnreadableError):
                 break
             if kind == UPDATE_ROWS and len(rows) & 1:
                 break
-            changes.append(new(change_type, (plan.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
+            changes.append(new(change_type, (reader.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
             taken += rows_bytes
             gtids += this_gtid
             gtid, last_start, last_pos, p = this_gtid, start - gtid_bytes, end, commit_p + XID_PACKET_BYTES
         if taken:
-            above = self._wraps << 32
-            self._last_pos, self._gtid, self._txn_start = last_pos, gtid, above + last_start
-            self._committed = len(changes)
-            self._committed_bytes += taken
-            self.is_quiet = False
-            self._end = (self._file, above + last_pos, self._txn_start, gtid)
+            transaction.begin(gtid, place.in_file(last_start))
+            transaction.committed = len(changes)
+            transaction.committed_bytes += taken
+            transaction.is_quiet = False
+            transaction.end = (place.file, place.in_file(last_pos), transaction.start, gtid)
+            place.last_pos = last_pos
         return p

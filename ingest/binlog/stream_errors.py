@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NoReturn
 
-from changes.batches import Followed
+from changes.batches import Followed, Row
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.events import NAMES
+from ingest.binlog.events import NAMES, UPDATE_ROWS
+
+# What reading past an event's end comes to, where no rule was broken before.
+MALFORMED = (IndexError, struct.error)
 
 
 class DumpEnded(Exception):
@@ -34,6 +38,14 @@ class WentBackError(HistoryGoneError):
 def name_of(kind: int) -> str:
     """An event type, for messages."""
     return NAMES.get(kind, f"of unknown type {kind}")
+
+
+def unknown_event(kind: int, place: str) -> NoReturn:
+    """An event type that viewtail does not know."""
+    raise SourceError(
+        f"event {name_of(kind)} at {place} is one viewtail cannot read; nothing is skipped, so "
+        "the pipeline stops here. A newer viewtail may know it."
+    )
 
 
 def corrupt(kind: int, place: str) -> NoReturn:
@@ -73,6 +85,12 @@ def unpaired(followed: Followed) -> NoReturn:
         f"{followed.table.full_name}: an update event holds a row without what became of it, although the event is "
         "whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail replay VIEW"
     )
+
+
+def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
+    """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
+    if kind == UPDATE_ROWS and len(rows) & 1:
+        unpaired(followed)
 
 
 def not_ended(place: str) -> NoReturn:

@@ -19,7 +19,7 @@ _END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run o
 _TAG = re.compile(rb"(?:[a-z_][a-z_0-9]{0,31})?")  # MySQL manual, "GTID Format"
 
 
-class Seen:
+class GtidsRead:
     """The set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
 
     def __init__(self, base: str) -> None:
@@ -37,16 +37,7 @@ class Seen:
         count = len(gtids) // GTID_BYTES
         begin = _number(gtids, 0)
         if not _is_run(gtids, count, begin):
-            at = 0
-            while at < len(gtids):
-                end = at + GTID_BYTES + (gtids[at + TAG_LENGTH_AT] if gtids[at] & HAS_TAG else 0)
-                number, tag = _number(gtids, at), bytes(gtids[at + GTID_BYTES : end])
-                if not 0 < number < _END_OF_NUMBERS or end > len(gtids) or not _TAG.fullmatch(tag):
-                    raise _no_gtid()
-                source = (bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii"))
-                self._set.add(source, number, number)
-                at = end
-            self._rebase()
+            self._add_each(gtids)
             return
         if not 0 < begin < _END_OF_NUMBERS:
             raise _no_gtid()
@@ -60,6 +51,18 @@ class Seen:
             self._growing = source
             self._interval = self._set.intervals[source][-1]
             self._grow(source[0], self._interval[1])
+
+    def _add_each(self, gtids: bytearray) -> None:
+        at = 0
+        while at < len(gtids):
+            end = at + GTID_BYTES + (gtids[at + TAG_LENGTH_AT] if gtids[at] & HAS_TAG else 0)
+            number, tag = _number(gtids, at), bytes(gtids[at + GTID_BYTES : end])
+            if not 0 < number < _END_OF_NUMBERS or end > len(gtids) or not _TAG.fullmatch(tag):
+                raise _no_gtid()
+            source = (bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii"))
+            self._set.add(source, number, number)
+            at = end
+        self._rebase()
 
     def _grow(self, server: bytes, last: int) -> None:
         self._interval[1] = last

@@ -14,8 +14,8 @@ from changes.batches import Batch, Followed
 from changes.errors import ViewtailError
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
-from ingest.binlog.shapes import Openings
 from ingest.binlog.source import _watermark_table
+from ingest.binlog.transaction_layouts import Openings
 from tests.support.events import SOURCE_ID, Stream, user_table
 
 WRITE, UPDATE, DELETE = 30, 31, 32

@@ -1,0 +1,139 @@
+"""MySQL's compressed transactions: one event that holds a whole transaction.
+
+Its events have no position of their own: the bytes of the compressed event in the file are shared out among them, in
+order. One above the memory bound is walked in pieces, while its rows are delivered (delivery.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import zstandard
+
+from changes.errors import SourceError
+from ingest.binlog import events
+from ingest.binlog.events import Event
+from ingest.binlog.payload import MalformedPayloadError, Payload
+from ingest.binlog.query_event import is_begin
+from ingest.binlog.row_events import RowEvents
+from ingest.binlog.statement_events import StatementEvents
+from ingest.binlog.stream_errors import unknown_event
+from ingest.binlog.table_readers import OWN_TABLE, TableReader
+from ingest.binlog.walk import Walk
+from ingest.binlog.xa_transactions import XaTransactions
+
+_HEAD = struct.Struct("<IBIIIH")  # time, type, server id, event size, end position, flags
+_TABLE_ID = struct.Struct("<IH").unpack_from
+_TABLE_BYTES = 8  # table id and flags
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Compressed:
+    """A compressed transaction while its events are walked."""
+
+    payload: Payload
+    start: int  # of its event in the file, in bytes
+    length: int
+    log_pos: int  # the header's end position
+    done: int = 0  # bytes of the events that were walked
+
+    def place(self, end: int) -> int:
+        """The place in the file of what ends so many bytes behind the last piece's end."""
+        return self.start + (self.done + end) * self.length // self.payload.size
+
+
+class CompressedTransactions:
+    """Handles TRANSACTION_PAYLOAD events."""
+
+    def __init__(self, walk: Walk, rows: RowEvents, statements: StatementEvents, xa: XaTransactions) -> None:
+        self._walk, self._rows = walk, rows
+        self._decompressor = zstandard.ZstdDecompressor()
+        self.large: Compressed | None = None  # above the memory bound: it waits to be walked in pieces
+        self._handlers: dict[int, Callable[[Event], None]] = {
+            events.XID: lambda event: walk.commit(event.log_pos),
+            events.XA_PREPARE: xa.prepare,
+            events.QUERY: statements.query,
+        }
+
+    def handle(self, event: Event) -> None:
+        """Walk a compressed transaction, or keep one above the memory bound in `large`."""
+        transaction, end = self._walk.transaction, self._walk.place.in_file(event.log_pos)
+        try:
+            payload = Payload(bytes(event.buffer[event.start : event.end]), self._decompressor)
+            compressed = Compressed(
+                payload=payload, start=end - event.size, length=event.size, log_pos=event.log_pos
+            )
+            if payload.size > transaction.spool_bytes:
+                self.large = compressed
+                return
+            content = payload.whole()
+        except MalformedPayloadError as error:
+            self.refuse(compressed_at=event.log_pos, why=error)
+        if (
+            self.walk_events(compressed, content) != len(content)
+            or transaction.end is None
+            or transaction.end[1] != end
+        ):
+            self.refuse(compressed_at=event.log_pos, why="it ends inside an event or a transaction")
+
+    def refuse(self, compressed_at: int, why: object) -> NoReturn:
+        """Raise the SourceError for a compressed transaction that cannot be read."""
+        raise SourceError(
+            f"the compressed transaction at {self._walk.place.file}:{compressed_at} cannot be read: {why}. The "
+            "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
+            "--new-history"
+        )
+
+    def walk_events(self, compressed: Compressed, content: bytes) -> int:
+        """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
+        base, p, filled = self._walk.place.base, 0, len(content)
+        while filled - p >= _HEAD.size:
+            _, kind, _, size, _, flags = _HEAD.unpack_from(content, p)
+            if size < _HEAD.size:
+                self.refuse(compressed.log_pos, f"an event of {size} bytes")
+            q = p + size
+            if q > filled:
+                if size > self._walk.max_event_bytes:
+                    why = f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
+                    self.refuse(compressed.log_pos, why)
+                break
+            event = Event(kind, flags, content, p + _HEAD.size, q, compressed.log_pos, size)
+            self._handle_inner(event, base + (compressed.place(q) >> 4))
+            p = q
+        compressed.done += p
+        return p
+
+    def _handle_inner(self, event: Event, version: int) -> None:
+        kind = event.kind
+        if kind == events.TABLE_MAP:
+            self._table_map(event, version)
+        elif events.WRITE_ROWS <= kind <= events.DELETE_ROWS or kind == events.PARTIAL_UPDATE_ROWS:
+            if reader := self._walk.tables.of_event(kind, event.buffer, event.start):
+                self._walk.transaction.held_bytes += event.size
+                self._read_rows(reader, event, version)
+        elif kind == events.QUERY and is_begin(event.buffer, event.start, event.end):
+            self._walk.transaction.mark_begun()
+        elif (handler := self._handlers.get(kind)) is not None:
+            handler(event)
+        elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
+            unknown_event(kind, f"{self._walk.place.file}:{event.log_pos}")
+
+    def _table_map(self, event: Event, version: int) -> None:
+        tables, body = self._walk.tables, bytes(event.buffer[event.start : event.end])
+        low, high = _TABLE_ID(body)
+        reader = tables.by_body[body] if body in tables.by_body else tables.reader(body, version)
+        tables.by_id[low | high << 32] = reader
+        if reader is not OWN_TABLE:
+            self._walk.transaction.is_quiet = False
+
+    def _read_rows(self, reader: TableReader, event: Event, version: int) -> None:
+        kind, buffer = event.kind, event.buffer
+        image = reader.update_image if kind == events.UPDATE_ROWS else reader.write_image
+        rows_at = event.start + _TABLE_BYTES + len(image)
+        if kind == events.PARTIAL_UPDATE_ROWS or buffer[event.start + _TABLE_BYTES : rows_at] != image:
+            self._rows.read(reader, event, version)
+        else:
+            self._rows.full(reader, event, version, rows_at)

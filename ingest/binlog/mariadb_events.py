@@ -1,0 +1,129 @@
+"""What only MariaDB's binlog has: its GTIDs, which begin transactions, row events of the first version, and compressed
+events, each of which is walked as the plain one that it holds, at its own position.
+
+Source of the forms: Gtid_log_event and binlog_buf_uncompress (sql/log_event.h, sql/log_event.cc) of MariaDB 10.11.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from changes.errors import SourceError
+from ingest.binlog import events, gtids
+from ingest.binlog.compression import MalformedCompressionError, inflated
+from ingest.binlog.events import Event
+from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.row_events import RowEvents
+from ingest.binlog.statement_events import StatementEvents
+from ingest.binlog.stream_errors import name_of
+from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
+from ingest.binlog.walk import Walk
+
+_GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
+_GTID_BYTES = 13
+_STANDALONE, _GROUP_COMMIT, _XA = 0x01, 0x02, 0x40 | 0x80
+_START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags: the statement that decides is another event's
+_HEADER = struct.Struct("<IBI").unpack_from  # time, type, server id
+_HEADER_BYTES = 19
+_ROWS_V2 = frozenset({events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS})
+_V2_LESS_V1 = events.WRITE_ROWS - events.WRITE_ROWS_V1
+
+
+class MariaDBEvents:
+    """Handles these events."""
+
+    def __init__(self, walk: Walk, rows: RowEvents, statements: StatementEvents) -> None:
+        self._walk, self._rows, self._statements = walk, rows, statements
+
+    def begin(self, event: Event, start: int) -> None:
+        """A GTID event at `start`."""
+        transaction, buffer = self._walk.transaction, event.buffer
+        number, domain, flags = _GTID(buffer, event.start)
+        committed_at_s, _, server = _HEADER(buffer, event.start - _HEADER_BYTES)
+        transaction.begin(gtids.mariadb(domain, server, number, committed_at_s), start)
+        if not flags & _STANDALONE:  # what follows is a transaction; no BEGIN says so
+            transaction.mark_begun()
+        if flags & _XA:  # nor XA START
+            transaction.mark_branch()
+        extra = _extra_flags(buffer, event.start, event.end, flags)
+        self._statements.changes_nothing = bool(extra & (_START_ALTER | _ROLLBACK_ALTER))
+
+    def rows(self, event: Event) -> None:
+        """A row event of the present version."""
+        if reader := self._walk.tables.of_event(event.kind, event.buffer, event.start):
+            self._walk.transaction.hold(event.size)
+            self._rows.read(reader, event, self._walk.place.version(event.log_pos))
+
+    def rows_v1(self, event: Event) -> None:
+        """A row event of the first version."""
+        if reader := self._walk.tables.of_event(event.kind, event.buffer, event.start):
+            self._walk.transaction.hold(event.size)
+            as_v2 = tuple.__new__(Event, (event.kind + _V2_LESS_V1, *event[1:]))
+            self._rows.from_image(reader, as_v2, self._walk.place.version(event.log_pos), event.start + 8)
+
+    def decompressed(self, event: Event) -> Event | None:
+        """The plain event that a compressed one holds; None: it was too large, and its table halts."""
+        kind, buffer, b = event.kind, event.buffer, event.start
+        try:
+            at = _compressed_at(kind, buffer, b)
+            length, start = _uncompressed_bytes(buffer, at, event.end)
+            if length > self._walk.max_event_bytes:
+                self._walk.halt_too_large(bytes(buffer[b - _HEADER_BYTES : at]), length)
+                return None
+            content = inflated(buffer[start : event.end], length, wbits=zlib.MAX_WBITS)
+        except (MalformedCompressionError, IndexError) as error:
+            raise SourceError(
+                f"event {name_of(kind)} at {self._walk.place.file}:{event.log_pos} cannot be decompressed: {error}. "
+                "Nothing is skipped, so the pipeline stops before it. Look at it with mariadb-binlog; to go on behind "
+                "it: viewtail replay --new-history"
+            ) from None
+        return self._plain(event, buffer[b - PACKET_HEAD_BYTES : at] + content)
+
+    def _plain(self, event: Event, packet: Buffer) -> Event:
+        """An event of a packet that was put together: header and checksum are made anew."""
+        checksum_bytes, plain, kind = (
+            self._walk.place.checksum_bytes,
+            bytearray(packet),
+            events.COMPRESSED[event.kind],
+        )
+        head, end = PACKET_HEAD_BYTES - _HEADER_BYTES, len(plain)
+        size = end - head + checksum_bytes
+        plain[:3] = min(size + 1, 0xFFFFFF).to_bytes(3, "little")
+        plain[head + 4] = kind
+        plain[head + 9 : head + 13] = size.to_bytes(4, "little")
+        if checksum_bytes:
+            plain += zlib.crc32(memoryview(plain)[head:]).to_bytes(4, "little")
+        return Event(kind, event.flags, plain, PACKET_HEAD_BYTES, end, event.log_pos, size)
+
+
+def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
+    """What stands behind the group's commit number and the XA name, where the server wrote it."""
+    at = b + _GTID_BYTES
+    if flags & _GROUP_COMMIT:
+        at += 8
+    if flags & _XA:
+        at += 6 + buffer[at + 4] + buffer[at + 5]
+    return buffer[at] if at < rows_end else 0
+
+
+def _compressed_at(kind: int, buffer: Buffer, b: int) -> int:
+    """Where in an event's body the compressed part begins."""
+    if kind == events.MARIADB_QUERY_COMPRESSED:
+        return b + 13 + (buffer[b + 11] | buffer[b + 12] << 8) + buffer[b + 8] + 1
+    plain = events.COMPRESSED[kind]
+    at = b + 8
+    if plain in _ROWS_V2:
+        at += buffer[at] | buffer[at + 1] << 8
+    count, at = (buffer[at], at + 1) if buffer[at] < 251 else (buffer[at + 1] | buffer[at + 2] << 8, at + 3)
+    bitmaps = 2 if plain in (events.UPDATE_ROWS, events.UPDATE_ROWS_V1) else 1
+    return at + (count + 7) // 8 * bitmaps
+
+
+def _uncompressed_bytes(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
+    """(how long it is decompressed, where the stream begins)."""
+    first = buffer[at]
+    start = at + 1 + (first & 0x07)
+    if first & 0xF0 != 0x80 or not first & 0x07 or start > end:
+        raise MalformedCompressionError(f"its first byte is {first:#x}")
+    return int.from_bytes(buffer[at + 1 : start], "big"), start

@@ -1,0 +1,117 @@
+"""Table maps of MariaDB: system-versioned tables, and columns in the format of before 10.1.
+
+Of a system-versioned table the rows that are history now are left out: a row that becomes history was deleted or
+replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
+from changes.errors import TableUnreadableError
+from changes.tables import Column, Kind
+from ingest.binlog import table_map as types
+from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.table_readers import NO_EXTRA_DATA, TableReader
+
+_NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
+# The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
+_STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
+_OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
+
+
+def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
+    """The reader for a table map of MariaDB; raises TableUnreadableError."""
+    table_map = types.parse(body, types.MARIADB_CHARACTER)
+    _refuse_old_temporals(table_map, followed)
+    row_end = followed.table.row_end
+    if row_end is None:
+        _refuse_new_versioning(table_map, followed)
+        decoded, current, prefix = followed, None, NO_EXTRA_DATA
+    else:
+        decoded = _with_row_end(table_map, followed, row_end)
+        current, prefix = CurrentRows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
+    decoder = compile_decoder(table_map, decoded)
+    count = len(table_map.columns)
+    bitmap = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")  # unused bits are zeros here [M]
+    image = prefix + decoder.write_image[: -len(bitmap)] + bitmap
+    return TableReader(followed, decoder, decoder.decode, image, image + bitmap, table_map, current)
+
+
+class CurrentRows:
+    """Changes of a system-versioned table as a reader of current rows sees them.
+
+    Args:
+        row_end_at: where a decoded row has the end of its validity.
+        is_added: whether that is the last value, which no view asked for.
+    """
+
+    def __init__(self, row_end_at: int, is_added: bool) -> None:
+        self._row_end_at = row_end_at
+        self._shown = slice(None, -1) if is_added else slice(None)
+
+    def __call__(self, change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
+        """The changes, by kind, that one change of rows is."""
+        shown = self._shown
+        if change != UPDATE:
+            if current := [row[shown] for row in rows if self._is_current(row)]:
+                yield change, current
+            return
+        for before, after in zip(rows[::2], rows[1::2], strict=True):
+            was, is_ = self._is_current(before), self._is_current(after)
+            if was and is_:
+                yield UPDATE, [before[shown], after[shown]]
+            elif was:
+                yield DELETE, [before[shown]]
+            elif is_:
+                yield INSERT, [after[shown]]
+
+    def _is_current(self, row: Row) -> bool:
+        return row[self._row_end_at] in _STILL_CURRENT
+
+
+def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -> Followed:
+    """The same table with the column that ends a row's validity, which may be hidden."""
+    if row_end in followed.columns:
+        return followed
+    if table_map.column(row_end) is None:
+        raise TableUnreadableError(
+            f"{table_map.full_name}: it is no longer system-versioned. Start viewtail again so that it looks at the "
+            "table anew, and fill the views of this table again: viewtail replay VIEW"
+        )
+    column = Column(name=row_end, kind=Kind.TIMESTAMP, declared="timestamp(6)", is_nullable=False, scale=6)
+    others = tuple(one for one in followed.table.columns if one.name != row_end)
+    table = replace(followed.table, columns=(*others, column))
+    return Followed(table, (*followed.columns, row_end))
+
+
+def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> None:
+    column = table_map.column("row_end")
+    if (
+        column is not None
+        and column.type == types.TIMESTAMP2
+        and column.metadata == 6
+        and followed.table.column("row_end") is None
+    ):
+        raise TableUnreadableError(
+            f"{table_map.full_name}: it has a column row_end that it had not when its views were set up; it may have "
+            "become system-versioned. Start viewtail again so that it looks at the table anew, and fill the views of "
+            "this table again: viewtail replay VIEW"
+        )
+
+
+def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None:
+    """The format of before MariaDB 10.1: with a fraction its size stands nowhere in the binlog."""
+    for column in table_map.columns:
+        described = followed.table.column(column.name)
+        if column.type in (types.TIME, types.DATETIME, types.TIMESTAMP) and (
+            described is None or not _OLD_TEMPORAL.fullmatch(described.declared)
+        ):
+            raise TableUnreadableError(
+                f"{table_map.full_name}, column {column.name}: its format is that of before MariaDB 10.1, in which the "
+                "binlog does not say how long a value is. SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... "
+                "FORCE renews it; then fill the views of this table again: viewtail replay VIEW"
+            )

@@ -1,0 +1,135 @@
+"""What a statement in the binlog does to a walk: it begins or ends a transaction, or it may change followed tables."""
+
+from __future__ import annotations
+
+from changes.batches import Followed, TableChange, TableChangeKind
+from ingest.binlog import query_event, schema_changes, statements
+from ingest.binlog.events import Event
+from ingest.binlog.open_transaction import BEGINNING
+from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
+from ingest.binlog.statements import Meaning
+from ingest.binlog.walk import Walk
+from ingest.binlog.xa_transactions import XaTransactions
+
+
+class StatementEvents:
+    """Handles QUERY and EXECUTE_LOAD_QUERY events."""
+
+    def __init__(self, walk: Walk, xa: XaTransactions) -> None:
+        self._walk, self._xa = walk, xa
+        self.changes_nothing = False  # of MariaDB's ALTER TABLE in two steps: the step that changes nothing
+        self._by_meaning = {
+            Meaning.BEGIN: self._begin,
+            Meaning.OPENING_STATEMENT: self._begin,
+            Meaning.SAVEPOINT: self._savepoint,
+            Meaning.XA_BRANCH: self._branch,
+            Meaning.XA_COMMIT: self._xa.commit,
+            Meaning.XA_ROLLBACK: self._xa.roll_back,
+            Meaning.COMMIT: self._commit,
+            Meaning.ROLLBACK: self._roll_back,
+            Meaning.ROLLBACK_TO: self._roll_back_to,
+        }
+
+    def query(self, event: Event) -> None:
+        """A statement, as its session or the server wrote it."""
+        self._handle(query_event.parse(event.buffer, event.start, event.end), event.log_pos)
+
+    def load_query(self, event: Event) -> None:
+        """LOAD DATA."""
+        query = query_event.parse(event.buffer, event.start, event.end, LOAD_FIXED_BYTES)
+        self._handle(query, event.log_pos)
+
+    def _handle(self, query: Query, log_pos: int) -> None:
+        statement = statements.plain(query.texts[0], query.sql_mode)
+        handler = self._by_meaning.get(statements.meaning(statement))
+        if handler is not None:
+            handler(statement, log_pos)
+            return
+        if query.database not in self._walk.tables.own_schemas:
+            self._walk.transaction.mark_foreign()
+        for text in query.texts:
+            self._judge(statements.plain(text, query.sql_mode), query, log_pos)
+        if not self._walk.transaction.has_begun:
+            self._walk.commit(log_pos)
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def _begin(self, statement: str, log_pos: int) -> None:
+        self._walk.transaction.mark_foreign()
+        self._walk.transaction.mark_begun()
+
+    def _savepoint(self, statement: str, log_pos: int) -> None:
+        self._begin(statement, log_pos)
+        if statement[:7].upper() != "RELEASE":
+            self._walk.transaction.set_savepoint(statements.savepoint(statement))
+
+    def _branch(self, statement: str, log_pos: int) -> None:
+        self._walk.transaction.mark_branch()
+
+    def _commit(self, statement: str, log_pos: int) -> None:
+        self._walk.commit(log_pos)
+
+    def _roll_back(self, statement: str, log_pos: int) -> None:
+        # In row format a rollback stands behind transactional rows only.
+        self._walk.take_back(BEGINNING)
+        self._walk.commit(log_pos)
+
+    def _roll_back_to(self, statement: str, log_pos: int) -> None:
+        savepoint = self._walk.transaction.savepoint(statements.savepoint(statement))
+        if savepoint is None:
+            self._walk.halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+        else:
+            self._walk.take_back(savepoint)
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def _judge(self, statement: str, query: Query, log_pos: int) -> None:
+        """Note the table changes of a statement; halt tables whose rows it may have changed without row events."""
+        if self.changes_nothing:
+            return
+        statement = statements.without_settings(statement)
+        if statements.is_change(statement):
+            why = (
+                "a change in statement format, which does not say what rows it changed, nor what triggers, views "
+                f"and functions did with other tables: {statements.shown(statement)}. SET GLOBAL binlog_format = "
+                "'ROW', and see that no session changes it"
+            )
+            for table in self._reached(statement, query):
+                self._halt(table, why, log_pos)
+        else:
+            self._change_tables(statement, query, log_pos)
+
+    def _change_tables(self, statement: str, query: Query, log_pos: int) -> None:
+        place, tables = self._walk.place, self._walk.tables
+        followed = statements.concerned(statement, query.database, tables.followed.values())
+        for table in followed:
+            tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
+        for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
+            why, kind = schema_changes.reason(verdict, statement), verdict.kind
+            if kind is None:
+                self._halt(verdict.followed, why, log_pos)
+                continue
+            if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
+                kind = (
+                    TableChangeKind.THINNED
+                )  # perhaps of a temporary table: viewtail looks up which rows are gone
+            reason = f"{verdict.followed.table.full_name} at {place}: {why}"
+            tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
+
+    def _halt(self, table: Followed, why: str, log_pos: int) -> None:
+        why = f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW"
+        self._walk.tables.halt(table, self._walk.place.version(log_pos), why)
+
+    def _reached(self, statement: str, query: Query) -> list[Followed]:
+        """The followed tables that a change in statement format may have touched.
+
+        MySQL lists the databases of all tables that were used, unless there were too many. MariaDB lists none: the
+        session's and those that the statement names are taken.
+        """
+        followed = self._walk.tables.followed.values()
+        if self._walk.place.is_mariadb:
+            return statements.of_schemas(statement, query.database, followed)
+        if query.databases is None:
+            return list(followed)
+        schemas = {name.lower() for name in query.databases}
+        return [table for table in followed if table.table.schema.lower() in schemas]

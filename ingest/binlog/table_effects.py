@@ -1,0 +1,277 @@
+"""What the effects of a statement (ingest/ddl.py) mean for a followed table: nothing, a table change, or a halt.
+
+Imported with the first statement that changes a table: sqlglot's grammar takes 17 MiB.
+"""
+
+from __future__ import annotations
+
+from changes.batches import Followed, TableChangeKind
+from changes.tables import Column
+from ingest import ddl
+from ingest.binlog.statements import Verdict
+
+# Each holds all values of those before it.
+_WIDER = (
+    ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"),
+    ("UTINYINT", "USMALLINT", "UMEDIUMINT", "UINT", "UBIGINT"),
+    ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
+    ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
+)
+_ONE_LENGTH = frozenset({"VARCHAR", "CHAR", "VARBINARY"})
+_UNSEEN = "values may have changed without row events"
+
+
+def verdict(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Verdict | None:
+    """The verdict on a table; None: nothing happened to it. `is_strict`: the server refused lossy conversions."""
+    verdicts = [found for effect in effects if (found := _of_effect(followed, effect, is_strict)) is not None]
+    if not verdicts:
+        return None
+    return next((found for found in verdicts if found.kind is None), verdicts[0])
+
+
+def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdict | None:
+    match effect:
+        case ddl.Truncated(table):
+            return _about(followed, table, TableChangeKind.EMPTIED, "the table was emptied")
+        case ddl.Dropped(table, is_replaced):
+            what = "replaced by an empty one" if is_replaced else "dropped"
+            return _about(followed, table, None, f"the table was {what}")
+        case ddl.DatabaseDropped(schema) if schema.lower() == followed.table.schema.lower():
+            return Verdict(followed, None, "the table was dropped with its database")
+        case ddl.Renamed(pairs):
+            return _renamed(followed, pairs)
+        case ddl.Altered():
+            return _altered(followed, effect, is_strict)
+    return None
+
+
+def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str) -> Verdict | None:
+    """The verdict if the name is the table's.
+
+    Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
+    does not tell: they may be, so the table halts.
+    """
+    table = followed.table
+    if (name.schema, name.name) == (table.schema, table.name):
+        return Verdict(followed, kind, why)
+    if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
+        return Verdict(followed, None, f"{why}, or one whose name differs in case only")
+    return None
+
+
+def _about_any(
+    followed: Followed, names: list[ddl.Name], kind: TableChangeKind | None, why: str
+) -> Verdict | None:
+    found = (_about(followed, name, kind, why) for name in names)
+    return next((verdict for verdict in found if verdict is not None), None)
+
+
+def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Verdict | None:
+    """A table that goes takes its rows along; one that comes in its place (gh-ost, pt-online-schema-change) brings its
+    own."""
+    own = ddl.Name(followed.table.schema, followed.table.name)
+    names = [name for pair in pairs for name in pair]
+    if (mention := _about_any(followed, names, None, "the table was renamed")) is None:
+        return None
+    before: dict[ddl.Name, ddl.Name] = {}  # of a table's name now, the one it had
+    for old, new in pairs:
+        before[new] = before.pop(old, old)
+    if before.get(own, own) != own:
+        return Verdict(followed, TableChangeKind.REPLACED, "another table got this table's name")
+    gone = [new for new, old in before.items() if old == own and new != own]
+    if gone:
+        why = f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place"
+        return Verdict(followed, None, why)
+    return None if own in before else mention  # away and back; or a name in another case
+
+
+# -- ALTER TABLE ----------------------------------------------------------------------------------------------------
+
+
+def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdict | None:
+    exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
+    why = "the table's rows were exchanged for a partition's"
+    if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
+        return found
+    if _about(followed, altered.table, None, "") is None:
+        return None
+    losses = _Losses(followed, altered, is_strict)
+    if lost := [loss for change in altered.changes if (loss := losses.of(change))]:
+        return _about(followed, altered.table, None, lost[0])
+    if exchanged:
+        why = "a partition's rows were exchanged for a table's"
+        return _about(followed, altered.table, TableChangeKind.REPLACED, why)
+    if emptied := [change.verb for change in altered.changes if isinstance(change, ddl.PartitionsEmptied)]:
+        return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0]} took rows away")
+    return _widened(followed, altered) or _redefined(followed, altered)
+
+
+def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+    """The values stay, but a SELECT made before may read them wrongly, or a fill's next page begin elsewhere."""
+    table = followed.table
+    used = {name.lower() for name in (*followed.columns, *table.paging_key)}
+    for change in altered.changes:
+        match change:
+            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if (
+                name.lower() in used
+            ):
+                why = f"column {name} was changed"
+            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
+                why = "the primary key was made anew"
+            case ddl.Converted():
+                why = "the table was converted to a character set"
+            case _:
+                continue
+        return _about(followed, altered.table, TableChangeKind.REDEFINED, why)
+    return None
+
+
+def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+    """A store may have room for the values of before only."""
+    used = {name.lower() for name in followed.columns}
+    for change in altered.changes:
+        if isinstance(change, ddl.ColumnDefined) and change.old.lower() in used:
+            column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
+            if _is_other(ddl.column_type(column.declared), change.type):
+                why = f"column {column.name}, {column.declared} before, was made wider"
+                return _about(followed, altered.table, TableChangeKind.WIDENED, why)
+    return None
+
+
+def _is_other(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
+    """Display widths of integers are no difference."""
+    if before.word == now.word and before.word in (*_WIDER[0], *_WIDER[1]):
+        return False
+    return (before.word, before.arguments) != (now.word, now.arguments)
+
+
+class _Losses:
+    """Whether an ALTER TABLE may change values of followed columns although the next table map looks as before.
+
+    A column that goes counts, for one of that name may come back before the next row event. A conversion does unless
+    the server was asked to convert nothing (ALGORITHM=INPLACE or INSTANT, which it refuses where it must), or refuses
+    what loses something and the new type only holds more.
+    """
+
+    def __init__(self, followed: Followed, altered: ddl.Altered, is_strict: bool) -> None:
+        self._followed, self._is_strict = followed, is_strict
+        self._columns = {name.lower(): followed.table.column(name) for name in followed.columns}
+        # Which columns a generated one is made from is not known here: any of them may be.
+        self._has_computed = any(
+            column is not None and column.is_generated for column in self._columns.values()
+        )
+        self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
+        added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
+        self._new_key = tuple(name.lower() for name in added[0]) if added else ()
+
+    def of(self, change: ddl.Change) -> str | None:
+        """Why it may, for messages."""
+        match change:
+            case ddl.ColumnDropped(name) if name.lower() in self._columns:
+                return f"column {name} was dropped"
+            case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
+                used = self._columns.keys() & {old.lower(), new.lower()}
+                return f"column {old} was renamed to {new}" if used else None
+            case ddl.ColumnDefined():
+                return self._of_definition(change)
+            case ddl.IndexDropped() | ddl.IndexRenamed() | ddl.PrimaryKeyDropped():
+                return self._of_key(change)
+            case ddl.TablespaceMoved(verb):
+                return f"{verb} TABLESPACE took rows away or brought some"
+            case ddl.RowsMoved(how):
+                return f"{how} changed which rows it has"
+            case ddl.RowsForgotten(engine):
+                return f"the engine {engine} keeps no rows"
+            case ddl.Converted() if not self._converts_nothing:
+                return f"the table was converted to a character set, and {_UNSEEN}"
+        return None
+
+    def _of_definition(self, change: ddl.ColumnDefined) -> str | None:
+        name = change.old.lower()
+        if change.may_be_null and (unique := _unique_with(self._followed, name)):
+            return (
+                f"column {change.old} may be NULL from then on, and views rely on the unique key "
+                f"({', '.join(unique)}): NULL identifies nothing"
+            )
+        if name in self._columns or self._has_computed:
+            column = self._columns.get(name, self._followed.table.column(change.old))
+            if not _keeps_values(column, change, self._converts_nothing, self._is_strict):
+                return f"column {change.old} was defined anew, and {_UNSEEN}"
+        return None
+
+    def _of_key(self, change: ddl.IndexDropped | ddl.IndexRenamed | ddl.PrimaryKeyDropped) -> str | None:
+        if isinstance(change, ddl.PrimaryKeyDropped):
+            is_other = self._new_key != tuple(name.lower() for name in self._followed.table.primary_key)
+            return (
+                "the primary key, by which the views tell entities apart, was changed" if is_other else None
+            )
+        index, what = (
+            (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
+        )
+        if (unique := _relied_on(self._followed, index)) is None:
+            return None
+        return (
+            f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
+            "rows could share an entity, and fills could miss some"
+        )
+
+
+def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
+    """The key that the views rely on and this index stands behind, or may where nobody described the indexes."""
+    table = followed.table
+    if not table.unique_names:
+        return next(iter(followed.keys), None)
+    for name, columns in zip(table.unique_names, table.unique_keys, strict=True):
+        if name.lower() == index.lower() and any(set(columns) == set(key) for key in followed.keys):
+            return columns
+    return None
+
+
+def _unique_with(followed: Followed, column: str) -> tuple[str, ...] | None:
+    """The key that the views rely on and this column is a part of."""
+    return next((key for key in followed.keys if column.lower() in map(str.lower, key)), None)
+
+
+def _keeps_values(
+    column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool
+) -> bool:
+    if defined.is_computed or column is None:
+        return False  # computed: another expression gives other values, whatever the type
+    if column.is_nullable and not defined.may_be_null and not is_strict:
+        return False  # MariaDB makes something of each NULL, in place [M, 10.11]
+    return converts_nothing or (is_strict and only_widens(column, defined.type))
+
+
+def only_widens(column: Column, new: ddl.ColumnType) -> bool:
+    """Whether a type holds at least what the described one did.
+
+    The character set is not asked for: a server that is strict converts to another exactly or not at all.
+    """
+    old = ddl.column_type(column.declared)
+    if new.is_unsigned != column.is_unsigned:
+        return False
+    for family in _WIDER:
+        if old.word in family:
+            return new.word in family[family.index(old.word) :]
+    if new.word != old.word:
+        return False
+    if new.word in _ONE_LENGTH and len(new.arguments) == 1 and new.arguments[0].isdecimal():
+        return int(new.arguments[0]) >= column.length
+    if new.word in ("ENUM", "SET"):
+        return new.arguments[: len(old.arguments)] == old.arguments
+    if new.word.removeprefix("U") == "DECIMAL":
+        precision, scale = _digits(new)
+        return precision >= column.precision and scale == column.scale
+    return new.arguments == old.arguments
+
+
+def _digits(decimal: ddl.ColumnType) -> tuple[int, int]:
+    """Precision and scale of a DECIMAL; (0, 0) where they cannot be read."""
+    match decimal.arguments:
+        case ():
+            return 10, 0
+        case (precision,) if precision.isdecimal():
+            return int(precision), 0
+        case (precision, scale) if precision.isdecimal() and scale.isdecimal():
+            return int(precision), int(scale)
+    return 0, 0

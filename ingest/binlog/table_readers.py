@@ -1,0 +1,157 @@
+"""The tables of the stream: which are followed, how the rows of each table map are read, and which had to halt."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import structlog
+
+from changes.batches import Followed, Halt, Row, TableChange
+from changes.errors import TableUnreadableError
+from ingest.binlog.open_transaction import OpenTransaction
+from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.partial_json import PartialUpdates
+from ingest.binlog.place import Place
+from ingest.binlog.row_decoder import Decoder, compile_decoder
+from ingest.binlog.stream_errors import rows_without_map
+from ingest.binlog.table_map import TableMap, names, parse
+from ingest.binlog.transaction_layouts import RowsHead, rows_head
+
+_log = structlog.get_logger("viewtail.source")
+
+_TABLE_ID = struct.Struct("<IH").unpack_from
+_MOST_READERS = 10_000
+NO_EXTRA_DATA = b"\x02\x00"
+
+
+@dataclass(slots=True, eq=False)
+class TableReader:
+    """How the rows of one table map are read."""
+
+    followed: Followed
+    decoder: Decoder
+    decode: Callable[[Any, int, int], list[Row]]
+    write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
+    update_image: bytes
+    table_map: TableMap
+    # Of a system-versioned table: what a kind of change and its rows are to a reader of current rows only.
+    current: Callable[[int, list[Row]], Iterator[tuple[int, list[Row]]]] | None = None
+    rows_head: RowsHead = field(init=False)
+    partial: PartialUpdates | None = None  # made when the first such update is read
+
+    def __post_init__(self) -> None:
+        self.rows_head = rows_head(self.write_image, self.update_image)
+
+
+class OwnTable:
+    """In place of a reader: a table of viewtail's own. False, like None, which stands for all other tables."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+OWN_TABLE = OwnTable()
+
+
+def compile_reader(body: bytes, followed: Followed) -> TableReader:
+    """The reader for a table map of MySQL; raises TableUnreadableError."""
+    table_map = parse(body)
+    decoder = compile_decoder(table_map, followed)
+    write_image, update_image = NO_EXTRA_DATA + decoder.write_image, NO_EXTRA_DATA + decoder.update_image
+    return TableReader(followed, decoder, decoder.decode, write_image, update_image, table_map)
+
+
+class TableReaders:
+    """The readers of one walk (arguments as of Dispatcher)."""
+
+    def __init__(
+        self,
+        place: Place,
+        transaction: OpenTransaction,
+        followed: Mapping[tuple[str, str], Followed],
+        watermark: Followed,
+        own_schemas: frozenset[str],
+        fits_from: Mapping[tuple[str, str], int],
+    ) -> None:
+        self._place, self._transaction = place, transaction
+        self.followed = dict(followed)
+        self.watermark = watermark
+        self.own_schemas = own_schemas
+        self._fits_from = fits_from
+        self.compile = compile_reader
+        self.by_body: dict[bytes, TableReader | OwnTable | None] = {}
+        self.by_id: dict[int, TableReader | OwnTable | None] = {}  # of the open transaction's table maps
+        self.has_watermarks = False
+        self.halted: set[Followed] = set()  # rows of theirs that are gathered are dropped on delivery
+        self.halts: list[Halt] = []  # for the next batch, as are the table changes
+        self.table_changes: list[TableChange] = []
+        self.last_statements: dict[Followed, str] = {}  # that may have changed the table, for messages
+
+    def reader(self, body: bytes, version: int) -> TableReader | OwnTable | None:
+        """The reader for a table map that is not in `by_body`; None for a table nobody follows."""
+        schema, name = names(body)
+        found: TableReader | OwnTable | None = None
+        if (schema, name) == (self.watermark.table.schema, self.watermark.table.name):
+            self.has_watermarks = True
+            try:
+                found = self.compile(body, self.watermark)
+            except TableUnreadableError as error:
+                self.skip_watermark(str(error))
+                return None  # not remembered: the log gets a line for each one that is skipped
+        elif (followed := self.followed.get((schema, name))) is not None:
+            if self._is_before_it_fits(followed, version):
+                return None  # not remembered: later ones are followed
+            try:
+                found = self.compile(body, followed)
+            except TableUnreadableError as error:
+                last = self.last_statements.get(followed)
+                why = f"{error}. The last statement about the table: {last}" if last else str(error)
+                self.halt(followed, version, why)
+        elif schema in self.own_schemas:
+            found = OWN_TABLE
+        if len(self.by_body) >= _MOST_READERS:
+            self.by_body.clear()
+        self.by_body[body] = found
+        return found
+
+    def of_event(self, kind: int, buffer: Buffer, at: int) -> TableReader | OwnTable | None:
+        """The reader for a row event whose body begins at `at`. Raises SourceError when its table map is missing."""
+        low, high = _TABLE_ID(buffer, at)
+        try:
+            return self.by_id[low | high << 32]
+        except KeyError:
+            rows_without_map(kind, str(self._place))
+
+    def halt(self, followed: Followed, version: int, reason: str) -> None:
+        """Stop decoding a table; its views halt with the next batch."""
+        if followed is self.watermark:
+            self.skip_watermark(reason)
+            return
+        if self._is_before_it_fits(followed, version):
+            return
+        self.halts.append(Halt(followed, version, f"{followed.table.full_name} at {self._place}: {reason}"))
+        self.halted.add(followed)
+        self.followed.pop((followed.table.schema, followed.table.name), None)
+        self.by_body.clear()
+        for identity, reader in self.by_id.items():
+            if reader and reader.followed is followed:
+                self.by_id[identity] = None
+
+    def _is_before_it_fits(self, followed: Followed, version: int) -> bool:
+        """Whether the table is not followed there. A branch of an XA transaction counts where it is committed."""
+        if self._transaction.is_branch:
+            return False
+        return version <= self._fits_from.get((followed.table.schema, followed.table.name), 0)
+
+    def skip_watermark(self, reason: str) -> None:
+        """Leave out one watermark event: no view has rows of it, and the next one may be readable."""
+        _log.warning(
+            "watermark skipped: it cannot be read",
+            position=str(self._place),
+            reason=reason,
+            mend="SET GLOBAL binlog_row_metadata = 'FULL'; SET GLOBAL binlog_row_image = 'FULL'; fills wait for a "
+            "watermark that can be read",
+        )
