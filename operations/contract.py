@@ -18,7 +18,8 @@ from ingest.binlog.schema_changes import judge
 from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, plain, shown
 from operations.migrations import Statement
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
-from projectors.views import IndexTable, View
+from projectors.stores.registry import store_of
+from projectors.views import View
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
@@ -237,7 +238,8 @@ def _bits(names: str) -> int:
 def _widened(
     view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str
 ) -> Iterator[tuple[bool, str]]:
-    if not isinstance(view, IndexTable):
+    place = store_of(view).typed_place
+    if not place:
         return
     table = followed.table
     for effect in effects:
@@ -249,9 +251,9 @@ def _widened(
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
-        yield True, f"{why}, and the index table cannot be made as wide: {error}"
+        yield True, f"{why}, and the {place} cannot be made as wide: {error}"
     else:
-        yield False, f"{why}, and so is the index table, by itself, before the first row behind the statement"
+        yield False, f"{why}, and so is the {place}, by itself, before the first row behind the statement"
 
 
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:

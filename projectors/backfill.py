@@ -32,7 +32,7 @@ from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projected, Projections
 from projectors.registry import FILLING, FillProgress, Registry, ViewRecord
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, guarded
 from projectors.watermarks import Watermarks
 from servers.sessions import quote
 
@@ -89,24 +89,28 @@ class Backfill:
 
         AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
         """
+        guard = guarded(self.sink)
         with self.gate.open(self.view.id, self.bound_at) as is_right:
             if not is_right:
                 raise Stopped  # its table changed since; the next one is of the table as it is now
-            if self.sink.missing():
+            if guard is not None and guard.missing():
                 self.registry.fill_anew([self.view.id])  # what an interrupted fill wrote is gone
-            self.sink.prepare()
-        incarnation = self.sink.incarnation()
+            refused = self.sink.prepare()
+        if refused:
+            self._halt(f"{refused[self.view.id]}. When that is mended: viewtail replay {self.view.id}")
+        incarnation = guard.incarnation() if guard is not None else ""
         record = self._begin(self._now(), incarnation)
         assert record.watermark_version is not None
         chunks = _Chunks(self, record)
         try:
             self._fill(chunks)
-            self._sweep(chunks, record.watermark_version)
+            if guard is not None:
+                self._sweep(guard, chunks, record.watermark_version)
         finally:
             chunks.close()
         # The store's witness passes this after every row of the fill: one that comes back with less has lost some.
         end = self._now()
-        if self.sink.incarnation() != incarnation:
+        if guard is not None and guard.incarnation() != incarnation:
             self._begin_again("the store was restarted amid a fill")
         self.progress.finish(end)
         self.vitals.state = "filled"
@@ -186,19 +190,22 @@ class Backfill:
             self._parked_in_a_row = 0
             return
         self.dead_letters.record(parked)
-        has_success = sum(len(found.writes) for found in writes) > len(parked)
+        has_success = sum(found.count for found in writes) > len(parked)
         self._parked_in_a_row = 0 if has_success else self._parked_in_a_row + len(parked)
         if self._parked_in_a_row >= PARKED_IN_A_ROW:
             reason = (
                 f"{self._parked_in_a_row} keys in a row could not be filled in, the last because: "
                 f"{parked[-1].reason}. Mend that, then fill the view again: viewtail replay {self.view.id}"
             )
-            _log.error("view halted", view=self.view.id, reason=reason)
-            self.registry.halt(self.view.id, reason)
-            self.on_halt(self.view.id)
-            raise Stopped
+            self._halt(reason)
 
-    def _sweep(self, chunks: _Chunks, version: int) -> None:
+    def _halt(self, reason: str) -> NoReturn:
+        _log.error("view halted", view=self.view.id, reason=reason)
+        self.registry.halt(self.view.id, reason)
+        self.on_halt(self.view.id)
+        raise Stopped
+
+    def _sweep(self, guard: GuardedSink, chunks: _Chunks, version: int) -> None:
         """Tombstones for present keys that are older than the fill and not in the table.
 
         A key that is parked keeps what it has: that it could not be applied does not mean that it is gone.
@@ -207,7 +214,7 @@ class Backfill:
         is_column = self.view.view.entity.version is not None
         # With a version column the stored versions say nothing about W: every present key is looked up.
         below = (1 << 63) - 1 if is_column else version
-        for page in self.sink.keys_below(self.view.id, below):
+        for page in guard.keys_below(self.view.id, below):
             parked = self.dead_letters.keys_of(self.view.id)
             if parked:
                 page = [one for one in page if render_key(one[0], self.view.key) not in parked]

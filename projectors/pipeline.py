@@ -34,7 +34,7 @@ from projectors import failpoints
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projected, Projections
 from projectors.registry import Registry
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, guarded
 from projectors.table_changes import TableChanges
 from projectors.watermarks import Watermarks
 
@@ -118,6 +118,10 @@ class Pipeline:
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
+    _guarded: GuardedSink | None = None
+
+    def __post_init__(self) -> None:
+        self._guarded = guarded(self.sink)
 
     def run(self, offset: Position) -> None:
         """From `offset` until stopped; a store that is away is waited for.
@@ -130,10 +134,10 @@ class Pipeline:
             batches_before = self.vitals.batch_count
             self._unsaved = None  # what was read past is read again, from what turns out to be durable
             try:
-                missing = self.sink.missing()
+                missing = self._guarded.missing() if self._guarded else None
                 if missing:
                     self.on_store_lost(missing)
-                self.sink.prepare()
+                self._halt_refused(self.sink.prepare())
                 self._keep_up(self._durable())
                 return
             except StoreUnavailableError as error:
@@ -159,7 +163,8 @@ class Pipeline:
                     self._pass(batch)
                 else:
                     self.vitals.oldest_waiting_us = 0
-                    self.sink.settle()
+                    if self._guarded:
+                        self._guarded.settle()
                     self.offsets.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
@@ -188,7 +193,7 @@ class Pipeline:
             self.offsets.settle()  # what a fill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += batch.row_count
-        self.vitals.write_count += sum(len(found.writes) for found in projected.writes)
+        self.vitals.write_count += sum(found.count for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
 
@@ -257,6 +262,11 @@ class Pipeline:
                     continue
                 self.halt(view.id, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}"))
 
+    def _halt_refused(self, refused: dict[str, str]) -> None:
+        """Views that the store has no place for; the others go on."""
+        for view in refused.keys() & self.projections.views:
+            self.halt(view, f"{refused[view]}. When that is mended: viewtail replay {view}")
+
     def halt(self, view: str, reason: str) -> None:
         """From now on the view gets nothing, until it is filled again. The first reason stays."""
         if self.projections.is_halted(view):
@@ -282,9 +292,12 @@ class Pipeline:
         if not parked and not self._parked_in_a_row:
             return
         refused_writes = Counter(letter.view for letter in refused)
+        given = Counter[str]()
         for found in writes:
-            if len(found.writes) > refused_writes[found.view]:
-                self._parked_in_a_row.pop(found.view, None)
+            given[found.view] += found.count
+        for view, count in given.items():
+            if count > refused_writes[view]:
+                self._parked_in_a_row.pop(view, None)
         for view, count in Counter(letter.view for letter in parked).items():
             self._parked_in_a_row[view] = self._parked_in_a_row.get(view, 0) + count
             if self._parked_in_a_row[view] >= PARKED_IN_A_ROW:
@@ -299,7 +312,9 @@ class Pipeline:
         """Where to read from: the offset, or further back when the store shows that it lost acknowledged writes."""
         offset = self.vitals.position
         assert offset is not None
-        kept = self.sink.witness(offset)
+        if self._guarded is None:
+            return offset
+        kept = self._guarded.witness(offset)
         if kept is None:
             self.sink.write([], offset)
             return offset

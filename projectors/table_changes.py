@@ -39,8 +39,8 @@ from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections
-from projectors.stores import Sink
-from projectors.views import IndexTable
+from projectors.stores import GuardedSink, Sink, guarded
+from projectors.stores.registry import store_of
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -105,12 +105,8 @@ class TableChanges:
             if (
                 change.kind is not TableChangeKind.REPLACED
             ):  # of a table that was replaced `apply` says what is wrong
-                is_wider = change.kind is TableChangeKind.WIDENED and isinstance(view.view, IndexTable)
-                what = (
-                    "its index table cannot be made as wide"
-                    if is_wider
-                    else "the table cannot be gone on with"
-                )
+                place = store_of(view.view).typed_place if change.kind is TableChangeKind.WIDENED else ""
+                what = f"its {place} cannot be made as wide" if place else "the table cannot be gone on with"
                 halt(
                     view.id,
                     f"{change.reason}, and {what}: {error}. When that is mended, fill the view again: "
@@ -201,23 +197,28 @@ class TableChanges:
         entity = view.view.entity
         if entity.append_only:
             return  # archiving, as its row deletes are
+        guard = guarded(self._sink)
+        if guard is None:
+            raise SourceError(
+                "its store keeps every change and cannot tell which keys it holds, to delete them"
+            )
         with self._gate.closed(view.id):
             if change.kind is TableChangeKind.EMPTIED and entity.version is None:
-                self._empty(view, change.version)
+                self._empty(guard, view, change.version)
             else:
-                self._thin(view, change.version)
+                self._thin(guard, view, change.version)
 
-    def _empty(self, view: BoundView, version: int) -> None:
-        for page in self._sink.keys_below(view.id, version):
+    def _empty(self, guard: GuardedSink, view: BoundView, version: int) -> None:
+        for page in guard.keys_below(view.id, version):
             self._bury(view, {key: Write(version, None) for key, _ in page})
 
-    def _thin(self, view: BoundView, version: int) -> None:
+    def _thin(self, guard: GuardedSink, view: BoundView, version: int) -> None:
         """With a version column a delete is one above the row's version, and which rows are older is not told."""
         now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
         _check_alike(view, now)
         is_column = view.view.entity.version is not None
         with closing(self._open_source()) as connection:
-            for page in self._sink.keys_below(view.id, MAX_VERSION if is_column else version):
+            for page in guard.keys_below(view.id, MAX_VERSION if is_column else version):
                 keys = [key for key, _ in page]
                 absent = absent_keys(now, keys, lambda statement: _read(connection, statement, now))
                 self._bury(

@@ -22,19 +22,20 @@ from ingest.canonical import describe, is_denied
 from ingest.read_ahead import Limits
 from offsets import OffsetStore, epochs, schema
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session, saved_position, transaction
+from offsets.mysql import OwnSession, saved_position, transaction
 from projectors.backfill import Backfill, FillVitals, fill_order
 from projectors.backfill_gate import FillGate
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
+from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import Projections, followed_tables
 from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, known_views
-from projectors.stores import Sink
-from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores import Sink, guarded
+from projectors.stores.registry import STORES, store_named
 from projectors.table_changes import TableChanges
-from projectors.views import SearchIndex, View
+from projectors.views import View
 from projectors.watermarks import Watermarks
 from servers.facts import facts_of
 from servers.sessions import open_session, session_error
@@ -42,7 +43,6 @@ from viewtail.settings import Settings
 
 _log = structlog.get_logger("viewtail.composition")
 
-STORES = ("mysql", "redis", "elasticsearch")
 SOURCE_NAME = "default"
 CATCH_UP_ROUND_S = 60.0
 
@@ -93,7 +93,7 @@ class Deployment:
     def stores(self) -> list[str]:
         """The stores that some view needs; each has a pipeline of the same name."""
         needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
-        return [store for store in STORES if store in needed]
+        return [store.name for store in STORES if store.name in needed]
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -144,7 +144,8 @@ class Deployment:
             epoch=history.epoch,
             identity=history.server_identity,
             heartbeat_s=settings.source.heartbeat_s,
-            server_id=server_id and server_id + STORES.index(store),  # each reader needs a number of its own
+            # Each reader needs a number of its own.
+            server_id=server_id and server_id + STORES.index(store_named(store)),
             spool_bytes=settings.run.spool_bytes,
             max_event_bytes=settings.run.max_event_bytes,
             fits_from=fits_from,
@@ -167,16 +168,8 @@ class Deployment:
 
     def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
         """A new writer of one store, not connected yet."""
-        if store == "mysql":
-            return MySQLSink(self.open_store, self.database, views)
-        # A process imports the client of its own store only: the others' would double its memory.
-        if store == "redis":
-            from projectors.stores.redis.sink import RedisSink
-
-            return RedisSink(self.settings.redis_client_factory(), views, self.database, store)
-        from projectors.stores.elasticsearch.sink import ElasticsearchSink
-
-        return ElasticsearchSink(self.settings.elasticsearch_client_factory(), views, name=store)
+        found = store_named(store)
+        return found.sink(self.settings.access(found), views, store)
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -329,8 +322,9 @@ class Ownership:
         """A fill of one view, with a sink of its own; `session` is the filling thread's."""
         bound_at = time.monotonic()
         view = next(view for view in self.views if view.id == name)
-        sink = self.deployment.sink(self.store, [view])
-        rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
+        store = store_named(self.store)
+        access = self.deployment.settings.access(store)
+        sink, rows_session = store.for_backfill(access, view, self.store, session)
         database = self.deployment.database
         registry = Registry(session, database, self.store)
         registry.sync(self.views)
@@ -340,7 +334,7 @@ class Ownership:
             view=view,
             bound_at=bound_at,
             followed=followed[view.table.schema, view.table.name],
-            projections=Projections([view], followed),
+            projections=projections_for(store, [view], followed),
             sink=sink,
             progress=FillProgress(rows_session, database, self.store, self.fence, name, fill_order(view)),
             registry=registry,
@@ -380,16 +374,9 @@ def take(
     views = deployment.views_of(store)
     history = deployment.history(store)
     session = OwnSession(deployment.open_store)
-    sink = deployment.sink(store, views)
-    if isinstance(sink, MySQLSink):
-        sink.connect()
-        shared = MySQLOffsets(lambda: sink.connection, database, store)
-        sink.share_transaction(shared)
-        offsets: OffsetStore = shared
-    else:
-        offsets = BackgroundOffsets(
-            MySQLOffsets(OwnSession(deployment.open_store), database, store), settings.run.offset_interval_s
-        )
+    kind = store_named(store)
+    sink, offsets = kind.with_offsets(settings.access(kind), views, store)
+    may_fit = guarded(sink)
     taken = offsets.take()
     registry = Registry(session, database, store)
     records = registry.sync(views)
@@ -402,7 +389,7 @@ def take(
     letters.load()
     refill = threading.Event()
     watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{store}")
-    projections = Projections(running, followed)
+    projections = projections_for(kind, running, followed)
 
     def fill_again(is_lost: Callable[[ViewRecord], bool]) -> None:
         records = [registry.read(view.id) for view in running]
@@ -429,11 +416,9 @@ def take(
 
     def bind_anew(view: BoundView) -> None:
         at = [one.id for one in views].index(view.id)
-        before, views[at] = views[at], view  # fills from now on know it
-        if isinstance(sink, MySQLSink):
-            sink.fit(view)
-        elif isinstance(view.view, SearchIndex) and _has_other_fields(before, view):
-            # An index is made anew for that, and only before there are changes: see the fingerprint.
+        views[at] = view  # fills from now on know it
+        if may_fit is not None and not may_fit.fit(view):
+            # A new place is made only before there are changes: see the fingerprint.
             projections.halt(view.id)
             refill.set()
             return
@@ -520,12 +505,6 @@ def take(
     )
 
 
-def _has_other_fields(before: BoundView, now: BoundView) -> bool:
-    from projectors.stores.elasticsearch.index import mapping_of
-
-    return mapping_of(before) != mapping_of(now)
-
-
 def _offset(
     source: BinlogSource,
     offsets: OffsetStore,
@@ -567,7 +546,12 @@ def _kept_epoch(deployment: Deployment, store: str) -> int:
     sink = deployment.sink(store, deployment.views_of(store))
     try:
         sink.prepare()
-        kept = sink.witness(Position(epoch=0, file="none.000000", end=0, start=0))
+        by_version = guarded(sink)
+        kept = (
+            None
+            if by_version is None
+            else by_version.witness(Position(epoch=0, file="none.000000", end=0, start=0))
+        )
     finally:
         sink.close()
     return kept.epoch if kept is not None else 0

@@ -25,9 +25,12 @@ from changes.writes import Key, Write
 from projectors.bound_views import BoundView
 from projectors.stores import Sink
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.sink import RedisSink
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity, View
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.fake_sink import FakeSink, FakeStore

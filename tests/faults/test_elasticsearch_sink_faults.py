@@ -158,7 +158,7 @@ def test_a_server_killed_amid_writes_loses_nothing_that_was_acknowledged(
         finally:
             stop.set()
     scene.server.start()
-    wait_for("the sink is ready", lambda: scene.sink.prepare() is None)
+    wait_for("the sink is ready", lambda: scene.sink.prepare() == {})
     kept = scene.sink.witness(position(acknowledged))
     assert kept is not None and 1 < kept.end <= acknowledged + 1
     shown = scene.shown()

@@ -16,8 +16,10 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.stores.elasticsearch import sink as module
-from projectors.stores.elasticsearch.sink import ElasticsearchSink, get, search
-from projectors.views import Entity, SearchIndex
+from projectors.stores.elasticsearch.reading import get, search
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import Entity
 from stack.server import Server
 
 pytestmark = pytest.mark.elasticsearch

@@ -17,9 +17,11 @@ from changes.writes import Key, ViewWrites, Write
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.bound_views import BoundView
-from projectors.stores.index_tables.sink import MySQLSink, get, lookup
+from projectors.stores.index_tables.reading import get, lookup
+from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.upserts import BLOCKS
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 
@@ -177,7 +179,7 @@ def test_a_key_of_every_type_is_paged_and_read_back(place: Place, typed: Column,
 def test_a_sweep_of_several_pages_sees_each_older_row_once(
     place: Place, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projectors.stores.index_tables.sink.ROWS_A_PAGE", 3)
+    monkeypatch.setattr("projectors.stores.index_tables.reading.ROWS_A_PAGE", 3)
     view = index_table("paged", [EMAIL])
     sink = place.prepared(view)
     write(sink, view, {(at,): Write(5 + at % 2, ("e",)) for at in range(rows)})

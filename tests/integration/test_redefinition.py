@@ -11,7 +11,10 @@ import redis
 from changes.errors import SourceError
 from projectors import backfill
 from projectors.backfill import Stopped
-from projectors.views import Entity, IndexTable, RedisHash, SearchIndex
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import Owner, deployed, owned

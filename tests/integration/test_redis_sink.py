@@ -20,8 +20,10 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.sink import RedisSink, get
-from projectors.views import Entity, RedisHash, RedisJson
+from projectors.stores.redis.reading import get
+from projectors.stores.redis.sink import RedisSink
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity
 from stack.server import Server
 
 _tokens = itertools.count(1)

@@ -9,7 +9,8 @@ import pytest
 
 from projectors import backfill
 from projectors.backfill import Backfill, Stopped
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned

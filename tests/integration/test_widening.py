@@ -8,7 +8,8 @@ import pytest
 
 from projectors import backfill
 from projectors.backfill import Stopped
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned

@@ -36,6 +36,7 @@ class FakeStore:
     rows: dict[str, dict[Key, Write]] = field(default_factory=dict)
     witness: Position | None = None
     write_count: int = 0  # calls of write that were kept
+    no_place: dict[str, str] = field(default_factory=dict)  # views that it cannot make a place for, and why
 
     def lose(self) -> None:
         """As a server that comes back without its data."""
@@ -116,9 +117,10 @@ class FakeSink:
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
-    def prepare(self) -> None:
+    def prepare(self) -> dict[str, str]:
         self.prepare_count += 1
         self._is_connected = True
+        return {name: why for name, why in self.store.no_place.items() if name in self._views}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         self._require_connection()
@@ -153,6 +155,9 @@ class FakeSink:
         shown = [(key, write.version) for key, write in self.store.shown(view).items()]
         for start in range(0, len(shown) + 1, PAGE):
             yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
+
+    def fit(self, view: BoundView) -> bool:
+        return True
 
     def close(self) -> None:
         self._is_connected = False

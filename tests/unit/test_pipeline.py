@@ -18,7 +18,8 @@ from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
 from projectors.projection import Projected, Projections, followed_tables
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
