@@ -24,7 +24,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
-from projectors.stores import nothing, takes_equal_versions
+from projectors.stores import StoredRow, ViewReader, nothing, takes_equal_versions
 
 PAGE = 3  # small, so that tests meet several pages
 
@@ -180,3 +180,28 @@ class FakeSink:
     def _require_connection(self) -> None:
         if not self._is_connected:
             raise StoreUnavailableError("fake store: not connected; call prepare()")
+
+
+class FakeReader(ViewReader):
+    """Reads a view of a `FakeStore`."""
+
+    def __init__(self, store: FakeStore, view: BoundView) -> None:
+        self.view = view
+        self._store = store
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        shown = self._store.shown(self.view.id)
+        return [self._row(key, shown[key]) for key in keys if key in shown]
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        shown = list(self._store.shown(self.view.id).items())
+        for start in range(0, len(shown), PAGE):
+            yield [self._row(*one) for one in shown[start : start + PAGE]]
+
+    def close(self) -> None:
+        pass
+
+    def _row(self, key: Key, write: Write) -> StoredRow:
+        names = [column.name for column in self.view.values]
+        values = zip(names, write.values or (), strict=True)
+        return StoredRow(key, write.version, {name: value for name, value in values if value is not None})

@@ -56,26 +56,39 @@ def batch(followed: Followed, number: int, ids: list[int], name: str = "n", kind
 class Loop:
     """A pipeline over these batches, one row of each handed over at a time."""
 
-    def __init__(self, bound: BoundView, followed: dict[Any, Followed], batches: list[Batch]) -> None:
+    def __init__(
+        self,
+        bound: list[BoundView],
+        followed: dict[Any, Followed],
+        batches: list[Batch],
+        sink: Any = None,
+        projected: type[Projections] = Projections,
+    ) -> None:
         self.halted: list[str] = []
         self.ahead: list[bool] = []  # of each batch, whether it was projected before
-        self.sink = FakeSink([bound])
+        self.sink = FakeSink(bound) if sink is None else sink
         self.sink.prepare()
+        self.cleared: list[Any] = []
         self.offsets = FakeOffsets(Memory())
         self.offsets.take()
         self.stop = threading.Event()
         self.letters: list[Any] = []
         letters: Any = SimpleNamespace(
-            record=self.letters.extend, clear_applied=lambda writes, parked: None, count=0
+            record=self.letters.extend,
+            clear_applied=lambda writes, parked: self.cleared.append(list(writes)),
+            count=0,
         )
         nothing: Any = SimpleNamespace(saw=lambda tokens: None)
-        registry: Any = SimpleNamespace(halt=lambda view, reason: self.halted.append(view))
+        self.reasons: list[str] = []
+        registry: Any = SimpleNamespace(
+            halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason))
+        )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
         self.pipeline = Pipeline(
             name="fake",
             source=self.source,
-            projections=Projections([bound], followed),
+            projections=projected(bound, followed),
             sink=self.sink,
             offsets=self.offsets,
             registry=registry,
@@ -135,7 +148,7 @@ def loop_of(bound: BoundView, *made: tuple[list[int], str, int], halt_at: int | 
     batches = [batch(table, number, *one) for number, one in enumerate(made, 1)]
     if halt_at is not None:
         batches[halt_at].halts.append(Halt(table, at(halt_at + 1).version, "it cannot be read"))
-    return Loop(bound, followed, batches)
+    return Loop([bound], followed, batches)
 
 
 def test_batches_are_projected_while_the_store_is_busy_and_come_in_order(

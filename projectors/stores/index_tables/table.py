@@ -19,7 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
-from servers.sessions import quote
+from servers.sessions import SQL_MODE, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"
@@ -127,12 +127,17 @@ class IndexTableShape:
         return present is not None and present.primary_key == self.key_names and present.columns == wanted
 
     def make_ready(self, connection: pymysql.Connection[Any]) -> None:
-        """`ensure`, or make the table anew where its rows do not fit: `is_whole` told that it is to be filled again."""
+        """`ensure`, and where values do not fit they are cut: `is_whole` told that the view is to be filled again."""
         try:
             self.ensure(connection)
         except _RowsDoNotFitError:
             with connection.cursor() as cursor:
-                self._execute(cursor, [f"DROP TABLE {self.table}", self._create()])
+                cursor.execute("SET SESSION sql_mode = ''")
+            try:
+                self.ensure(connection)
+            finally:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET SESSION sql_mode = '{SQL_MODE}'")
 
     def ensure(self, connection: pymysql.Connection[Any]) -> None:
         """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
