@@ -201,6 +201,11 @@ def find(
 
     Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
     """
+    if not store_of(view.view).has_index:
+        kinds = _kinds([store for store in STORES if store.has_index])
+        raise MisuseError(
+            f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key"
+        )
     wanted = _wanted(view, values)
     if limit < 1:
         raise MisuseError(f"limit is {limit}; it must be at least 1")
@@ -213,11 +218,6 @@ def find(
 
 
 def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
-    if not store_of(view.view).has_index:
-        kinds = _kinds([store for store in STORES if store.has_index])
-        raise MisuseError(
-            f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key"
-        )
     names = ", ".join(column.name for column in view.values)
     if not values or len(values) > len(view.values):
         most = f"1 to {len(view.values)} values" if len(view.values) > 1 else "1 value"

@@ -7,6 +7,7 @@ insert of the new one, and `where` makes a row come and go in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
 from changes.rendering import render_key
@@ -14,6 +15,8 @@ from changes.writes import KeptChange, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
 from projectors.stores import Store
+
+Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
 
 
 def projections_for(
@@ -93,34 +96,44 @@ class _Images:
                 )
 
     def _one(self, before: Row | None, after: Row | None, version: int) -> Iterator[KeptChange]:
-        if before is not None and after is not None and self._rows.key(before) != self._rows.key(after):
+        if self._is_moved(before, after):
             yield from self._one(before, None, version)
             before = None
-        if after is None and self._is_append_only:
-            return  # archiving
-        was_shown, old = (False, None) if before is None else self._before(before, version)
-        new = None if after is None else self._after(after, version)
-        if new is None and not was_shown:
-            return
-        op = "delete" if new is None else "update" if was_shown else "insert"
         row = after if after is not None else before
-        assert row is not None
-        self._require_readable(row, self._key_at, version)
-        if self._has_version_column:
-            version = self._rows.version(row) + (after is None)
-            if before is not None and after is not None:
-                self._rows.require_raised(version, before)
-        yield KeptChange(self._rows.key(row), version, op, old, new)
+        if row is None or (after is None and self._is_append_only):
+            return  # a row delete of an append-only table is archiving
+        was_shown, old = self._before(before, version)
+        new = None if after is None else self._after(after, version)
+        if was_shown or new is not None:
+            self._require_readable(row, self._key_at, version)
+            yield KeptChange(
+                self._rows.key(row), self._version(before, after, version), _op(was_shown, new), old, new
+            )
 
-    def _before(self, row: Row, version: int) -> tuple[bool, tuple[object, ...] | bytes | None]:
+    def _is_moved(self, before: Row | None, after: Row | None) -> bool:
+        return before is not None and after is not None and self._rows.key(before) != self._rows.key(after)
+
+    def _version(self, before: Row | None, after: Row | None, version: int) -> int:
+        """The event's, or with a version column the row's; a delete is one above it."""
+        if not self._has_version_column:
+            return version
+        if after is None:
+            assert before is not None
+            return self._rows.version(before) + 1
+        version = self._rows.version(after)
+        if before is not None:
+            self._rows.require_raised(version, before)
+        return version
+
+    def _before(self, row: Row | None, version: int) -> tuple[bool, Image]:
         """Whether the view showed the row, and as what; an image that cannot be made stops no change."""
         try:
-            image = self._after(row, version)
+            image = None if row is None else self._after(row, version)
         except RowRefusedError:
             return True, None
         return image is not None, image
 
-    def _after(self, row: Row, version: int) -> tuple[object, ...] | bytes | None:
+    def _after(self, row: Row, version: int) -> Image:
         self._require_readable(row, self._needed_at, version)
         return self._rows.values(row, version)
 
@@ -135,6 +148,12 @@ class _Images:
         if row is None or any(isinstance(row[at], Unreadable) for at in self._key_at):
             return f"(unreadable key, version {version})"
         return render_key(self._rows.key(row), self._view.key)
+
+
+def _op(was_shown: bool, new: Image) -> str:
+    if new is None:
+        return "delete"
+    return "update" if was_shown else "insert"
 
 
 def _pairs(kind: int, rows: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:

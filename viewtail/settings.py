@@ -430,28 +430,20 @@ def _is_secret(path: _Path) -> bool:
     )
 
 
+_REASONS = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    **dict.fromkeys(("string_type", "path_type"), "must be a text"),
+    **dict.fromkeys(("string_too_short", "string_too_long"), "must have 1 to 64 characters"),
+    "value_error": "{error}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be one of {expected}",
+    "string_pattern_mismatch": "must be MODULE:ATTRIBUTE, e.g. views:views for the list `views` in views.py",
+}
+
+
 def _reason(detail: Any) -> str:
-    context = detail.get("ctx", {})
-    match detail["type"]:
-        case "value_error":
-            return str(context["error"])
-        case "int_parsing" | "int_type" | "int_from_float":
-            return "must be a whole number"
-        case "float_parsing" | "float_type":
-            return "must be a number"
-        case "bool_parsing" | "bool_type":
-            return "must be true or false"
-        case "string_type" | "path_type":
-            return "must be a text"
-        case "greater_than_equal":
-            return f"must be {context['ge']} or more"
-        case "less_than_equal":
-            return f"must be {context['le']} or less"
-        case "literal_error":
-            return f"must be one of {context['expected']}"
-        case "string_too_short" | "string_too_long":
-            return "must have 1 to 64 characters"
-        case "string_pattern_mismatch":
-            return "must be MODULE:ATTRIBUTE, e.g. views:views for the list `views` in views.py"
-        case _:
-            return str(detail["msg"])
+    form = _REASONS.get(detail["type"])
+    return str(detail["msg"]) if form is None else form.format(**detail.get("ctx", {}))

@@ -20,7 +20,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.reading import get
+from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
@@ -28,6 +28,11 @@ from projectors.views import Entity
 from stack.server import Server
 
 _tokens = itertools.count(1)
+
+
+def get(client: redis.Redis, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
+    rows = RedisReader(client, view).rows([key])
+    return (rows[0].version, rows[0].content) if rows else None
 
 
 def column(name: str, kind: Kind, declared: str, **more: Any) -> Column:

@@ -118,10 +118,14 @@ def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
     elif kind in _RANGES and column.kind is Kind.DECIMAL and column.scale:
         yield f"{what}: the digits after the point would be lost; use double or scaled_float"
     elif kind in _RANGES and column.kind is Kind.INTEGER:
-        least, most = _range(column)
-        if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
-            fitting = [name for name, (low, high) in _RANGES.items() if low <= least and most <= high]
-            yield f"{what}: its values go from {least} to {most}; use {fitting[0]}, or keyword"
+        yield from (f"{what}: {problem}" for problem in _range_problems(column, kind))
+
+
+def _range_problems(column: Column, kind: str) -> Iterator[str]:
+    least, most = _range(column)
+    if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
+        fitting = [name for name, (low, high) in _RANGES.items() if low <= least and most <= high]
+        yield f"its values go from {least} to {most}; use {fitting[0]}, or keyword"
 
 
 def _advice(column: Column) -> str:

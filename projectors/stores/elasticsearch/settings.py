@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from servers.addresses import AddressForm, parse
+from servers.addresses import AddressForm, Parsed, parse
 from servers.login import Server, is_address, readable, secret_of
 
 if TYPE_CHECKING:
@@ -57,16 +57,10 @@ class ElasticsearchSettings(Server):
 
         assert self.url is not None
         parsed = parse(self.url.get_secret_value(), ELASTICSEARCH)
-        login: dict[str, Any] = {}
-        password = self.secret()
-        user = self.user or parsed.user
-        if (key := self.key()) is not None:
-            login["api_key"] = key
-        elif user is not None:
-            login["basic_auth"] = (user, (parsed.password or "") if password is None else password)
+        options = self._login(parsed)
         context = self.context(parsed)
         if context is not None:
-            login |= {"ssl_context": context, "ssl_show_warn": False}
+            options |= {"ssl_context": context, "ssl_show_warn": False}
         scheme = "https" if context is not None else "http"
         host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
         return Elasticsearch(
@@ -76,5 +70,13 @@ class ElasticsearchSettings(Server):
             retry_on_timeout=False,
             http_compress=False,
             connections_per_node=10,
-            **login,
+            **options,
         )
+
+    def _login(self, parsed: Parsed) -> dict[str, Any]:
+        user, password, key = self.user or parsed.user, self.secret(), self.key()
+        if key is not None:
+            return {"api_key": key}
+        if user is None:
+            return {}
+        return {"basic_auth": (user, (parsed.password or "") if password is None else password)}

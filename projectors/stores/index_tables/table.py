@@ -241,20 +241,25 @@ class IndexTableShape:
             raise DeclarationError(
                 f"{self._label}: viewtail needs the table name {name} itself; choose another"
             )
+        self._check_columns()
+
+    def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
-        for column in self.view.values:
-            if column.name.lower() in keys:
-                raise DeclarationError(
-                    f"{self._label}: column {column.name} is a key column, which each index table has anyway; "
-                    "take it out of value=[...]"
-                )
-        for column in (*self.view.key, *self.view.values):
-            if column.name.lower() == VERSION:
-                raise DeclarationError(
-                    f"{self._label}: column {column.name} has the name under which an index table keeps its versions; "
-                    f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
-                    f"ADD {column.name}_value {column.declared.upper()} AS ({quote(column.name)}) STORED"
-                )
+        twice = next((column for column in self.view.values if column.name.lower() in keys), None)
+        if twice is not None:
+            raise DeclarationError(
+                f"{self._label}: column {twice.name} is a key column, which each index table has anyway; "
+                "take it out of value=[...]"
+            )
+        taken = next(
+            (one for one in (*self.view.key, *self.view.values) if one.name.lower() == VERSION), None
+        )
+        if taken is not None:
+            raise DeclarationError(
+                f"{self._label}: column {taken.name} has the name under which an index table keeps its versions; "
+                f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
+                f"ADD {taken.name}_value {taken.declared.upper()} AS ({quote(taken.name)}) STORED"
+            )
 
     def _check_lengths(self) -> None:
         if sum(_max_bytes(definition) for definition in (*self._values, *self._key)) > MAX_KEY_BYTES:

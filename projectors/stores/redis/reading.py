@@ -72,15 +72,6 @@ class RedisReader(ViewReader):
         return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
 
 
-def get(client: Client, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
-    """(version, content) of an entity, None when Redis shows none.
-
-    The content of a RedisHash is a dict of field to bytes, that of a RedisJson its document; both without the version.
-    """
-    found = RedisReader(client, view).rows([key])
-    return (found[0].version, found[0].content) if found else None
-
-
 def _hash(answer: Any) -> dict[str, Any]:
     """HGETALL's answer, which is a map or a flat list by protocol."""
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)

@@ -60,18 +60,19 @@ class RedisSettings(Server):
             kind = UnixDomainSocketConnection  # type: ignore[assignment]
             arguments["path"] = parsed.socket
         else:
-            arguments |= {
-                "host": parsed.host,
-                "port": parsed.port or REDIS.default_port,
-                "socket_connect_timeout": 10.0,
-            }
+            arguments |= {"host": parsed.host, "port": parsed.port or REDIS.default_port}
+            arguments["socket_connect_timeout"] = 10.0
             if self.context(parsed) is not None:
                 kind = SSLConnection
-                arguments |= {
-                    "ssl_ca_certs": self.tls_ca and str(self.tls_ca),
-                    "ssl_certfile": self.tls_cert and str(self.tls_cert),
-                    "ssl_keyfile": self.tls_key and str(self.tls_key),
-                    "ssl_cert_reqs": "required" if self.tls_verify else "none",
-                    "ssl_check_hostname": self.tls_verify,
-                }
+                arguments |= self._tls()
         return Redis(connection_pool=ConnectionPool(connection_class=kind, **arguments))
+
+    def _tls(self) -> dict[str, Any]:
+        """redis-py takes no context of ours."""
+        return {
+            "ssl_ca_certs": self.tls_ca and str(self.tls_ca),
+            "ssl_certfile": self.tls_cert and str(self.tls_cert),
+            "ssl_keyfile": self.tls_key and str(self.tls_key),
+            "ssl_cert_reqs": "required" if self.tls_verify else "none",
+            "ssl_check_hostname": self.tls_verify,
+        }

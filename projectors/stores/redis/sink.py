@@ -165,15 +165,12 @@ class RedisSink:
         while True:
             try:
                 cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
-                ours = [(name, key) for name in found if (key := keys.key_of(as_text(name))) is not None]
-                versions = read([name for name, _ in ours]) if ours else []
+                ours = {name: key for name in found if (key := keys.key_of(as_text(name))) is not None}
+                versions = read(list(ours)) if ours else []
             except (exceptions.RedisError, OSError) as error:
                 raise self._failure(error, "scanning") from None
-            yield [
-                (key, stored)
-                for (_, key), stored in zip(ours, versions, strict=True)
-                if stored is not None and stored < version
-            ]
+            pairs = zip(ours.values(), versions, strict=True)
+            yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
             if int(cursor) == 0:
                 return
 
