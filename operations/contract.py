@@ -343,15 +343,21 @@ def _misfit(followed: Followed, shape: _Shape) -> str | None:
     for wanted in followed.keys:
         if {name.lower() for name in wanted} not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"
-    for name in followed.columns:
-        now, before = shape.columns.get(name.lower()), followed.table.column(name)
-        if now is None:
-            return f"and it has no column {name}"
-        if before is not None and before.declared and not _is_like(ddl.column_type(before.declared), now):
-            return f"and its column {name} is of another type than {before.declared}"
-        if before is not None and before.declared and before.is_generated != (name.lower() in shape.computed):
-            what = "no longer" if before.is_generated else "now"
-            return f"and its column {name} is {what} computed from others"
+    problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | None:
+    now = shape.columns.get(name.lower())
+    if now is None:
+        return f"and it has no column {name}"
+    if before is None or not before.declared:
+        return None
+    if not _is_like(ddl.column_type(before.declared), now):
+        return f"and its column {name} is of another type than {before.declared}"
+    if before.is_generated != (name.lower() in shape.computed):
+        what = "no longer" if before.is_generated else "now"
+        return f"and its column {name} is {what} computed from others"
     return None
 
 

@@ -76,24 +76,20 @@ class Server(Group):
             return secret_of(self.password_file)
         return None if self.password is None else self.password.get_secret_value()
 
-    def tls_context(self, is_wanted: bool) -> ssl.SSLContext | None:
-        """A context when TLS is asked for, here or by the address (`is_wanted`)."""
+    def context(self, parsed: Parsed) -> ssl.SSLContext | None:
+        """A context when TLS is asked for, here or by the address. Raises SettingsError for files that hold no key."""
         if self.tls is False:
             return None
-        if not (self.tls or is_wanted or self.tls_ca or self.tls_cert or not self.tls_verify):
+        if not (self.tls or parsed.is_tls or self.tls_ca or self.tls_cert or not self.tls_verify):
             return None
-        context = ssl.create_default_context(cafile=self.tls_ca and str(self.tls_ca))
-        if not self.tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.tls_cert is not None:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
-        return context
-
-    def context(self, parsed: Parsed) -> ssl.SSLContext | None:
-        """`tls_context` for an address. Raises SettingsError for files that hold no certificate or key."""
         try:
-            return self.tls_context(parsed.is_tls)
+            context = ssl.create_default_context(cafile=self.tls_ca and str(self.tls_ca))
+            if not self.tls_verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if self.tls_cert is not None:
+                context.load_cert_chain(self.tls_cert, self.tls_key)
+            return context
         except (OSError, ssl.SSLError) as error:
             given = [str(path) for path in (self.tls_ca, self.tls_cert, self.tls_key) if path is not None]
             raise SettingsError(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
+from changes.batches import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Batch,
+    Refused,
+    RowChanges,
+    TableChange,
+    TableChangeKind,
+    Unreadable,
+)
 from changes.tables import Column, Kind, Table
 from changes.writes import KeptChange
 from projectors.binding import bind
@@ -16,6 +27,7 @@ from projectors.pipeline import PARKED_IN_A_ROW
 from projectors.projection import Projections, followed_tables
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.table_changes import TableChanges
 from projectors.views import Entity, View
 from tests.support.log_sink import Log, LogSink, LogStore
 from tests.unit.test_pipeline import Loop, at
@@ -179,3 +191,18 @@ def test_the_store_chooses_its_projection() -> None:
     scene = Scene(RedisHash("a", USER, fields=["name"]))
     assert type(projections_for(LogStore(), scene.views, scene.followed)) is EveryChange
     assert type(projections_for(RedisStore(), scene.views, scene.followed)) is Projections
+
+
+def test_a_truncate_halts_the_view_of_a_store_that_cannot_tell_its_keys() -> None:
+    scene = Scene(RedisHash("a", USER, fields=["name"]))
+    unused: Any = None
+    changes = TableChanges(
+        projections=EveryChange(scene.views, scene.followed), sink=scene.sink, offsets=unused, dead_letters=unused,
+        open_source=unused, gate=unused, fill_after=unused, begin_again_after=unused, bind_anew=unused,
+        check_lease=unused, stop=threading.Event(),
+    )  # fmt: skip
+    halted: dict[str, str] = {}
+    truncate = TableChange(scene.table, 9, TableChangeKind.EMPTIED, "TRUNCATE TABLE user at binlog.000001:4")
+    assert changes.apply([truncate], halted.__setitem__)
+    assert "cannot tell which keys it holds" in halted["redis:a"]
+    assert "viewtail replay redis:a" in halted["redis:a"]
