@@ -1,7 +1,8 @@
-"""What a projection hands to a sink: per view and key one write, the newest."""
+"""What a projection hands to a sink: per view and key one write, the newest, or every change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,9 +27,26 @@ class Parked(NamedTuple):
     reason: str
 
 
+class KeptChange(NamedTuple):
+    """One change of one key, for a store that keeps every change."""
+
+    key: Key
+    version: int
+    op: str  # 'insert', 'update', 'delete', or 'read' for a row that a backfill read
+    before: (
+        tuple[Any, ...] | bytes | None
+    )  # the images, as the view shows them; None too where one is not known
+    after: tuple[Any, ...] | bytes | None
+
+
 @dataclass(slots=True, eq=False)
 class ViewWrites:
-    """The coalesced writes of one view."""
+    """The writes of one view, the newest of each key; for a store that keeps every change, all of them too."""
 
-    view: str  # the view's name
+    view: str  # the view's id
     writes: dict[Key, Write]
+    changes: Sequence[KeptChange] = ()  # in stream order
+
+    @property
+    def count(self) -> int:
+        return len(self.changes) or len(self.writes)

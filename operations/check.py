@@ -5,27 +5,30 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import pymysql
 
 from changes.errors import DeclarationError, ViewtailError
 from changes.findings import Finding, Level, fail, ok
 from ingest.binlog import checks as source_checks
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe
 from projectors.binding import bind
-from projectors.stores.index_tables import checks as mysql_checks
+from projectors.stores import Store
+from projectors.stores.access import Access
+from projectors.stores.registry import STORES
 from projectors.views import View
-from servers.sessions import MySQLAddress, open_session, session_error
+from servers.asking import findings
+from servers.login import Server
+from servers.sessions import MySQLAddress, open_session
 
-if TYPE_CHECKING:
-    from elasticsearch import Elasticsearch
-    from redis import Redis
+Connection: TypeAlias = "pymysql.Connection[Any]"
 
-    Connection = pymysql.Connection[Any]
+_SOURCE_URL = "VIEWTAIL_SOURCE__URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,33 +37,34 @@ class Servers:
 
     source: MySQLAddress
     primary: MySQLAddress
-    store: MySQLAddress
+    store: MySQLAddress  # of viewtail's own tables
     watermark_database: str
     store_database: str
-    redis: Callable[[], Redis] | None  # None: no view is there
-    elasticsearch: Callable[[], Elasticsearch] | None
+    sections: Mapping[str, Server] = field(
+        default_factory=dict
+    )  # settings, by name, of the stores that have views
+
+    def stores(self) -> Iterator[tuple[Store, Access]]:
+        """Those that have views, and that of viewtail's own tables."""
+        for store in STORES:
+            if store.has_own_tables or store.name in self.sections:
+                section = self.sections.get(store.name)
+                yield (
+                    store,
+                    Access(
+                        section=section,
+                        own=self.store,
+                        database=self.store_database,
+                        read_position=BinlogPosition.from_text,
+                    ),
+                )
 
 
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
-    tables = sorted({tuple_of(view.entity.table) for view in views})
-    found = list(_source(servers, tables))
-    found += _asked(
-        "mysql",
-        servers.store,
-        "store",
-        lambda connection: mysql_checks.checks(connection, servers.store, servers.store_database),
-    )
-    if servers.redis is not None:
-        from projectors.stores.redis import checks as redis_checks
-
-        with closing(servers.redis()) as redis:
-            found += redis_checks.checks(redis)
-    if servers.elasticsearch is not None:
-        from projectors.stores.elasticsearch import checks as elasticsearch_checks
-
-        with closing(servers.elasticsearch()) as elasticsearch:
-            found += elasticsearch_checks.checks(elasticsearch)
+    found = list(_source(servers, sorted({tuple_of(view.entity.table) for view in views})))
+    for store, access in servers.stores():
+        found += store.checks(access)
     found += _views(servers.source, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
@@ -84,43 +88,15 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
         yield from source_checks.prepared_checks(connection)
         yield from source_checks.cascade_checks(connection, tables)
 
-    yield from _asked("source", servers.source, "source", of_source)
-    yield from _asked(
+    yield from findings("source", servers.source, "source", _SOURCE_URL, of_source)
+    yield from findings(
         "source",
         servers.primary,
         "source",
+        _SOURCE_URL,
         lambda connection: source_checks.watermark_checks(
             connection, servers.primary, servers.watermark_database
         ),
-    )
-
-
-def _asked(
-    where: str, address: MySQLAddress, role: str, ask: Callable[[Connection], Iterator[Finding]]
-) -> list[Finding]:
-    found: list[Finding] = []
-    try:
-        with closing(open_session(_without_database(address), role=role)) as connection:
-            found.extend(ask(connection))
-    except ViewtailError as error:
-        found.append(_not_asked(where, error))
-    except pymysql.err.MySQLError as error:
-        found.append(_not_asked(where, session_error(error, address, role)))
-    return found
-
-
-def _without_database(address: MySQLAddress) -> MySQLAddress:
-    return replace(address, database=None)
-
-
-def _not_asked(where: str, error: ViewtailError) -> Finding:
-    variable = "VIEWTAIL_SOURCE__URL" if where == "source" else "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
-    return fail(
-        where,
-        "reachable",
-        str(error),
-        "nothing can be read or written there",
-        f"what the message says, or {variable}",
     )
 
 

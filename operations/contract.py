@@ -18,7 +18,8 @@ from ingest.binlog.schema_changes import judge
 from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, plain, shown
 from operations.migrations import Statement
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
-from projectors.views import IndexTable, View
+from projectors.stores.registry import store_of
+from projectors.views import View
 
 _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
@@ -237,7 +238,8 @@ def _bits(names: str) -> int:
 def _widened(
     view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str
 ) -> Iterator[tuple[bool, str]]:
-    if not isinstance(view, IndexTable):
+    place = store_of(view).typed_place
+    if not place:
         return
     table = followed.table
     for effect in effects:
@@ -249,9 +251,9 @@ def _widened(
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
-        yield True, f"{why}, and the index table cannot be made as wide: {error}"
+        yield True, f"{why}, and the {place} cannot be made as wide: {error}"
     else:
-        yield False, f"{why}, and so is the index table, by itself, before the first row behind the statement"
+        yield False, f"{why}, and so is the {place}, by itself, before the first row behind the statement"
 
 
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
@@ -341,15 +343,21 @@ def _misfit(followed: Followed, shape: _Shape) -> str | None:
     for wanted in followed.keys:
         if {name.lower() for name in wanted} not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"
-    for name in followed.columns:
-        now, before = shape.columns.get(name.lower()), followed.table.column(name)
-        if now is None:
-            return f"and it has no column {name}"
-        if before is not None and before.declared and not _is_like(ddl.column_type(before.declared), now):
-            return f"and its column {name} is of another type than {before.declared}"
-        if before is not None and before.declared and before.is_generated != (name.lower() in shape.computed):
-            what = "no longer" if before.is_generated else "now"
-            return f"and its column {name} is {what} computed from others"
+    problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | None:
+    now = shape.columns.get(name.lower())
+    if now is None:
+        return f"and it has no column {name}"
+    if before is None or not before.declared:
+        return None
+    if not _is_like(ddl.column_type(before.declared), now):
+        return f"and its column {name} is of another type than {before.declared}"
+    if before.is_generated != (name.lower() in shape.computed):
+        what = "no longer" if before.is_generated else "now"
+        return f"and its column {name} is {what} computed from others"
     return None
 
 

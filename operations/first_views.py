@@ -6,7 +6,6 @@ What is written was bound to the tables, so that it can work as it stands; bette
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -15,8 +14,9 @@ from changes.errors import DeclarationError, MisuseError
 from changes.tables import Column, Kind, Table
 from ingest.canonical import describe
 from projectors.binding import bind
+from projectors.stores.examples import Choice, Example
+from projectors.stores.registry import STORES
 from projectors.suggestions import nearest
-from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
 
 MAX_TABLES_LOOKED_AT = 200
 MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index
@@ -24,17 +24,6 @@ FIELDS_SHOWN = 4
 
 _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ndbinfo")
 _PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The table that the examples are over, and the columns of each."""
-
-    table: Table
-    indexed: Column | None
-    is_looked_up: bool  # the table has an index of its own on that column
-    shown: tuple[Column, ...]
-    searched: tuple[Column, ...]
 
 
 def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, own: Sequence[str]) -> str:
@@ -124,7 +113,7 @@ def _is_short_text(column: Column) -> bool:
 
 
 def _can_be_viewed(choice: Choice) -> bool:
-    views = examples(choice)
+    views = [example.view for example in examples(choice)]
     try:
         bind(views, lambda *_: choice.table)
     except DeclarationError:
@@ -132,23 +121,14 @@ def _can_be_viewed(choice: Choice) -> bool:
     return bool(views)
 
 
-def examples(choice: Choice) -> list[View]:
-    """One view of each kind that the table has columns for."""
-    entity, name = Entity(choice.table.full_name), choice.table.name
-    views: list[View] = []
-    if choice.indexed is not None:
-        views.append(IndexTable(f"{name}_by_{choice.indexed.name}"[:64], entity, value=choice.indexed.name))
-    if choice.shown:
-        views.append(RedisHash(name, entity, fields=[column.name for column in choice.shown]))
-    if choice.searched:
-        fields = {column.name: "text" for column in choice.searched}
-        views.append(SearchIndex(name.lower(), entity, fields=fields))
-    return views
+def examples(choice: Choice) -> list[Example]:
+    """One view of each store that the table has columns for."""
+    return [example for store in STORES if (example := store.example(choice)) is not None]
 
 
 def views_py(choice: Choice, stores: Sequence[str]) -> str:
     """The text of views.py; views of stores without an address are there as comments."""
-    classes = sorted({"Entity", *(type(view).__name__ for view in examples(choice))})
+    classes = sorted({"Entity", *(type(example.view).__name__ for example in examples(choice))})
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
         "",
@@ -162,27 +142,10 @@ def views_py(choice: Choice, stores: Sequence[str]) -> str:
         "",
         "views = [",
     ]
-    for view in examples(choice):
-        lines += _lines(view, choice, is_active=view.store in stores)
+    for example in examples(choice):
+        if example.view.store in stores:
+            lines += [f"    # {example.comment}", f"    {example.declaration}"]
+        else:
+            variable = f"VIEWTAIL_{example.view.store.upper()}__URL"
+            lines += [f"    # {example.comment} (set {variable} first)", f"    # {example.declaration}"]
     return "\n".join([*lines, "]", ""])
-
-
-def _lines(view: View, choice: Choice, *, is_active: bool) -> list[str]:
-    key = ":".join(f"<{name}>" for name in choice.table.primary_key)
-    comments = {
-        "mysql": f"MySQL: which rows have this value? viewtail find {view.name} VALUE",
-        "redis": f"Redis: a hash {view.name}:{key} a row. viewtail get redis:{view.name} KEY",
-        "elasticsearch": f"Elasticsearch: full text. viewtail search {view.name} QUERY",
-    }
-    if isinstance(view, IndexTable):
-        declared = f"IndexTable({view.name!r}, entity, value={view.values[0]!r}),"
-    elif isinstance(view, RedisHash):
-        declared = f"RedisHash({view.name!r}, entity, fields={list(view.fields)!r}),"
-    else:
-        assert isinstance(view, SearchIndex)
-        fields = {field: mapping["type"] for field, mapping in view.mapping.items()}
-        declared = f"SearchIndex({view.name!r}, entity, fields={fields!r}),"
-    if is_active:
-        return [f"    # {comments[view.store]}", f"    {declared}"]
-    variable = f"VIEWTAIL_{view.store.upper()}__URL"
-    return [f"    # {comments[view.store]} (set {variable} first)", f"    # {declared}"]

@@ -6,13 +6,12 @@ for the same rights, by the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ingest.binlog.checks import REPLICATION, WATERMARK_PRIVILEGES
 from operations.check import Servers, tuple_of
-from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
-from servers.privileges import account, on_database
+from servers.privileges import account, grants
 from servers.sessions import MySQLAddress, quote
 
 
@@ -24,18 +23,12 @@ def statements(servers: Servers, views: Sequence[View]) -> list[str]:
     lines += [f"GRANT {', '.join(name for name, _ in REPLICATION)} ON *.* TO {account(source)};"]
     lines += [f"GRANT SELECT ON {quote(schema, table)} TO {account(source)};" for schema, table in tables]
     if _key(primary) != _key(store) or servers.watermark_database != servers.store_database:
-        lines += _database(
+        lines += grants(
             primary, servers.watermark_database, WATERMARK_PRIVILEGES, "where watermarks are written"
         )
-    lines += _database(
-        store, servers.store_database, mysql_checks.PRIVILEGES, "where index tables and offsets are kept"
-    )
+    for one, access in servers.stores():
+        lines += one.grants(access)
     return lines
-
-
-def _database(address: MySQLAddress, database: str, privileges: Sequence[str], what: str) -> Iterator[str]:
-    yield f"-- On {address}, {what}:"
-    yield f"GRANT {', '.join(privileges)} ON {on_database(database)} TO {account(address)};"
 
 
 def _key(address: MySQLAddress) -> tuple[object, ...]:

@@ -13,32 +13,28 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pymysql
 
 from changes.batches import Row, Unreadable
-from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.errors import MisuseError
 from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.bound_views import BoundView
-from projectors.stores.index_tables import sink as index_tables
+from projectors.stores import Store, ViewReader
+from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
-from projectors.views import IndexTable, RedisHash, RedisJson, SearchIndex, View
+from projectors.views import View
 from servers.literals import literal
 from servers.sessions import MySQLAddress, quote, session_error
-
-if TYPE_CHECKING:
-    from elasticsearch import Elasticsearch
-    from redis import Redis
-
-    from projectors.stores.elasticsearch.reading import SearchPage
 
 DEFAULT_LIMIT = 100
 
 Open = Callable[[], "pymysql.Connection[Any]"]
+OpenReader = Callable[[], ViewReader]
 
 _ENCODE = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
 _TABLE_OR_DATABASE_MISSING = (1049, 1146)
@@ -199,17 +195,22 @@ def _values(count: int) -> str:
 
 
 def find(
-    open_source: Open, open_store: Open, database: str, view: BoundView, values: Sequence[Any], limit: int
+    open_source: Open, open_reader: OpenReader, view: BoundView, values: Sequence[Any], limit: int
 ) -> Found:
     """The canonical rows of the entities that have these values of the first value columns.
 
     Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
     """
+    if not store_of(view.view).has_index:
+        kinds = _kinds([store for store in STORES if store.has_index])
+        raise MisuseError(
+            f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key"
+        )
     wanted = _wanted(view, values)
     if limit < 1:
         raise MisuseError(f"limit is {limit}; it must be at least 1")
-    with closing(open_store()) as connection:
-        keys = _ask_mysql(view, lambda: index_tables.lookup(connection, database, view, wanted, limit + 1))
+    with closing(open_reader()) as reader:
+        keys = reader.keys_with(wanted, limit + 1)
     with closing(open_source()) as connection:
         rows = canonical_rows(connection, view, keys[:limit])
     matching = [row for row in rows if _matches(row, view, wanted)]
@@ -217,10 +218,6 @@ def find(
 
 
 def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
-    if not isinstance(view.view, IndexTable):
-        raise MisuseError(
-            f"view {view.id} has no index to find by; find reads IndexTable views, get reads by key"
-        )
     names = ", ".join(column.name for column in view.values)
     if not values or len(values) > len(view.values):
         most = f"1 to {len(view.values)} values" if len(view.values) > 1 else "1 value"
@@ -229,22 +226,6 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
     if all(value is None for value in wanted):
         raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
     return wanted
-
-
-def _ask_mysql(view: BoundView, read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except pymysql.err.MySQLError as error:
-        number = error.args[0] if error.args else 0
-        if number in _TABLE_OR_DATABASE_MISSING:
-            raise StoreError(f"view {view.id} has no table yet; `viewtail run` makes and fills it") from None
-        if number in (1044, 1142):
-            raise StoreError(
-                f"view {view.id}: the store's user may not read it ({number}); see `viewtail check`"
-            ) from None
-        raise StoreUnavailableError(
-            f"view {view.id}: the index table cannot be read now (MySQL error {number}); try again"
-        ) from None
 
 
 _Values = dict[str, Any]  # by column name, in viewtail's forms
@@ -319,58 +300,22 @@ def _shown(row: _Values, table: Table) -> dict[str, Any]:
 # --- get ---
 
 
-def get_indexed(open_store: Open, database: str, view: BoundView, key: Key) -> Record | None:
-    """The row of an index table; None when it has none, or nothing but NULL in it."""
-    with closing(open_store()) as connection:
-        found = _ask_mysql(view, lambda: index_tables.get(connection, database, view, key))
-    if found is None or all(value is None for value in found[1]):
-        return None
-    version, values = found
-    content = {column.name: value for column, value in zip(view.values, values, strict=True)}
-    return Record(view=view.id, key=key, version=version, content=content)
-
-
-def get_redis(client: Redis, view: BoundView, key: Key) -> Record | None:
-    """The hash or document of a Redis view."""
-    import redis as library
-
-    from projectors.stores.redis import sink as redis
-
-    assert isinstance(view.view, RedisHash | RedisJson)
-    try:
-        found = redis.get(client, view, key)
-    except (library.ConnectionError, library.TimeoutError) as error:
-        raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
-    except (library.RedisError, ValueError, KeyError) as error:
-        raise StoreError(
-            f"view {view.id}: what Redis holds under this key cannot be read ({type(error).__name__}); check user, "
-            "password and permissions, and that nobody else writes to the view's keys"
-        ) from None
-    return None if found is None else Record(view=view.id, key=key, version=found[0], content=found[1])
-
-
-def get_document(client: Elasticsearch, view: BoundView, key: Key) -> Record | None:
-    """The document of a search view, as of the last acknowledged write."""
-    from projectors.stores.elasticsearch import reading as elasticsearch_reading
-
-    found = elasticsearch_reading.get(client, view, key)
-    return None if found is None else Record(view=view.id, key=key, version=found[0], content=found[1])
+def get(reader: ViewReader, key: Key) -> Record | None:
+    """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
+    for row in reader.rows([key]):
+        return Record(view=reader.view.id, key=row.key, version=row.version, content=row.content)
+    return None
 
 
 # --- search ---
 
 
-def search(
-    client: Elasticsearch, view: BoundView, query: str, *, fields: Sequence[str] | None, page: int, size: int
-) -> SearchPage:
-    """One page of the documents that match a simple query string. Raises MisuseError, StoreUnavailableError."""
-    from projectors.stores.elasticsearch import reading as elasticsearch_reading
-
-    if not isinstance(view.view, SearchIndex):
-        raise not_searchable(view)
-    return elasticsearch_reading.search(client, view, query, fields=fields, page=page, size=size)
+def require_search(view: View) -> None:
+    """Raises MisuseError for a view that cannot be searched."""
+    if not store_of(view).has_search:
+        kinds = _kinds([store for store in STORES if store.has_search])
+        raise MisuseError(f"view {view.id} cannot be searched; search reads {kinds} views, get reads by key")
 
 
-def not_searchable(view: BoundView) -> MisuseError:
-    """For a view of another store."""
-    return MisuseError(f"view {view.id} cannot be searched; search reads SearchIndex views, get reads by key")
+def _kinds(stores: Sequence[Store]) -> str:
+    return " and ".join(kind.__name__ for store in stores for kind in store.view_classes)

@@ -29,7 +29,7 @@ from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.parking import Parking
 from projectors.projection import Projected, Projections
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
 from projectors.view_states import Event, State, ViewRecord
 from projectors.watermarks import Watermarks
@@ -79,31 +79,33 @@ class Backfill:
 
         AnotherServerError: the source's address leads elsewhere; call again when what that means has been decided.
         """
-        view = self.view.id
+        view, guard = self.view.id, guarded(self.sink)
         with self.life.gate.open(view, self.bound_at) as is_right:
             if not is_right:
                 raise StopRequested  # its table changed since; the next one is of the table as it is now
-            if self.sink.missing():
+            if guard is not None and guard.missing():
                 self.life.states.move(Event.INTERRUPTED, [view])  # what it wrote before is gone
-            self.sink.prepare()
-        incarnation = self.sink.incarnation()
+            refused = self.sink.prepare()
+        if view in refused:
+            self._halt(view, f"{refused[view]}. When that is mended: viewtail replay {view}")
+        incarnation = "" if guard is None else guard.incarnation()
         try:
             record, is_resumed = self._begin(self._now(), incarnation)
             assert record.watermark_version is not None
             # No older key can come from now on: the pipeline is past the watermark.
-            needs_sweep = is_resumed or self._has_older(record.watermark_version)
+            swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
             self._write_chunks(record.last_key, record.watermark_version)
-            if needs_sweep:
-                self._sweep(record.watermark_version)
+            if swept is not None:
+                self._sweep(swept, record.watermark_version)
         finally:
             self.rows.close()
         # The store's witness passes this after every row of the backfill: one that comes back with less has lost some.
         end = self._now()
-        if self.sink.incarnation() != incarnation:
+        if guard is not None and guard.incarnation() != incarnation:
             self._begin_again("the store was restarted amid a backfill")
         self.progress.finish(end)
         self.vitals.state = "filled"
-        _log.info("view filled", view=view, rows=self.vitals.row_count, swept=needs_sweep)
+        _log.info("view filled", view=view, rows=self.vitals.row_count, swept=swept is not None)
 
     def _now(self) -> int:
         version = self.watermarks.now(self.stop)
@@ -179,8 +181,8 @@ class Backfill:
 
     # -- what the table no longer has ---------------------------------------------------------------------------
 
-    def _has_older(self, version: int) -> bool:
-        for page in self.sink.keys_below(self.view.id, self._sweep_below(version)):
+    def _has_older(self, sink: GuardedSink | None, version: int) -> bool:
+        for page in () if sink is None else sink.keys_below(self.view.id, self._sweep_below(version)):
             if page:
                 return True
             if self.stop.is_set():
@@ -191,13 +193,13 @@ class Backfill:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
         return version if self.view.view.entity.version is None else MAX_VERSION
 
-    def _sweep(self, version: int) -> None:
+    def _sweep(self, sink: GuardedSink, version: int) -> None:
         """Tombstones for present keys that are older than the backfill and not in the table.
 
         A key that is parked keeps what it has: that it could not be applied does not mean that it is gone.
         """
         self.vitals.state = "sweeping"
-        for page in self.sink.keys_below(self.view.id, self._sweep_below(version)):
+        for page in sink.keys_below(self.view.id, self._sweep_below(version)):
             parked = self.dead_letters.keys_of(self.view.id)
             if parked:
                 page = [one for one in page if render_key(one[0], self.view.key) not in parked]

@@ -1,8 +1,8 @@
 """A declaration together with its described table: what projections and sinks work from.
 
 `bind` decides, before anything is written, whether every declaration can work with its table as it is now, and says
-everything that is wrong at once. What only the store can refuse (a table of that name that is not viewtail's) is left
-to the sinks.
+everything that is wrong at once. What is true of every store is here; a store's own rules are in its folder. What only
+the server can refuse (a table of that name that is not viewtail's) is left to the sinks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
 from projectors.bound_views import BoundView
 from projectors.function_source import function_source
-from projectors.stores.elasticsearch.fields import check_search_index
+from projectors.stores.registry import needed, store_of
 from projectors.suggestions import nearest
-from projectors.views import IndexTable, RedisHash, RedisJson, RowFunction, SearchIndex, View
+from projectors.views import RowFunction, View
 
 Describe = Callable[[str, str], Table]
 
@@ -46,12 +46,12 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
         found = list(_entity_problems(view, table)) + list(_column_problems(view, table))
         if not found:
             candidate = _bound(view, table)
-            found = list(_store_problems(candidate))
+            found = list(store_of(view).problems(candidate))
             bound.append(candidate)
         problems += [f"view {view.id}: {problem}" for problem in found]
     problems += _targets(views)
     if not problems:
-        problems += _shared_keys(bound)
+        problems += _problems_between(bound)
     if problems:
         raise DeclarationError("\n".join(problems))
     return bound
@@ -178,34 +178,18 @@ def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[s
 # --- Columns ---
 
 
-def _shown(view: View) -> tuple[str, ...]:
-    """The columns that a view shows as they are; none where a function makes its content."""
-    if isinstance(view, IndexTable):
-        return view.values
-    if isinstance(view, RedisHash):
-        return view.fields
-    if isinstance(view, RedisJson | SearchIndex) and view.document is None:
-        return view.fields
-    return ()
-
-
-def _function_columns(view: View) -> tuple[str, ...]:
-    return view.columns if isinstance(view, RedisJson | SearchIndex) else ()
-
-
 def _functions(view: View) -> list[RowFunction]:
-    document = view.document if isinstance(view, RedisJson | SearchIndex) else None
-    return [function for function in (view.where, document) if function is not None]
+    return [function for function in (view.where, view.document) if function is not None]
 
 
 def _column_problems(view: View, table: Table) -> Iterator[str]:
-    for name in dict.fromkeys((*_shown(view), *_function_columns(view))):
+    for name in dict.fromkeys((*view.shown, *view.columns)):
         column = table.column(name)
         if column is None:
             yield _unknown(table, name, "column")
         elif column.kind is Kind.UNSUPPORTED:
             yield _unreadable(table, column)
-    if _function_columns(view) and not _functions(view):
+    if view.columns and not _functions(view):
         yield "columns=[...] is for views with document= or where=; leave it out"
 
 
@@ -227,32 +211,12 @@ def _unreadable(table: Table, column: Column) -> str:
 # --- The stores ---
 
 
-def _store_problems(bound: BoundView) -> Iterator[str]:
-    """What the shape of the store refuses; each rule lives with its sink, which applies it too."""
-    if isinstance(bound.view, SearchIndex):
-        yield from check_search_index(bound.view, bound.key, bound.values)
-        return
-    try:
-        _shape(bound)
-    except DeclarationError as error:
-        yield str(error)
-
-
-def _shape(bound: BoundView) -> Any:
-    # The sinks' modules import this one.
-    if isinstance(bound.view, IndexTable):
-        from projectors.stores.index_tables.table import IndexTableShape
-
-        return IndexTableShape("viewtail", bound)
-    from projectors.stores.redis.keys import RedisKeys
-
-    taken = [column.name for column in bound.values if column.name == "_version"]
-    if taken:
-        raise DeclarationError(
-            "column _version has the name under which viewtail keeps its version; leave it out, or show it through a "
-            "generated column of another name"
-        )
-    return RedisKeys(bound)
+def _problems_between(views: Sequence[BoundView]) -> Iterator[str]:
+    """Two views of one store that could be in each other's way there."""
+    for store in needed(view.view for view in views):
+        of_store = [view for view in views if view.view.store == store.name]
+        for one, other in combinations(of_store, 2):
+            yield from (f"view {one.id}: {problem}" for problem in store.problems_between(one, other))
 
 
 def _targets(views: Sequence[View]) -> list[str]:
@@ -262,37 +226,26 @@ def _targets(views: Sequence[View]) -> list[str]:
     ]
 
 
-def _shared_keys(bound: Sequence[BoundView]) -> list[str]:
-    """Redis views whose keys could be one another's."""
-    problems = []
-    for one, other in combinations([view for view in bound if view.view.store == "redis"], 2):
-        try:
-            _shape(one).check_apart(_shape(other))
-        except DeclarationError as error:
-            problems.append(f"view {one.id}: {error}")
-    return problems
-
-
 # --- What is bound ---
 
 
 def named_columns(view: View) -> tuple[frozenset[str], bool]:
     """The columns that a declaration names, and whether a function of it may look at all others, too."""
-    names = {*view.entity.key, *_shown(view)}
+    names = {*view.entity.key, *view.shown}
     if view.entity.version is not None:
         names.add(view.entity.version)
-    seen = _function_columns(view) if _functions(view) else ()
+    seen = view.columns if _functions(view) else ()
     return frozenset(names | set(seen)), bool(_functions(view)) and not seen
 
 
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
-    values = tuple(_columns(table, _shown(view)))
+    values = tuple(_columns(table, view.shown))
     names = {column.name for column in (*key, *values)}
     if view.entity.version is not None:
         names.add(view.entity.version)
     if _functions(view):
-        names.update(_function_columns(view) or _readable(table))
+        names.update(view.columns or _readable(table))
     needed = tuple(column.name for column in table.columns if column.name in names)
     return BoundView(
         view=view,
@@ -338,16 +291,12 @@ def _declaration(view: View) -> dict[str, Any]:
         "key": list(view.entity.key),
         "version": view.entity.version,
         "append_only": view.entity.append_only,
-        "shown": _shown(view),
+        "shown": view.shown,
         "where": function_source(view.where),
+        **view.particulars,
     }
-    if isinstance(view, RedisHash | RedisJson):
-        told["template"] = view.key
-    if isinstance(view, RedisJson | SearchIndex):
+    if "document" in told:
         told["document"] = function_source(view.document)
-    if isinstance(view, SearchIndex):
-        told["mapping"] = _plain(view.mapping)
-        told["fields"] = view.fields
     return told
 
 
@@ -357,7 +306,3 @@ def _sha256(told: Mapping[str, Any]) -> str:
 
 def _type(column: Column) -> list[Any]:
     return [column.name, column.declared, column.charset, column.is_nullable]
-
-
-def _plain(mapping: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {field: dict(given) for field, given in mapping.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,23 +13,25 @@ from typing import Protocol
 from changes.batches import Followed
 from changes.errors import AnotherServerError
 from changes.pipelines import PipelineId
-from changes.positions import Position, ReadPosition
+from changes.positions import Position
 from ingest import Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.read_ahead import Limits
 from offsets import OffsetStore, Owner
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession, Session
+from offsets.mysql import OwnSession, Session
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.backfill_progress import BackfillProgress
 from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
+from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
-from projectors.projection import Projections, followed_tables
+from projectors.projection import followed_tables
 from projectors.recovery import Recovery
-from projectors.stores import Sink
-from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores import Sink, Store
+from projectors.stores.access import Access
+from projectors.stores.registry import store_named
 from projectors.table_changes import TableChanges
 from projectors.view_life import FitsFrom, ViewLife
 from projectors.view_states import State, ViewRecord, ViewStates
@@ -60,22 +62,14 @@ class Deployment(Protocol):
         """The most rows of a backfill's chunk."""
 
     @property
-    def offset_interval_s(self) -> float:
-        """Between two saved offsets, where they are saved behind the loop."""
-
-    @property
     def left_out(self) -> Collection[View]:
         """Halted views whose table does not fit them."""
-
-    @property
-    def read_position(self) -> ReadPosition:
-        """How the source's positions are read from text."""
 
     def open_store(self) -> Connection: ...
     def open_primary(self) -> Connection: ...
     def views_of(self, store: str) -> list[BoundView]: ...
     def misfit(self, view: View) -> str | None: ...
-    def sink(self, pipeline: PipelineId, views: Sequence[BoundView]) -> Sink: ...
+    def access(self, store: Store) -> Access: ...
     def history(self, pipeline: PipelineId) -> History: ...
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
 
@@ -134,8 +128,10 @@ class Ownership:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
         view = self.life.view(name)
-        sink = self.deployment.sink(self.identity, [view])
-        rows_session: Session = (lambda: sink.connection) if isinstance(sink, MySQLSink) else session
+        store = store_named(self.identity.store)
+        sink, rows_session = store.for_backfill(
+            self.deployment.access(store), view, self.identity.name, session
+        )
         followed = followed_tables([view])
         database = self.deployment.database
         return Backfill(
@@ -151,7 +147,7 @@ class Ownership:
                 chunk_rows=self.deployment.chunk_rows,
                 chunk_bytes=chunk_bytes,
             ),
-            projections=Projections([view], followed),
+            projections=projections_for(store, [view], followed),
             sink=sink,
             progress=BackfillProgress(rows_session, database, self.owner, name, row_order(view.table)),
             dead_letters=self.pipeline.dead_letters.on(session),
@@ -181,7 +177,8 @@ def take(
     """
     history = deployment.history(identity)
     views = deployment.views_of(identity.store)
-    sink, offsets = _sink_and_offsets(deployment, identity, views)
+    store = store_named(identity.store)
+    sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     taken = offsets.take()
     session = OwnSession(deployment.open_store)
     states = ViewStates(session, deployment.database, identity.name)
@@ -196,7 +193,7 @@ def take(
         held_back=held_back & records.keys(),
         left_out=[view for view in deployment.left_out if view.store == identity.store],
         states=states,
-        projections=Projections(running, followed),
+        projections=projections_for(store, running, followed),
         misfit=deployment.misfit,
         fits_from={} if fits_from is None else fits_from,
     )
@@ -250,21 +247,6 @@ def take(
         pipeline=pipeline,
         open_source=history.open_session,
     )
-
-
-def _sink_and_offsets(
-    deployment: Deployment, identity: PipelineId, views: Sequence[BoundView]
-) -> tuple[Sink, OffsetStore]:
-    sink = deployment.sink(identity, views)
-    database, read_position = deployment.database, deployment.read_position
-    if isinstance(sink, MySQLSink):
-        sink.connect()
-        shared = MySQLOffsets(lambda: sink.connection, database, identity.name, read_position=read_position)
-        sink.share_transaction(shared)
-        return sink, shared
-    session = OwnSession(deployment.open_store)
-    own = MySQLOffsets(session, database, identity.name, read_position=read_position)
-    return sink, BackgroundOffsets(own, deployment.offset_interval_s)
 
 
 def _offset(

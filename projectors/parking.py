@@ -42,10 +42,13 @@ class Parking:
             return
         parked_counts = Counter(letter.view for letter in parked)
         refused_counts = Counter(letter.view for letter in refused)
+        given = Counter[str]()
         for found in writes:
-            if len(found.writes) - refused_counts[found.view] > parked_counts[found.view]:
-                del self._in_a_row[found.view]
-                del parked_counts[found.view]
+            given[found.view] += found.count
+        for view, count in given.items():
+            if count - refused_counts[view] > parked_counts[view]:
+                del self._in_a_row[view]
+                del parked_counts[view]
         self._in_a_row.update(parked_counts)
         for view in parked_counts:
             if self._in_a_row[view] >= PARKED_IN_A_ROW:

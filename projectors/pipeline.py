@@ -33,7 +33,7 @@ from projectors.dead_letters import DeadLetters
 from projectors.parking import Parking
 from projectors.projection import Projected
 from projectors.recovery import Recovery
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, guarded
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
@@ -91,8 +91,10 @@ class Pipeline:
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
+    _guarded: GuardedSink | None = None
 
     def __post_init__(self) -> None:
+        self._guarded = guarded(self.sink)
         self._parking = Parking(self.dead_letters, self.life.halt)
 
     def run(self, offset: Position) -> None:
@@ -131,7 +133,8 @@ class Pipeline:
                     self._pass(batch)
                 else:
                     self.vitals.oldest_waiting_us = 0
-                    self.sink.settle()
+                    if self._guarded:
+                        self._guarded.settle()
                     self.offsets.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
@@ -162,7 +165,7 @@ class Pipeline:
             self.offsets.settle()  # what a fill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += batch.row_count
-        self.vitals.write_count += sum(len(found.writes) for found in projected.writes)
+        self.vitals.write_count += sum(found.count for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
 

@@ -20,7 +20,6 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.binding import keys_relied_on
 from projectors.bound_views import BoundView
-from projectors.views import RedisJson, SearchIndex
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 
@@ -151,11 +150,11 @@ class Projection:
         self._key_at = [columns.index(column.name) for column in view.key]
         self._needed = frozenset(view.needed)
         entity = view.view.entity
-        document = view.view.document if isinstance(view.view, RedisJson | SearchIndex) else None
+        document = view.view.document
         if entity.version is None and view.view.where is None and document is None:
             self.apply: Apply = _compile_plain(view, columns)
         else:
-            self.apply = _Careful(view, columns, document).apply
+            self.apply = RowByRow(view, columns, document).apply
 
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
         """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.
@@ -236,7 +235,7 @@ def _used(view: BoundView) -> list[str]:
     return [column.name for column in (*view.key, *view.values)]
 
 
-class _Careful:
+class RowByRow:
     """Views with a version column, a condition or a document function: one row at a time."""
 
     def __init__(
@@ -276,13 +275,13 @@ class _Careful:
     ) -> None:
         row = after if after is not None else before
         assert row is not None
-        key = self._key(row)
+        key = self.key(row)
         try:
             if self._version_at is not None:
                 self._versioned(before, after, key, into)
             else:
                 self._unversioned(before, after, key, version, into)
-        except _Refusal as refusal:
+        except RowRefusedError as refusal:
             rendered = render_key(key, self._view.key)
             parked.append(Parked(self._view.id, rendered, refusal.version or version, refusal.reason))
 
@@ -291,14 +290,14 @@ class _Careful:
     ) -> None:
         if before is not None and after is not None and self._is_same(before, after):
             return
-        if before is not None and (after is None or self._key(before) != key):
-            into[self._key(before)] = (version, None)  # type: ignore[assignment]
+        if before is not None and (after is None or self.key(before) != key):
+            into[self.key(before)] = (version, None)  # type: ignore[assignment]
         if after is None:
             return
-        values = self._values(after, version)
-        if values is None and before is not None and self._key(before) == key:
+        values = self.values(after, version)
+        if values is None and before is not None and self.key(before) == key:
             # It leaves the view, unless it was outside before: then nothing is there to take away.
-            if self._values(before, version) is None:
+            if self.values(before, version) is None:
                 return
         elif values is None:
             return
@@ -309,32 +308,38 @@ class _Careful:
         if after is None:
             if not self._is_append_only:
                 assert before is not None
-                _newest(into, key, self._version(before) + 1, None)
+                _newest(into, key, self.version(before) + 1, None)
             return
-        version = self._version(after)
+        version = self.version(after)
         if before is not None:
             if self._is_same(before, after):
                 return
-            if self._key(before) != key:
+            if self.key(before) != key:
                 if not self._is_append_only:
-                    _newest(into, self._key(before), self._version(before) + 1, None)
-            elif version <= self._version(before):
-                column = self._view.view.entity.version
-                raise _Refusal(
-                    f"an update did not raise the version column {column}, so it cannot be ordered", version
-                )
-        _newest(into, key, version, self._values(after, version))
+                    _newest(into, self.key(before), self.version(before) + 1, None)
+            else:
+                self.require_raised(version, before)
+        _newest(into, key, version, self.values(after, version))
 
-    def _version(self, row: Row) -> int:
+    def require_raised(self, version: int, before: Row) -> None:
+        """Raises RowRefusedError for an update that cannot be ordered."""
+        if version <= self.version(before):
+            column = self._view.view.entity.version
+            raise RowRefusedError(
+                f"an update did not raise the version column {column}, so it cannot be ordered", version
+            )
+
+    def version(self, row: Row) -> int:
+        """Of the row, from its version column."""
         assert self._version_at is not None
         value = row[self._version_at]
         if not isinstance(value, int) or not 0 <= value <= MAX_VERSION >> 1:
-            raise _Refusal(
+            raise RowRefusedError(
                 f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0
             )
         return 2 * value
 
-    def _values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
+    def values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
         """What the view shows of a row; None when the row is not in the view."""
         if self._where is None and self._document is None:
             return tuple([row[at] for at in self._values_at])
@@ -347,11 +352,13 @@ class _Careful:
         if document is None:
             return None
         if not isinstance(document, dict):
-            raise _Refusal(f"document returned {type(document).__name__}, not a dict or None", version)
+            raise RowRefusedError(f"document returned {type(document).__name__}, not a dict or None", version)
         try:
             return orjson.dumps(document, default=_json_default)
         except TypeError as error:
-            raise _Refusal(f"document returned something that JSON cannot hold ({error})", version) from None
+            raise RowRefusedError(
+                f"document returned something that JSON cannot hold ({error})", version
+            ) from None
 
     def _record(self, row: Row) -> dict[str, Any]:
         return {
@@ -366,16 +373,16 @@ class _Careful:
             Exception
         ) as error:  # the user's own code: whatever it raises parks the key, without its values
             place = _place(error)
-            raise _Refusal(f"{what} raised {type(error).__name__}{place}", version) from None
+            raise RowRefusedError(f"{what} raised {type(error).__name__}{place}", version) from None
 
-    def _key(self, row: Row) -> Key:
+    def key(self, row: Row) -> Key:
         return tuple([row[at] for at in self._key_at])
 
     def _is_same(self, before: Row, after: Row) -> bool:
         return all(before[at] == after[at] for at in self._used_at)
 
 
-class _Refusal(Exception):
+class RowRefusedError(Exception):
     """This row cannot be projected."""
 
     def __init__(self, reason: str, version: int) -> None:

@@ -15,7 +15,7 @@ from changes.errors import AnotherServerError
 from changes.positions import Position
 from ingest import Source
 from ingest.resuming import BackfillAgain, BeginEpoch, ReadAgain
-from projectors.stores import Sink
+from projectors.stores import Sink, guarded
 from projectors.view_life import ViewLife
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -36,11 +36,14 @@ class Recovery:
         Raises HistoryGoneError when the source's history is over, AnotherServerError when the pipeline must be taken
         again under a new epoch.
         """
-        missing = self.sink.missing()
-        if missing:
+        guard = guarded(self.sink)
+        if guard is not None and (missing := guard.missing()):
             self.life.lost(missing)
-        self.sink.prepare()
-        kept = self.sink.witness(offset)
+        for view, reason in self.sink.prepare().items():
+            self.life.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
+        if guard is None:
+            return offset
+        kept = guard.witness(offset)
         if kept is None:
             self.sink.write([], offset)
             return offset

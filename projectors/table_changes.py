@@ -38,7 +38,7 @@ from offsets import OffsetStore
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -149,23 +149,27 @@ class TableChanges:
             self._life.projections.halt(view.id)
 
     def _take_away(self, view: BoundView, change: TableChange) -> None:
-        entity = view.view.entity
-        if entity.append_only:
+        if view.view.entity.append_only:
             return  # archiving, as its row deletes are
+        sink = guarded(self._sink)
+        if sink is None:
+            raise SourceError(
+                "its store keeps every change and cannot tell which keys it holds, to delete them"
+            )
         with self._life.gate.closed(view.id):
-            if change.kind is TableChangeKind.EMPTIED and entity.version is None:
-                for page in self._sink.keys_below(view.id, change.version):
+            if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
+                for page in sink.keys_below(view.id, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
-                self._thin(view, change.version)
+                self._thin(sink, view, change.version)
 
-    def _thin(self, view: BoundView, version: int) -> None:
+    def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
         """With a version column a delete is one above the row's version, and which rows are older is not told."""
         now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
         _check_alike(view, now)
         is_column = view.view.entity.version is not None
         with closing(self._open_source()) as connection:
-            for page in self._sink.keys_below(view.id, MAX_VERSION if is_column else version):
+            for page in sink.keys_below(view.id, MAX_VERSION if is_column else version):
                 absent = absent_keys(
                     now.table, now.key, [key for key, _ in page], lambda sql: _read(connection, sql, now)
                 )

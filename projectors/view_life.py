@@ -18,7 +18,7 @@ from offsets.mysql import Session
 from projectors.backfill_gate import BackfillGate
 from projectors.bound_views import BoundView
 from projectors.projection import Projections
-from projectors.stores import Sink
+from projectors.stores import Sink, guarded
 from projectors.view_states import Event, State, ViewRecord, ViewStates
 from projectors.views import View
 
@@ -143,7 +143,8 @@ class ViewLife:
         """The view is bound to its table as that is now; `sink` is the pipeline's."""
         at = [one.id for one in self.views].index(view.id)
         self.views[at] = view  # backfills from now on know it
-        if sink.fit(view):
+        guard = guarded(sink)
+        if guard is None or guard.fit(view):
             self.states.keep(view)
         else:  # its place is made again for that, and only before there are changes: see the fingerprint
             self.projections.halt(view.id)

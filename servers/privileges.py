@@ -69,3 +69,11 @@ def account(address: MySQLAddress) -> str:
 def on_database(database: str) -> str:
     """All tables of one database, as GRANT takes it: there _ and % would be wildcards."""
     return re.sub(r"([_%])", r"\\\1", quote(database)) + ".*"
+
+
+def grants(address: MySQLAddress, database: str, privileges: Iterable[str], what: str) -> list[str]:
+    """The statement that grants privileges on a database, behind a comment that names its server."""
+    return [
+        f"-- On {address}, {what}:",
+        f"GRANT {', '.join(privileges)} ON {on_database(database)} TO {account(address)};",
+    ]

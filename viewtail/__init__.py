@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity, View
 
 if TYPE_CHECKING:
     from operations.reading import Record
-    from projectors.stores.elasticsearch.reading import SearchPage
+    from projectors.stores import SearchPage
     from viewtail.reading import Rows
     from viewtail.settings import Settings
 

@@ -14,7 +14,6 @@ import structlog
 from changes.batches import Followed
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from changes.positions import ReadPosition
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL
 from ingest.binlog.source import BinlogSource
@@ -24,8 +23,9 @@ from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position, transaction
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.bound_views import BoundView
-from projectors.stores import Sink
-from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores import Store, guarded
+from projectors.stores.access import Access
+from projectors.stores.registry import STORES, store_named
 from projectors.view_states import Event, State, ViewStates, known_views
 from projectors.views import View
 from servers.sessions import open_session, session_error
@@ -34,7 +34,6 @@ from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
 
-STORES = ("mysql", "redis", "elasticsearch")
 CATCH_UP_ROUND_S = 60.0
 
 
@@ -56,16 +55,6 @@ class Deployment:
     def chunk_rows(self) -> int:
         """The most rows of a backfill's chunk."""
         return self.settings.run.chunk_rows
-
-    @property
-    def offset_interval_s(self) -> float:
-        """Between two saved offsets, where they are saved behind the loop."""
-        return self.settings.run.offset_interval_s
-
-    @property
-    def read_position(self) -> ReadPosition:
-        """How the source's positions are read from text."""
-        return read_position
 
     @property
     def watermark_database(self) -> str:
@@ -94,7 +83,7 @@ class Deployment:
     def pipelines(self) -> list[PipelineId]:
         """One for each store that some view needs: there is one source, in one part."""
         needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
-        return [PipelineId.of(store) for store in STORES if store in needed]
+        return [PipelineId.of(store.name) for store in STORES if store.name in needed]
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -145,30 +134,9 @@ class Deployment:
         with closing(self.open_source()) as connection:
             return history_of(connection)
 
-    def sink(self, pipeline: PipelineId, views: Sequence[BoundView]) -> Sink:
-        """A new writer of a pipeline's store, not connected yet."""
-        store = pipeline.store
-        if store == "mysql":
-            return MySQLSink(self.open_store, self.database, views)
-        # A process imports the client of its own store only: the others' would double its memory.
-        if store == "redis":
-            from projectors.stores.redis.sink import RedisSink
-
-            return RedisSink(
-                self.settings.redis_client_factory(),
-                views,
-                self.database,
-                pipeline.name,
-                read_position=read_position,
-            )
-        from projectors.stores.elasticsearch.sink import ElasticsearchSink
-
-        return ElasticsearchSink(
-            self.settings.elasticsearch_client_factory(),
-            views,
-            name=pipeline.name,
-            read_position=read_position,
-        )
+    def access(self, store: Store) -> Access:
+        """What a store needs to be reached."""
+        return self.settings.access(store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +155,7 @@ class BinlogHistory:
         settings, pipeline = self.deployment.settings, self.pipeline
         server_id = settings.source.server_id
         if server_id is not None:  # each reader needs a number of its own
-            server_id += len(STORES) * pipeline.partition + STORES.index(pipeline.store)
+            server_id += len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
         return BinlogSource(
             settings.source_address(),
             followed,
@@ -318,10 +286,12 @@ def begin_new_history(deployment: Deployment) -> int:
 
 def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
-    sink = deployment.sink(pipeline, deployment.views_of(pipeline.store))
+    store = store_named(pipeline.store)
+    sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
     try:
         sink.prepare()
-        kept = sink.witness(BEFORE_ALL)
+        guard = guarded(sink)
+        kept = None if guard is None else guard.witness(BEFORE_ALL)
     finally:
         sink.close()
     return kept.epoch if kept is not None else 0

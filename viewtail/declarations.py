@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from changes.errors import DeclarationError
+from projectors.stores.registry import STORES
 from projectors.suggestions import nearest
 from projectors.views import View
 
@@ -88,7 +89,7 @@ def _checked(found: Any, attribute: str, file: str) -> list[View]:
             "IndexTable('user_by_email', Entity('shop.user'), value='email')"
         )
     wrong = [
-        f"{file}: {attribute}[{at}] is {_kind(one)}, not a view (IndexTable, RedisHash, RedisJson or SearchIndex)"
+        f"{file}: {attribute}[{at}] is {_kind(one)}, not a view ({_kinds()})"
         for at, one in enumerate(found)
         if not isinstance(one, View) or type(one) is View
     ]
@@ -98,6 +99,11 @@ def _checked(found: Any, attribute: str, file: str) -> list[View]:
     if wrong:
         raise DeclarationError("\n".join(wrong))
     return list(found)
+
+
+def _kinds() -> str:
+    *names, last = (kind.__name__ for store in STORES for kind in store.view_classes)
+    return f"{', '.join(names)} or {last}"
 
 
 def _kind(thing: Any) -> str:

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ingest.canonical import describe
 from operations import reading
 from projectors.binding import bind
 from projectors.bound_views import BoundView
+from projectors.stores import SearchPage, ViewReader
+from projectors.stores.registry import store_of
 from projectors.views import View
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.composition import Deployment, open_store_session
 from viewtail.settings import Settings, load
-
-if TYPE_CHECKING:
-    from projectors.stores.elasticsearch.reading import SearchPage
 
 
 class Rows(list[dict[str, Any]]):
@@ -54,35 +53,31 @@ class Reader:
 
     def find(self, values: Sequence[Any], limit: int) -> Rows:
         """Canonical rows by indexed value."""
-        deployment = self._deployment()
-        found = reading.find(
-            deployment.open_source, deployment.open_store, deployment.database, self.view, values, limit
-        )
+        deployment = Deployment(settings=self.settings, views=[self.view])
+        found = reading.find(deployment.open_source, self._open, self.view, values, limit)
         return Rows(found.rows, has_more=found.has_more, remark=self.remark)
 
     def get(self, key: Any) -> reading.Record | None:
         """The view's record of one key."""
         found_key = reading.key_of(key, self.view)
-        if self.view.view.store == "mysql":
-            deployment = self._deployment()
-            return reading.get_indexed(deployment.open_store, deployment.database, self.view, found_key)
-        if self.view.view.store == "redis":
-            with closing(self.settings.redis_client_factory()()) as client:
-                return reading.get_redis(client, self.view, found_key)
-        with closing(self.settings.elasticsearch_client_factory()()) as client:
-            return reading.get_document(client, self.view, found_key)
+        with closing(self._open()) as reader:
+            return reading.get(reader, found_key)
 
     def search(
         self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10
     ) -> SearchPage:
         """One page of documents by query."""
-        if self.view.view.store != "elasticsearch":
-            raise reading.not_searchable(self.view)
-        with closing(self.settings.elasticsearch_client_factory()()) as client:
-            return reading.search(client, self.view, query, fields=fields, page=page, size=size)
+        reading.require_search(self.view.view)
+        with closing(self._open()) as reader:
+            return reader.search(query, fields=fields, page=page, size=size)
 
-    def _deployment(self) -> Deployment:
-        return Deployment(settings=self.settings, views=[self.view])
+    def printable(self, record: reading.Record) -> dict[str, Any]:
+        """A record's content as a terminal shows it."""
+        return store_of(self.view.view).printable(self.view, record.content)
+
+    def _open(self) -> ViewReader:
+        store = store_of(self.view.view)
+        return store.reader(self.settings.access(store), self.view)
 
 
 def open_reader(

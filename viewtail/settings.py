@@ -6,34 +6,32 @@ allowed. Secrets and addresses are SecretStr, and no message repeats them. Nothi
 
 from __future__ import annotations
 
-import ssl
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
-    model_validator,
+    create_model,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError
+from projectors.stores import Store
+from projectors.stores.access import Access
+from projectors.stores.index_tables.settings import MySQLSettings
+from projectors.stores.registry import STORES, needed
 from projectors.suggestions import nearest
 from projectors.views import View
+from servers.addresses import MYSQL, AddressForm, parse
+from servers.login import Group, MySQLUrl, Name, Server
 from servers.sessions import MySQLAddress
-from viewtail.addresses import DEFAULT_PORTS, Parsed, parse
-
-if TYPE_CHECKING:
-    from elasticsearch import Elasticsearch
-    from redis import Redis
+from viewtail.sources import read_position
 
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
@@ -44,85 +42,11 @@ _OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT"})
 _OTHER_PREFIXES = ("VIEWTAIL_STACK_", "VIEWTAIL_TEST_")
 
 
-def _address(store: str) -> BeforeValidator:
-    """Refuses what is no address of that store; the text itself is kept, as a secret."""
-
-    def check(given: object) -> object:
-        if isinstance(given, str):
-            parse(given, store)
-        return given
-
-    return BeforeValidator(check)
-
-
 def _off_is_zero(given: object) -> object:
     return 0 if isinstance(given, str) and given.strip().lower() == "off" else given
 
 
-MySQLUrl = Annotated[SecretStr, _address("mysql")]
-RedisUrl = Annotated[SecretStr, _address("redis")]
-ElasticsearchUrl = Annotated[SecretStr, _address("elasticsearch")]
-Name = Annotated[str, Field(min_length=1, max_length=64)]
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_off_is_zero)]
-
-
-class Group(BaseModel):
-    """A group of settings; unknown names in it are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Server(Group):
-    """How to log in to a server, and over which TLS."""
-
-    user: str | None = Field(default=None, description="user, when it is not part of the address")
-    password: SecretStr | None = Field(
-        default=None, description="password, when it is not part of the address"
-    )
-    password_file: Path | None = Field(default=None, description="a file that holds the password")
-    tls: bool | None = Field(
-        default=None, description="speak TLS; by default when a tls_ option or the address says so"
-    )
-    tls_ca: Path | None = Field(
-        default=None, description="certificates to trust (PEM), instead of the system's"
-    )
-    tls_cert: Path | None = Field(default=None, description="client certificate (PEM)")
-    tls_key: Path | None = Field(default=None, description="private key of the client certificate (PEM)")
-    tls_verify: bool = Field(default=True, description="check the server's certificate and host name")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("give either password or password_file, not both")
-        if (self.tls_key is not None) and self.tls_cert is None:
-            raise ValueError("tls_key needs tls_cert, the certificate it belongs to")
-        if self.tls is False and any((self.tls_ca, self.tls_cert, self.tls_key)):
-            raise ValueError("tls = false contradicts the tls_ options beside it; remove one or the other")
-        for name in ("password_file", "tls_ca", "tls_cert", "tls_key"):
-            _readable(getattr(self, name), name)
-        if self.password_file is not None:
-            _secret_of(self.password_file)
-        return self
-
-    def secret(self) -> str | None:
-        """The password given beside the address, if any."""
-        if self.password_file is not None:
-            return _secret_of(self.password_file)
-        return None if self.password is None else self.password.get_secret_value()
-
-    def tls_context(self, is_wanted: bool) -> ssl.SSLContext | None:
-        """A context when TLS is asked for, here or by the address (`is_wanted`)."""
-        if self.tls is False:
-            return None
-        if not (self.tls or is_wanted or self.tls_ca or self.tls_cert or not self.tls_verify):
-            return None
-        context = ssl.create_default_context(cafile=self.tls_ca and str(self.tls_ca))
-        if not self.tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.tls_cert is not None:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
-        return context
 
 
 class Source(Server):
@@ -143,51 +67,6 @@ class Source(Server):
     heartbeat_s: float = Field(
         default=2.0, ge=0.1, le=60, description="seconds of silence after which the server says it is there"
     )
-
-
-class MySQLStore(Server):
-    """The MySQL server of the index tables and of viewtail's own tables."""
-
-    url: MySQLUrl | None = Field(
-        default=None,
-        description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail",
-    )
-
-
-class RedisStore(Server):
-    """The Redis server of the hashes and JSON documents."""
-
-    url: RedisUrl | None = Field(
-        default=None,
-        description="redis://[USER:PASSWORD@]HOST:PORT[/DB], rediss:// with TLS, or unix:///PATH",
-    )
-
-
-class ElasticsearchStore(Server):
-    """The Elasticsearch cluster of the search indices."""
-
-    url: ElasticsearchUrl | None = Field(default=None, description="http(s)://[USER:PASSWORD@]HOST:PORT")
-    api_key: SecretStr | None = Field(
-        default=None, description="an encoded API key, instead of user and password"
-    )
-    api_key_file: Path | None = Field(default=None, description="a file that holds the API key")
-
-    @model_validator(mode="after")
-    def _one_login(self) -> Self:
-        if self.api_key is not None and self.api_key_file is not None:
-            raise ValueError("give either api_key or api_key_file, not both")
-        if (self.api_key or self.api_key_file) and (self.user or self.password or self.password_file):
-            raise ValueError("give either an API key or user and password, not both")
-        _readable(self.api_key_file, "api_key_file")
-        if self.api_key_file is not None:
-            _secret_of(self.api_key_file)
-        return self
-
-    def key(self) -> str | None:
-        """The API key, if one is given."""
-        if self.api_key_file is not None:
-            return _secret_of(self.api_key_file)
-        return None if self.api_key is None else self.api_key.get_secret_value()
 
 
 class Run(Group):
@@ -240,8 +119,8 @@ class Logs(Group):
     )
 
 
-class Settings(BaseSettings):
-    """Everything that can be set. `load` is the way to get one."""
+class _First(BaseSettings):
+    """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
@@ -253,9 +132,26 @@ class Settings(BaseSettings):
         description="MODULE:ATTRIBUTE of the views",
     )
     source: Source = Field(default_factory=Source)
-    mysql: MySQLStore = Field(default_factory=MySQLStore)
-    redis: RedisStore = Field(default_factory=RedisStore)
-    elasticsearch: ElasticsearchStore = Field(default_factory=ElasticsearchStore)
+    mysql: MySQLSettings = Field(default_factory=MySQLSettings)
+
+
+if TYPE_CHECKING:
+    _WithStores = _First
+else:
+    _WithStores = create_model(
+        "_WithStores",
+        __base__=_First,
+        **{
+            store.name: (store.section, Field(default_factory=store.section))
+            for store in STORES
+            if store.name not in _First.model_fields
+        },
+    )
+
+
+class Settings(_WithStores):
+    """Everything that can be set. `load` is the way to get one."""
+
     run: Run = Field(default_factory=Run)
     metrics: Metrics = Field(default_factory=Metrics)
     logs: Logs = Field(default_factory=Logs)
@@ -283,186 +179,68 @@ class Settings(BaseSettings):
     def store_database(self) -> str:
         """Database of the index tables and of viewtail's own tables."""
         url = self.mysql.url
-        return (url and parse(url.get_secret_value(), "mysql").path) or DEFAULT_DATABASE
+        return (url and parse(url.get_secret_value(), MYSQL).path) or DEFAULT_DATABASE
 
     @property
     def source_schema(self) -> str | None:
         """The schema that the source's address names, if any; `init` starts there."""
         url = self.source.url
-        return parse(url.get_secret_value(), "mysql").path if url else None
+        return parse(url.get_secret_value(), MYSQL).path if url else None
 
     def source_address(self) -> MySQLAddress:
         """The tailed server. Raises SettingsError when it is not set."""
-        return _mysql_address(self._source_url(), self.source, None)
+        return self.source.mysql_address(self._source_url(), None)
 
     def primary_address(self) -> MySQLAddress:
         """Where watermarks are written: the source's primary, by default the source itself."""
         primary = self.source.primary_url
-        return _mysql_address(primary or self._source_url(), self.source, None)
+        return self.source.mysql_address(primary or self._source_url(), None)
 
     def store_address(self) -> MySQLAddress:
         """The server of index tables and offsets, its database included; by default the source's."""
         if self.mysql.url is None:
-            return _mysql_address(self._source_url(), self.source, DEFAULT_DATABASE)
-        return _mysql_address(self.mysql.url, self.mysql, self.store_database)
+            return self.source.mysql_address(self._source_url(), DEFAULT_DATABASE)
+        return self.mysql.mysql_address(self.mysql.url, self.store_database)
 
-    def redis_client_factory(self) -> Callable[[], Redis]:
-        """Makes clients that do not retry by themselves: the sink does, and knows what may be repeated."""
-        if self.redis.url is None:
-            raise SettingsError(_unset("redis", "url"))
-        return partial(_redis_client, self.redis, parse(self.redis.url.get_secret_value(), "redis"))
+    def section(self, store: Store) -> Any:
+        """A store's own settings, of its `section` class."""
+        return getattr(self, store.name)
 
-    def elasticsearch_client_factory(self) -> Callable[[], Elasticsearch]:
-        """Makes clients that do not retry by themselves: the sink does, and looks at each item's answer."""
-        if self.elasticsearch.url is None:
-            raise SettingsError(_unset("elasticsearch", "url"))
-        address = parse(self.elasticsearch.url.get_secret_value(), "elasticsearch")
-        return partial(_elasticsearch_client, self.elasticsearch, address)
+    def access(self, store: Store) -> Access:
+        """How a store is reached. Raises SettingsError where its address is not set."""
+        section = self.section(store)
+        if section.url is None and not store.default_address:
+            raise SettingsError(_unset(store.name, store.title, store.address))
+        return Access(
+            section=section,
+            own=self.store_address(),
+            database=self.store_database,
+            read_position=read_position,
+            offset_interval_s=self.run.offset_interval_s,
+        )
 
-    def check_stores(self, views: Iterable[View]) -> None:
+    def check_stores(self, views: Sequence[View]) -> None:
         """Raises one SettingsError for all stores that a view needs and no address is set for."""
-        missing = {
-            "redis": self.redis.url is None,
-            "elasticsearch": self.elasticsearch.url is None,
-        }
-        first: dict[str, View] = {}
-        for view in views:
-            if missing.get(view.store):
-                first.setdefault(view.store, view)
-        if first:
-            raise SettingsError(
-                "\n".join(
-                    f"view {view.id} needs {_STORE_NAMES[store]}: {_unset(store, 'url')}"
-                    for store, view in first.items()
-                )
-            )
+        wrong = []
+        for store in needed(views):
+            if self.section(store).url is None and not store.default_address:
+                first = next(view for view in views if view.store == store.name)
+                unset = _unset(store.name, store.title, store.address)
+                wrong.append(f"view {first.id} needs {store.title}: {unset}")
+        if wrong:
+            raise SettingsError("\n".join(wrong))
 
     def _source_url(self) -> SecretStr:
         if self.source.url is None:
-            raise SettingsError(_unset("source", "url"))
+            raise SettingsError(_unset("source", "the source", MYSQL))
         return self.source.url
 
 
-_STORE_NAMES = {"redis": "Redis", "elasticsearch": "Elasticsearch", "source": "the source", "mysql": "MySQL"}
-
-
-def _unset(group: str, name: str) -> str:
-    example = {
-        "source": "mysql://USER:PASSWORD@HOST:3306",
-        "redis": "redis://HOST:6379/0",
-        "elasticsearch": "http://HOST:9200",
-    }[group]
+def _unset(group: str, title: str, address: AddressForm) -> str:
     return (
-        f"the address of {_STORE_NAMES[group]} is not set; set {PREFIX}{group.upper()}__{name.upper()}={example}, "
-        f"or {name} under [{group}] in {CONFIG_FILE}"
+        f"the address of {title} is not set; set {PREFIX}{group.upper()}__URL={address.example}, "
+        f"or url under [{group}] in {CONFIG_FILE}"
     )
-
-
-def _mysql_address(url: SecretStr, server: Server, database: str | None) -> MySQLAddress:
-    parsed = parse(url.get_secret_value(), "mysql")
-    password = server.secret()
-    return MySQLAddress(
-        host=parsed.host,
-        port=parsed.port or DEFAULT_PORTS["mysql"],
-        user=server.user or parsed.user or "root",
-        password=(parsed.password or "") if password is None else password,
-        unix_socket=parsed.socket,
-        database=database,
-        tls=_context(server, parsed),
-    )
-
-
-def _redis_client(server: RedisStore, parsed: Parsed) -> Redis:
-    from redis import Connection, ConnectionPool, Redis, SSLConnection, UnixDomainSocketConnection
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    password = server.secret()
-    arguments: dict[str, Any] = {
-        "username": server.user or parsed.user,
-        "password": parsed.password if password is None else password,
-        "db": int(parsed.path or 0),
-        "socket_timeout": 30.0,
-        "retry": Retry(NoBackoff(), 0),
-        "client_name": "viewtail",
-    }
-    kind: type[Connection] = Connection
-    if parsed.socket is not None:
-        kind = UnixDomainSocketConnection  # type: ignore[assignment]
-        arguments["path"] = parsed.socket
-    else:
-        arguments |= {
-            "host": parsed.host,
-            "port": parsed.port or DEFAULT_PORTS["redis"],
-            "socket_connect_timeout": 10.0,
-        }
-        if _context(server, parsed) is not None:
-            kind = SSLConnection
-            arguments |= {
-                "ssl_ca_certs": server.tls_ca and str(server.tls_ca),
-                "ssl_certfile": server.tls_cert and str(server.tls_cert),
-                "ssl_keyfile": server.tls_key and str(server.tls_key),
-                "ssl_cert_reqs": "required" if server.tls_verify else "none",
-                "ssl_check_hostname": server.tls_verify,
-            }
-    return Redis(connection_pool=ConnectionPool(connection_class=kind, **arguments))
-
-
-def _elasticsearch_client(server: ElasticsearchStore, parsed: Parsed) -> Elasticsearch:
-    from elasticsearch import Elasticsearch
-
-    login: dict[str, Any] = {}
-    password = server.secret()
-    user = server.user or parsed.user
-    if (key := server.key()) is not None:
-        login["api_key"] = key
-    elif user is not None:
-        login["basic_auth"] = (user, (parsed.password or "") if password is None else password)
-    context = _context(server, parsed)
-    if context is not None:
-        login |= {"ssl_context": context, "ssl_show_warn": False}
-    scheme = "https" if context is not None else "http"
-    host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-    return Elasticsearch(
-        f"{scheme}://{host}:{parsed.port or DEFAULT_PORTS['elasticsearch']}{parsed.path or ''}",
-        request_timeout=30,
-        max_retries=0,
-        retry_on_timeout=False,
-        http_compress=False,
-        connections_per_node=10,
-        **login,
-    )
-
-
-def _context(server: Server, parsed: Parsed) -> ssl.SSLContext | None:
-    try:
-        return server.tls_context(parsed.is_tls)
-    except (OSError, ssl.SSLError) as error:
-        given = [str(path) for path in (server.tls_ca, server.tls_cert, server.tls_key) if path is not None]
-        raise SettingsError(
-            f"{', '.join(given)}: no certificate or key in PEM form could be read ({type(error).__name__})"
-        ) from None
-
-
-def _readable(path: Path | None, name: str) -> None:
-    if path is None:
-        return
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise ValueError(f"{name}: the file {str(path)!r} cannot be read ({error.strerror})") from None
-
-
-def _secret_of(path: Path) -> str:
-    """The first and only line of a secret's file."""
-    try:
-        text = path.read_text().removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError):
-        raise ValueError(f"the file {str(path)!r} cannot be read as UTF-8 text") from None
-    if not text or "\n" in text:
-        raise ValueError(f"the file {str(path)!r} must hold the secret on one line, and nothing else")
-    return text
 
 
 # -- loading ---------------------------------------------------------------------------------------------------
@@ -654,28 +432,20 @@ def _is_secret(path: _Path) -> bool:
     )
 
 
+_REASONS = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    **dict.fromkeys(("string_type", "path_type"), "must be a text"),
+    **dict.fromkeys(("string_too_short", "string_too_long"), "must have 1 to 64 characters"),
+    "value_error": "{error}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be one of {expected}",
+    "string_pattern_mismatch": "must be MODULE:ATTRIBUTE, e.g. views:views for the list `views` in views.py",
+}
+
+
 def _reason(detail: Any) -> str:
-    context = detail.get("ctx", {})
-    match detail["type"]:
-        case "value_error":
-            return str(context["error"])
-        case "int_parsing" | "int_type" | "int_from_float":
-            return "must be a whole number"
-        case "float_parsing" | "float_type":
-            return "must be a number"
-        case "bool_parsing" | "bool_type":
-            return "must be true or false"
-        case "string_type" | "path_type":
-            return "must be a text"
-        case "greater_than_equal":
-            return f"must be {context['ge']} or more"
-        case "less_than_equal":
-            return f"must be {context['le']} or less"
-        case "literal_error":
-            return f"must be one of {context['expected']}"
-        case "string_too_short" | "string_too_long":
-            return "must have 1 to 64 characters"
-        case "string_pattern_mismatch":
-            return "must be MODULE:ATTRIBUTE, e.g. views:views for the list `views` in views.py"
-        case _:
-            return str(detail["msg"])
+    form = _REASONS.get(detail["type"])
+    return str(detail["msg"]) if form is None else form.format(**detail.get("ctx", {}))

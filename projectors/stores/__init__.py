@@ -1,13 +1,37 @@
-"""One file a store. Each applies a write only if it is newer, inside the store."""
+"""The seam to the stores: what a sink promises, what a guarded one can besides, what a reader gives, what a store is.
+
+Each store has a folder here; projectors/stores/registry.py lists them. See README.md beside this file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from changes.errors import StoreError
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
+from projectors.views import View
+
+if TYPE_CHECKING:
+    from changes.findings import Finding
+    from offsets import OffsetStore
+    from offsets.mysql import Session
+    from projectors.stores.access import Access
+    from projectors.stores.examples import Choice, Example
+    from servers.addresses import AddressForm
+    from servers.login import Server
+
+
+class Unfit(Exception):
+    """A write that a store, or the form in which viewtail keeps it there, cannot hold; says why, without the value."""
+
+
+class PlaceRefusedError(StoreError):
+    """The store has no place for one view (its table, its index); the store's other views are not concerned."""
 
 
 class Sink(Protocol):
@@ -15,21 +39,31 @@ class Sink(Protocol):
 
     meanwhile: Callable[[], None]  # `write` may call it when all is under way, before it waits for the store
 
-    def prepare(self) -> None:
+    def prepare(self) -> dict[str, str]:
         """Connect, and create what is missing in the store. Idempotent.
 
-        Raises StoreUnavailableError (try again), StoreError or DeclarationError (name the view, say what to do).
+        Returns the views that the store has no place for, and why, with what to do: the caller halts them and hands
+        over none of their writes. Raises StoreUnavailableError (try again) or StoreError for what concerns them all.
         """
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
-        """Apply each write whose version is above the stored one; return when they are durable.
+        """Apply the writes; return when they are durable.
 
-        A view with a version column takes one of the stored version as well (see `takes_equal_versions`).
+        A guarded sink applies each write whose version is above the stored one; a view with a version column takes
+        one of the stored version as well (see `takes_equal_versions`). A sink that keeps every change appends them.
         `upto` becomes the store's witness with them; None (backfill, a piece of a large transaction) leaves it.
         A sink that shares its connection with the offset store leaves the transaction open: `save` commits both.
         Returns the keys that the store refused for good. On StoreUnavailableError nothing is assumed; call again
         with the same writes after `prepare`.
         """
+
+    def close(self) -> None:
+        """Give the connection up; an open transaction is rolled back."""
+
+
+@runtime_checkable
+class GuardedSink(Sink, Protocol):
+    """A sink whose store keeps each key's version beside its data, and a witness of how far it has come."""
 
     def missing(self) -> frozenset[str]:
         """The views of which the store holds nothing: new ones, and those whose place somebody took away.
@@ -61,13 +95,144 @@ class Sink(Protocol):
         """
 
     def fit(self, view: BoundView) -> bool:
-        """Make room for a view that was bound to its table again, between two writes; its column names are the same.
+        """Go on with a view that was bound anew to its changed table; its column names are the same.
 
-        False where the store has to make the view's place again for that.
+        False where only a new place would do, which is made when the pipeline is taken again. Called between two
+        transactions. Raises StoreError where the place cannot be changed.
         """
 
+
+def guarded(sink: Sink) -> GuardedSink | None:
+    """The sink as a guarded one; None for one that only prepares, writes and closes."""
+    return sink if isinstance(sink, GuardedSink) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One entity as a view has it."""
+
+    key: Key
+    version: int
+    content: dict[str, Any]  # index table: value columns; Redis hash: fields as bytes; else the document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One document of a search."""
+
+    id: str  # the rendered key
+    score: float | None
+    version: int
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPage:
+    """One page of what was found, best first."""
+
+    total: int  # exact
+    took_ms: int  # as the store counts
+    hits: list[Hit]
+
+
+class ViewReader(ABC):
+    """Reads one view from its store; deleted keys are not shown. Not thread-safe.
+
+    Every method raises StoreUnavailableError (try again) or StoreError.
+    """
+
+    view: BoundView
+
+    @abstractmethod
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        """Of these keys, those that the view shows, in their order; as of the last acknowledged write."""
+
+    @abstractmethod
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        """Every row that the view shows, a page at a time, in the store's own order.
+
+        An index table's order is that of its keys, and `after` begins behind a key; other stores take none.
+        """
+
+    @abstractmethod
     def close(self) -> None:
-        """Give the connection up; an open transaction is rolled back."""
+        """Give the connection up."""
+
+    def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
+        """The keys with these values of the view's first value columns, in key order; where the store `has_index`."""
+        raise NotImplementedError
+
+    def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
+        """One page of the documents that match a simple query string; where the store `has_search`."""
+        raise NotImplementedError
+
+
+class Store(ABC):
+    """Everything that is known about one store. Light: no client is imported before a method needs it."""
+
+    name: ClassVar[
+        str
+    ]  # in the ids of views, of its settings [name] and VIEWTAIL_NAME__*, in messages and metrics
+    title: ClassVar[str]  # for people
+    view_classes: ClassVar[tuple[type[View], ...]]
+    section: ClassVar[type[Server]]  # its settings
+    address: ClassVar[AddressForm]
+    default_address: ClassVar[str] = ""  # what serves where no address is set; '': one must be set
+    has_own_tables: ClassVar[bool] = (
+        False  # viewtail's own tables are on its server, whatever views there are
+    )
+    keeps_every_change: ClassVar[bool] = (
+        False  # its sink is given changes in stream order instead of newest writes
+    )
+    has_index: ClassVar[bool] = False  # its readers find keys by value
+    has_search: ClassVar[bool] = False  # its readers find documents by a query
+    typed_place: ClassVar[str] = (
+        ""  # what a view's columns of the table's types are in; a wider column widens it
+    )
+
+    @abstractmethod
+    def problems(self, view: BoundView) -> Iterable[str]:
+        """Why the store cannot hold the view, a sentence each; no server is asked."""
+
+    def problems_between(self, one: BoundView, other: BoundView) -> Iterable[str]:
+        """Why it cannot hold both; of two views that it can hold alone."""
+        return ()
+
+    @abstractmethod
+    def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> Sink:
+        """A new writer of these views of one pipeline, not connected yet."""
+
+    def with_offsets(
+        self, access: Access, views: Sequence[BoundView], pipeline: str
+    ) -> tuple[Sink, OffsetStore]:
+        """A pipeline's sink, and where its offset is kept: a moment later, on a session of its own."""
+        return self.sink(access, views, pipeline), access.background_offsets(pipeline)
+
+    def for_backfill(
+        self, access: Access, view: BoundView, pipeline: str, session: Session
+    ) -> tuple[Sink, Session]:
+        """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
+        return self.sink(access, [view], pipeline), session
+
+    @abstractmethod
+    def reader(self, access: Access, view: BoundView) -> ViewReader:
+        """A reader of one view."""
+
+    @abstractmethod
+    def checks(self, access: Access) -> Iterable[Finding]:
+        """What its server must be like; a server that does not answer is a finding too."""
+
+    def grants(self, access: Access) -> Iterable[str]:
+        """The statements that grant what viewtail needs there."""
+        return ()
+
+    def example(self, choice: Choice) -> Example | None:
+        """A first view of a table, for `viewtail init`."""
+        return None
+
+    def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
+        """A row's content as a terminal shows it."""
+        return content
 
 
 def nothing() -> None:

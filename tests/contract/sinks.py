@@ -21,17 +21,24 @@ import stack.elasticsearch
 import stack.mysql
 import stack.redis
 from changes.tables import Column, Kind, Table
-from changes.writes import Key, Write
+from changes.writes import KeptChange, Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
-from projectors.stores import Sink
+from projectors.stores import GuardedSink, Sink, ViewReader
+from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity, View
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
-from tests.support.fake_sink import FakeSink, FakeStore
+from tests.support.fake_sink import FakeReader, FakeSink, FakeStore
+from tests.support.log_sink import Log, LogSink
 
 Shown = dict[
     Key, tuple[int, tuple[str | None, ...]]
@@ -58,6 +65,24 @@ class Store(Protocol):
         """Arrange that the returned write of `person` (version 1000) is refused for good, and only for this key."""
 
     def close(self) -> None: ...
+
+
+class GuardedStore(Store, Protocol):
+    """A store whose sink is guarded, and whose views can be read back."""
+
+    def sink(self, *views: BoundView) -> GuardedSink: ...
+
+    def reader(self, view: BoundView) -> ViewReader:
+        """A new reader of one view."""
+
+
+def of_view(view: BoundView, writes: dict[Key, Write]) -> ViewWrites:
+    """What a projection hands over: the writes, and each as a change for a sink that keeps every one."""
+    changes = [
+        KeptChange(key, version, "delete" if values is None else "insert", None, values)
+        for key, (version, values) in writes.items()
+    ]
+    return ViewWrites(view.id, writes, changes)
 
 
 def column(name: str, kind: Kind = Kind.TEXT, declared: str = "varchar(200)", length: int = 200) -> Column:
@@ -130,6 +155,9 @@ class FakeOne:
             sink.faults.reject(self.person.id, self._rejected)
         return sink
 
+    def reader(self, view: BoundView) -> ViewReader:
+        return FakeReader(self._store, view)
+
     def finish(self, sink: Sink) -> None:
         pass
 
@@ -138,6 +166,37 @@ class FakeOne:
             key: (version, tuple(values or ()))
             for key, (version, values) in self._store.shown(view.id).items()
         }
+
+    def unacceptable(self, key: Key) -> Write:
+        self._rejected = key
+        return Write(1000, ("x", "y"))
+
+    def close(self) -> None:
+        pass
+
+
+class LogOne:
+    """A store that keeps every change."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: RedisHash(name, of, fields=values), token
+        )
+        self._log = Log()
+        self._rejected: Key | None = None
+
+    def sink(self, *views: BoundView) -> LogSink:
+        sink = LogSink(views or [self.person, self.place], self._log)
+        if self._rejected is not None:
+            sink.faults.reject(self.person.id, self._rejected)
+        return sink
+
+    def finish(self, sink: Sink) -> None:
+        pass
+
+    def shown(self, view: BoundView) -> Shown:
+        newest = self._log.newest(view.id)
+        return {key: (change.version, tuple(change.after or ())) for key, change in newest.items()}
 
     def unacceptable(self, key: Key) -> Write:
         self._rejected = key
@@ -164,6 +223,9 @@ class MySQLOne:
             self.database,
             views or [self.person, self.place],
         )
+
+    def reader(self, view: BoundView) -> ViewReader:
+        return IndexTableReader(open_session(self.address, role="store"), self.database, view)
 
     def finish(self, sink: Sink) -> None:
         assert isinstance(sink, MySQLSink)
@@ -216,6 +278,9 @@ class _RedisOne:
             name=f"pipeline_{self._token}",
             read_position=BinlogPosition.from_text,
         )
+
+    def reader(self, view: BoundView) -> ViewReader:
+        return RedisReader(self.client(), view)
 
     def finish(self, sink: Sink) -> None:
         pass
@@ -300,6 +365,9 @@ class ElasticsearchOne:
             read_position=BinlogPosition.from_text,
         )
 
+    def reader(self, view: BoundView) -> ViewReader:
+        return DocumentReader(self.client(), view)
+
     def finish(self, sink: Sink) -> None:
         pass
 
@@ -340,13 +408,14 @@ def _key(rendered: str, view: BoundView) -> Key:
 
 
 # By name: the store, and how a server of its own is started for the test that kills it (None: it has none).
-STORES: dict[str, Callable[[Server | None, str], Store]] = {
+GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
     "elasticsearch": ElasticsearchOne,
     "fake": FakeOne,
     "mysql": MySQLOne,
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
 }
+STORES: dict[str, Callable[[Server | None, str], Store]] = {**GUARDED, "log": LogOne}
 SHARED_SERVERS = {  # the session fixture of each
     "elasticsearch": "elasticsearch_server",
     "mysql": "mysql_server",

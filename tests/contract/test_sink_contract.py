@@ -1,39 +1,78 @@
-"""What every sink promises, the fake included. The stores are in sinks.py beside this file."""
+"""What every sink promises, and behind it what a guarded one promises besides, the fakes included.
+
+The stores are in sinks.py beside this file.
+"""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from changes.errors import StoreUnavailableError
-from changes.writes import Key, Parked, ViewWrites, Write
+from changes.writes import Key, Parked, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
-from projectors.stores import Sink
-from tests.contract.sinks import SERVERS, SHARED_SERVERS, STORES, MySQLOne, Shown, Store
+from projectors.stores import GuardedSink, Sink
+from stack.server import Server
+from tests.contract.sinks import (
+    GUARDED,
+    SERVERS,
+    SHARED_SERVERS,
+    STORES,
+    GuardedStore,
+    MySQLOne,
+    Shown,
+    Store,
+    of_view,
+)
 
 _tokens = itertools.count(1)
 
+AnyStore = TypeVar("AnyStore", bound=Store)
+
 
 @pytest.fixture(params=sorted(STORES))
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    shared = SHARED_SERVERS.get(request.param)
-    server = request.getfixturevalue(shared) if shared else None
-    found = STORES[request.param](server, f"{next(_tokens)}")
+def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    found = _made(STORES, request)
     yield found
     found.close()
 
 
 @pytest.fixture
-def sink(store: Store) -> Iterator[Sink]:
+def any_sink(any_store: Store) -> Iterator[Sink]:
+    sink = any_store.sink()
+    sink.prepare()
+    yield sink
+    sink.close()
+
+
+@pytest.fixture(params=sorted(GUARDED))
+def store(request: pytest.FixtureRequest) -> Iterator[GuardedStore]:
+    found = _made(GUARDED, request)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def sink(store: GuardedStore) -> Iterator[GuardedSink]:
     sink = store.sink()
     sink.prepare()
     yield sink
     sink.close()
+
+
+def _made(
+    stores: Mapping[str, Callable[[Server | None, str], AnyStore]], request: pytest.FixtureRequest
+) -> AnyStore:
+    shared = SHARED_SERVERS.get(request.param)
+    server = request.getfixturevalue(shared) if shared else None
+    return stores[request.param](server, f"{next(_tokens)}")
 
 
 def apply(
@@ -43,7 +82,7 @@ def apply(
     view: BoundView | None = None,
     upto: BinlogPosition | None = None,
 ) -> list[Parked]:
-    parked = sink.write([ViewWrites((view or store.person).id, writes)], upto)
+    parked = sink.write([of_view(view or store.person, writes)], upto)
     store.finish(sink)
     return parked
 
@@ -52,13 +91,161 @@ def position(end: int) -> BinlogPosition:
     return BinlogPosition(epoch=1, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
 
 
-def test_a_newer_write_wins(store: Store, sink: Sink) -> None:
+# --- Every sink ---
+
+
+def test_views_of_one_batch_are_written_each_for_itself(any_store: Store, any_sink: Sink) -> None:
+    people = of_view(any_store.person, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)})
+    places = of_view(any_store.place, {("DE", 1): Write(5, ("Berlin",)), ("DE", 2): Write(6, ("Bonn",))})
+    assert any_sink.write([people, places], None) == []
+    any_store.finish(any_sink)
+    assert any_store.shown(any_store.person) == {(1,): (5, ("a", "b"))}
+    assert any_store.shown(any_store.place) == {("DE", 1): (5, ("Berlin",)), ("DE", 2): (6, ("Bonn",))}
+
+
+def test_nulls_are_nulls_and_empty_texts_are_empty_texts(any_store: Store, any_sink: Sink) -> None:
+    writes: dict[Key, Write] = {
+        (1,): Write(5, (None, "n")),
+        (2,): Write(5, ("e", None)),
+        (3,): Write(5, ("", "")),
+        (4,): Write(5, ("NULL", "n")),
+    }
+    apply(any_store, any_sink, writes)
+    assert any_store.shown(any_store.person) == {
+        key: (version, values) for key, (version, values) in writes.items()
+    }
+
+
+def test_a_value_that_becomes_null_is_gone(any_store: Store, any_sink: Sink) -> None:
+    apply(any_store, any_sink, {(1,): Write(5, ("e", "n"))})
+    apply(any_store, any_sink, {(1,): Write(6, (None, "n"))})
+    assert any_store.shown(any_store.person) == {(1,): (6, (None, "n"))}
+
+
+def test_an_entity_that_has_no_values_can_be_written_and_get_some(any_store: Store, any_sink: Sink) -> None:
+    assert apply(any_store, any_sink, {(1,): Write(5, (None, None))}) == []
+    apply(any_store, any_sink, {(1,): Write(6, ("e", None))})
+    assert any_store.shown(any_store.person) == {(1,): (6, ("e", None))}
+
+
+STRANGE = [
+    "plain",
+    "it's \\' \\\\ \"quoted\" `tick`",
+    "line\nbreak\r\ntab\t nul\0 escape\x1b substitute\x1a",
+    "äöü ß 漢字 😀 e\u0301 \u202e rtl",
+    "%s %(x)s {} {{id}} $1 -- /* ; */",
+    " blanks around ",
+    "100%25:{a}:b",
+    "\U0010ffff\ud7ff\ue000",
+]
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_values_arrive_exactly(any_store: Store, any_sink: Sink, text: str) -> None:
+    apply(any_store, any_sink, {(1,): Write(5, (text, text))})
+    assert any_store.shown(any_store.person) == {(1,): (5, (text, text))}
+
+
+def test_keys_that_differ_in_anything_are_different_keys(any_store: Store, any_sink: Sink) -> None:
+    texts = [
+        *(text[:40] for text in STRANGE),
+        "abc",
+        "ABC",
+        "abc ",
+        "äbc",
+        "a:b",
+        "a%3Ab",
+        "a{b",
+        "a}b",
+        "{a}",
+        "1",
+        "ß",
+        "ss",
+    ]
+    writes: dict[Key, Write] = {
+        (text, code): Write(5, (f"{text}/{code}",)) for text in texts for code in (1, -1)
+    }
+    assert apply(any_store, any_sink, writes, any_store.place) == []
+    assert any_store.shown(any_store.place) == {key: (5, values) for key, (_, values) in writes.items()}
+    apply(any_store, any_sink, {key: Write(6, None) for key in writes if key[1] == 1}, any_store.place)
+    assert set(any_store.shown(any_store.place)) == {key for key in writes if key[1] == -1}
+
+
+def test_a_big_batch_arrives_whole(any_store: Store, any_sink: Sink) -> None:
+    writes: dict[Key, Write] = {
+        (number,): Write(5 + number % 3, (f"{number}@example.org", None if number % 7 else "é" * 100))
+        for number in range(5_003)
+    }
+    assert apply(any_store, any_sink, writes) == []
+    assert any_store.shown(any_store.person) == {
+        key: (version, values) for key, (version, values) in writes.items()
+    }
+
+
+def test_a_key_that_cannot_be_applied_is_parked_and_the_rest_is_applied(any_store: Store) -> None:
+    refused = any_store.unacceptable((700,))
+    any_sink = any_store.sink()
+    any_sink.prepare()
+    writes: dict[Key, Write] = {(number,): Write(1000, (f"e{number}", None)) for number in range(1_200)}
+    writes[700,] = refused
+    parked = apply(any_store, any_sink, writes)
+    assert [(one.view, one.key, one.version) for one in parked] == [(any_store.person.id, "700", 1000)]
+    assert parked[0].reason
+    del writes[700,]
+    assert any_store.shown(any_store.person) == {
+        key: (version, values) for key, (version, values) in writes.items()
+    }
+    any_sink.close()
+
+
+def test_prepare_again_keeps_everything(any_store: Store, any_sink: Sink) -> None:
+    apply(any_store, any_sink, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)}, upto=position(500))
+    any_sink.prepare()
+    another = any_store.sink()
+    another.prepare()
+    apply(any_store, another, {(2,): Write(4, ("old", "n"))})
+    assert any_store.shown(any_store.person) == {(1,): (5, ("a", "b"))}
+    another.close()
+
+
+def test_a_closed_sink_says_that_the_store_is_unavailable_until_it_is_prepared(
+    any_store: Store, any_sink: Sink
+) -> None:
+    any_sink.close()
+    with pytest.raises(StoreUnavailableError):
+        any_sink.write([of_view(any_store.person, {(1,): Write(6, ("new", "n"))})], None)
+    any_sink.prepare()
+    apply(any_store, any_sink, {(1,): Write(6, ("new", "n"))})
+    assert any_store.shown(any_store.person) == {(1,): (6, ("new", "n"))}
+
+
+def test_an_empty_batch_and_a_position_are_fine(any_store: Store, any_sink: Sink) -> None:
+    assert any_sink.write([], None) == []
+    assert any_sink.write([], position(500)) == []
+    any_store.finish(any_sink)
+    assert any_store.shown(any_store.person) == {}
+
+
+def test_what_was_written_is_there_for_another_sink(any_store: Store, any_sink: Sink) -> None:
+    apply(any_store, any_sink, {(1,): Write(5, ("a", "b")), (2,): Write(6, None)})
+    any_sink.close()
+    other = any_store.sink()
+    assert other.prepare() == {}
+    assert apply(any_store, other, {(3,): Write(7, ("c", "d"))}) == []
+    assert any_store.shown(any_store.person) == {(1,): (5, ("a", "b")), (3,): (7, ("c", "d"))}
+    other.close()
+
+
+# --- Guarded sinks ---
+
+
+def test_a_newer_write_wins(store: GuardedStore, sink: GuardedSink) -> None:
     assert apply(store, sink, {(1,): Write(10, ("old", "n"))}) == []
     assert apply(store, sink, {(1,): Write(11, ("new", "n"))}) == []
     assert store.shown(store.person) == {(1,): (11, ("new", "n"))}
 
 
-def test_a_write_of_the_same_version_changes_nothing(store: Store, sink: Sink) -> None:
+def test_a_write_of_the_same_version_changes_nothing(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(10, ("first", "n"))})
     apply(store, sink, {(1,): Write(10, ("second", "n"))})
     apply(store, sink, {(1,): Write(10, None)})
@@ -66,7 +253,7 @@ def test_a_write_of_the_same_version_changes_nothing(store: Store, sink: Sink) -
 
 
 @pytest.fixture
-def filled(store: Store) -> Iterator[Sink]:
+def filled(store: GuardedStore) -> Iterator[GuardedSink]:
     """A sink of `ledger`, whose rows have a version column: 2 * column, and one more for a delete."""
     sink = store.sink(store.ledger)
     sink.prepare()
@@ -77,7 +264,7 @@ def filled(store: Store) -> Iterator[Sink]:
 
 
 def test_with_a_version_column_a_row_filled_again_shows_what_the_declaration_makes_of_it_now(
-    store: Store, filled: Sink
+    store: GuardedStore, filled: GuardedSink
 ) -> None:
     # Key 2 was kept out by `where`, key 1 is from now on, and comes back with another value.
     now: dict[Key, Write] = {(1,): Write(10, None), (2,): Write(10, ("new", None))}
@@ -87,7 +274,9 @@ def test_with_a_version_column_a_row_filled_again_shows_what_the_declaration_mak
     assert store.shown(store.ledger) == {(1,): (10, (None, "new")), (2,): (10, ("new", None))}
 
 
-def test_with_a_version_column_a_whole_view_is_filled_again_and_again(store: Store, filled: Sink) -> None:
+def test_with_a_version_column_a_whole_view_is_filled_again_and_again(
+    store: GuardedStore, filled: GuardedSink
+) -> None:
     for number in range(3):
         writes: dict[Key, Write] = {
             (key,): Write(
@@ -99,7 +288,9 @@ def test_with_a_version_column_a_whole_view_is_filled_again_and_again(store: Sto
         assert store.shown(store.ledger) == {key: (version, row) for key, (version, row) in writes.items()}
 
 
-def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(store: Store, filled: Sink) -> None:
+def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(
+    store: GuardedStore, filled: GuardedSink
+) -> None:
     older: dict[Key, Write] = {(1,): Write(8, ("older", "n")), (3,): Write(10, ("deleted row", "n"))}
     assert apply(store, filled, older, store.ledger) == []
     assert apply(store, filled, {(1,): Write(9, None), (3,): Write(10, None)}, store.ledger) == []
@@ -112,7 +303,9 @@ def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(store: Stor
     assert store.shown(store.ledger) == {(1,): (12, ("again", "n"))}
 
 
-def test_with_a_version_column_a_sweep_sees_every_present_key(store: Store, filled: Sink) -> None:
+def test_with_a_version_column_a_sweep_sees_every_present_key(
+    store: GuardedStore, filled: GuardedSink
+) -> None:
     apply(store, filled, {(4,): Write((1 << 63) - 2, ("newest", "n"))}, store.ledger)
     pages = filled.keys_below(store.ledger.id, (1 << 63) - 1)
     assert {pair for page in pages for pair in page} == {((1,), 10), ((4,), (1 << 63) - 2)}
@@ -122,14 +315,14 @@ def test_with_a_version_column_a_sweep_sees_every_present_key(store: Store, fill
     assert not any(filled.keys_below(store.ledger.id, (1 << 63) - 1))
 
 
-def test_an_older_write_never_wins(store: Store, sink: Sink) -> None:
+def test_an_older_write_never_wins(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(10, ("new", "n"))})
     apply(store, sink, {(1,): Write(9, ("old", "n"))})
     apply(store, sink, {(1,): Write(8, None)})
     assert store.shown(store.person) == {(1,): (10, ("new", "n"))}
 
 
-def test_versions_compare_as_numbers_over_their_whole_range(store: Store, sink: Sink) -> None:
+def test_versions_compare_as_numbers_over_their_whole_range(store: GuardedStore, sink: GuardedSink) -> None:
     # Neighbours above 2^53 are one number to Lua and JavaScript; 9 and 10 are the wrong way round as plain text.
     for lower, higher in ((9, 10), ((1 << 53) + 2, (1 << 53) + 3), ((1 << 63) - 2, (1 << 63) - 1)):
         apply(store, sink, {(lower,): Write(higher, ("new", "n"))})
@@ -137,7 +330,9 @@ def test_versions_compare_as_numbers_over_their_whole_range(store: Store, sink: 
         assert store.shown(store.person)[lower,] == (higher, ("new", "n"))
 
 
-def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(store: Store, sink: Sink) -> None:
+def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
     apply(store, sink, {(1,): Write(10, ("old", "n")), (2,): Write(10, ("stays", "n"))})
     apply(store, sink, {(1,): Write(20, None)})
     assert store.shown(store.person) == {(2,): (10, ("stays", "n"))}
@@ -146,20 +341,20 @@ def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(store: Stor
     assert store.shown(store.person) == {(2,): (10, ("stays", "n"))}
 
 
-def test_a_tombstone_of_a_key_that_never_was_counts_too(store: Store, sink: Sink) -> None:
+def test_a_tombstone_of_a_key_that_never_was_counts_too(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(20, None)})
     apply(store, sink, {(1,): Write(19, ("old", "n"))})
     assert store.shown(store.person) == {}
 
 
-def test_an_older_tombstone_does_not_lower_a_newer_one(store: Store, sink: Sink) -> None:
+def test_an_older_tombstone_does_not_lower_a_newer_one(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(20, None)})
     apply(store, sink, {(1,): Write(10, None)})
     apply(store, sink, {(1,): Write(15, ("old", "n"))})
     assert store.shown(store.person) == {}
 
 
-def test_a_key_inserted_again_after_its_delete_is_shown(store: Store, sink: Sink) -> None:
+def test_a_key_inserted_again_after_its_delete_is_shown(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(10, ("first", "n"))})
     apply(store, sink, {(1,): Write(20, None)})
     apply(store, sink, {(1,): Write(21, ("second", None))})
@@ -169,7 +364,7 @@ def test_a_key_inserted_again_after_its_delete_is_shown(store: Store, sink: Sink
 
 
 def test_replayed_history_in_any_order_gives_no_old_value_and_no_deleted_key_back(
-    store: Store, sink: Sink
+    store: GuardedStore, sink: GuardedSink
 ) -> None:
     chance = random.Random(7)
     history = _history(chance)
@@ -204,98 +399,16 @@ def _coalesced(changes: list[tuple[Key, Write]]) -> dict[Key, Write]:
     return found
 
 
-def test_views_of_one_batch_are_written_each_for_itself(store: Store, sink: Sink) -> None:
-    people = ViewWrites(store.person.id, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)})
-    places = ViewWrites(store.place.id, {("DE", 1): Write(5, ("Berlin",)), ("DE", 2): Write(6, ("Bonn",))})
-    assert sink.write([people, places], None) == []
-    store.finish(sink)
-    assert store.shown(store.person) == {(1,): (5, ("a", "b"))}
-    assert store.shown(store.place) == {("DE", 1): (5, ("Berlin",)), ("DE", 2): (6, ("Bonn",))}
-
-
-def test_nulls_are_nulls_and_empty_texts_are_empty_texts(store: Store, sink: Sink) -> None:
-    writes: dict[Key, Write] = {
-        (1,): Write(5, (None, "n")),
-        (2,): Write(5, ("e", None)),
-        (3,): Write(5, ("", "")),
-        (4,): Write(5, ("NULL", "n")),
-    }
-    apply(store, sink, writes)
-    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
-
-
-def test_a_value_that_becomes_null_is_gone(store: Store, sink: Sink) -> None:
-    apply(store, sink, {(1,): Write(5, ("e", "n"))})
-    apply(store, sink, {(1,): Write(6, (None, "n"))})
-    assert store.shown(store.person) == {(1,): (6, (None, "n"))}
-
-
-def test_an_entity_that_has_no_values_can_be_written_and_get_some(store: Store, sink: Sink) -> None:
-    assert apply(store, sink, {(1,): Write(5, (None, None))}) == []
-    apply(store, sink, {(1,): Write(6, ("e", None))})
-    assert store.shown(store.person) == {(1,): (6, ("e", None))}
-
-
-STRANGE = [
-    "plain",
-    "it's \\' \\\\ \"quoted\" `tick`",
-    "line\nbreak\r\ntab\t nul\0 escape\x1b substitute\x1a",
-    "äöü ß 漢字 😀 e\u0301 \u202e rtl",
-    "%s %(x)s {} {{id}} $1 -- /* ; */",
-    " blanks around ",
-    "100%25:{a}:b",
-    "\U0010ffff\ud7ff\ue000",
-]
-
-
-@pytest.mark.parametrize("text", STRANGE)
-def test_values_arrive_exactly(store: Store, sink: Sink, text: str) -> None:
-    apply(store, sink, {(1,): Write(5, (text, text))})
-    assert store.shown(store.person) == {(1,): (5, (text, text))}
-
-
-def test_keys_that_differ_in_anything_are_different_keys(store: Store, sink: Sink) -> None:
-    texts = [
-        *(text[:40] for text in STRANGE),
-        "abc",
-        "ABC",
-        "abc ",
-        "äbc",
-        "a:b",
-        "a%3Ab",
-        "a{b",
-        "a}b",
-        "{a}",
-        "1",
-        "ß",
-        "ss",
-    ]
-    writes: dict[Key, Write] = {
-        (text, code): Write(5, (f"{text}/{code}",)) for text in texts for code in (1, -1)
-    }
-    assert apply(store, sink, writes, store.place) == []
-    assert store.shown(store.place) == {key: (5, values) for key, (_, values) in writes.items()}
-    apply(store, sink, {key: Write(6, None) for key in writes if key[1] == 1}, store.place)
-    assert set(store.shown(store.place)) == {key for key in writes if key[1] == -1}
-
-
-def test_a_big_batch_arrives_whole(store: Store, sink: Sink) -> None:
-    writes: dict[Key, Write] = {
-        (number,): Write(5 + number % 3, (f"{number}@example.org", None if number % 7 else "é" * 100))
-        for number in range(5_003)
-    }
-    assert apply(store, sink, writes) == []
-    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
-
-
-def test_an_empty_batch_is_fine(store: Store, sink: Sink) -> None:
+def test_an_empty_batch_is_fine(store: GuardedStore, sink: GuardedSink) -> None:
     assert sink.write([], None) == []
     assert sink.write([], position(500)) == []
     store.finish(sink)
     assert sink.witness(position(500)) == position(500)
 
 
-def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: Store, sink: Sink) -> None:
+def test_the_witness_is_the_position_of_the_last_write_that_had_one(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
     apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
     assert sink.witness(position(500)) == position(500)
     again = store.sink()
@@ -304,7 +417,7 @@ def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: Store
     again.close()
 
 
-def test_views_are_missing_until_something_of_them_was_kept(store: Store) -> None:
+def test_views_are_missing_until_something_of_them_was_kept(store: GuardedStore) -> None:
     sink = store.sink()
     assert sink.missing() == {store.person.id, store.place.id}
     sink.prepare()
@@ -317,13 +430,15 @@ def test_views_are_missing_until_something_of_them_was_kept(store: Store) -> Non
         again.close()
 
 
-def test_a_write_without_a_position_leaves_the_witness(store: Store, sink: Sink) -> None:
+def test_a_write_without_a_position_leaves_the_witness(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
     apply(store, sink, {(1,): Write(6, ("a", "b"))}, upto=None)
     assert sink.witness(position(500)) == position(500)
 
 
-def test_keys_below_are_the_present_keys_with_smaller_versions(store: Store, sink: Sink) -> None:
+def test_keys_below_are_the_present_keys_with_smaller_versions(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
     writes: dict[Key, Write] = {(number,): Write(number + 1, ("e", None)) for number in range(1_500)}
     writes |= {(number,): Write(3, None) for number in range(2_000, 2_010)}
     apply(store, sink, writes)
@@ -331,7 +446,7 @@ def test_keys_below_are_the_present_keys_with_smaller_versions(store: Store, sin
     assert set(found) == {((number,), number + 1) for number in range(1_000)}
 
 
-def test_keys_below_gives_keys_as_they_were_written(store: Store, sink: Sink) -> None:
+def test_keys_below_gives_keys_as_they_were_written(store: GuardedStore, sink: GuardedSink) -> None:
     keys = {(text[:40], code) for text in STRANGE for code in (1, -1)}
     apply(store, sink, {key: Write(5, ("v",)) for key in keys}, store.place)
     apply(store, sink, {(7,): Write(5, ("other", "view"))})
@@ -340,7 +455,7 @@ def test_keys_below_gives_keys_as_they_were_written(store: Store, sink: Sink) ->
     assert not any(sink.keys_below(store.place.id, 5))
 
 
-def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: Store, sink: Sink) -> None:
+def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: GuardedStore, sink: GuardedSink) -> None:
     # Whoever sweeps looks between two pages whether it is to stop.
     apply(store, sink, {(number,): Write(5, ("fresh", None)) for number in range(3_500)})
     pages = list(sink.keys_below(store.person.id, 5))
@@ -352,38 +467,14 @@ def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: Store, sink
     assert store.shown(store.person)[1,] == (6, ("after a sweep that was left", None))
 
 
-def test_a_sweep_may_delete_while_it_reads(store: Store, sink: Sink) -> None:
+def test_a_sweep_may_delete_while_it_reads(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(number,): Write(number, ("e", None)) for number in range(1, 1_200)})
     for page in sink.keys_below(store.person.id, 1_000):
         apply(store, sink, {key: Write(1_000, None) for key, _ in page})
     assert set(store.shown(store.person)) == {(number,) for number in range(1_000, 1_200)}
 
 
-def test_a_key_that_cannot_be_applied_is_parked_and_the_rest_is_applied(store: Store) -> None:
-    refused = store.unacceptable((700,))
-    sink = store.sink()
-    sink.prepare()
-    writes: dict[Key, Write] = {(number,): Write(1000, (f"e{number}", None)) for number in range(1_200)}
-    writes[700,] = refused
-    parked = apply(store, sink, writes)
-    assert [(one.view, one.key, one.version) for one in parked] == [(store.person.id, "700", 1000)]
-    assert parked[0].reason
-    del writes[700,]
-    assert store.shown(store.person) == {key: (version, values) for key, (version, values) in writes.items()}
-    sink.close()
-
-
-def test_prepare_again_keeps_everything(store: Store, sink: Sink) -> None:
-    apply(store, sink, {(1,): Write(5, ("a", "b")), (2,): Write(5, None)}, upto=position(500))
-    sink.prepare()
-    another = store.sink()
-    another.prepare()
-    apply(store, another, {(2,): Write(4, ("old", "n"))})
-    assert store.shown(store.person) == {(1,): (5, ("a", "b"))}
-    another.close()
-
-
-def test_two_sinks_write_to_one_store(store: Store, sink: Sink) -> None:
+def test_two_sinks_write_to_one_store(store: GuardedStore, sink: GuardedSink) -> None:
     other = store.sink()
     other.prepare()
     apply(store, sink, {(1,): Write(6, ("new", "n"))})
@@ -392,21 +483,10 @@ def test_two_sinks_write_to_one_store(store: Store, sink: Sink) -> None:
     other.close()
 
 
-def test_a_closed_sink_says_that_the_store_is_unavailable_until_it_is_prepared(
-    store: Store, sink: Sink
-) -> None:
-    sink.close()
-    with pytest.raises(StoreUnavailableError):
-        sink.write([ViewWrites(store.person.id, {(1,): Write(6, ("new", "n"))})], None)
-    sink.prepare()
-    apply(store, sink, {(1,): Write(6, ("new", "n"))})
-    assert store.shown(store.person) == {(1,): (6, ("new", "n"))}
-
-
 @pytest.mark.parametrize("name", sorted(SERVERS))
 def test_writing_goes_on_after_the_server_was_killed_and_came_back(name: str, tmp_path: Path) -> None:
     server = SERVERS[name](tmp_path)
-    store = STORES[name](server, "1")
+    store = GUARDED[name](server, "1")
     sink = store.sink()
     sink.prepare()
     apply(store, sink, {(1,): Write(5, ("before", "n")), (2,): Write(5, None)})
@@ -422,3 +502,25 @@ def test_writing_goes_on_after_the_server_was_killed_and_came_back(name: str, tm
     assert store.shown(store.person)[1,] == (6, ("after", "n"))
     sink.close()
     server.kill()
+
+
+def test_a_reader_gives_the_rows_of_keys_and_every_row_once_in_pages(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
+    writes: dict[Key, Write] = {(f"c{at}", at): Write(5 + at, (f"name {at}",)) for at in range(2_345)}
+    gone: dict[Key, Write] = {("gone", 1): Write(9, None), ("c0", 0): Write(9, None)}
+    apply(store, sink, writes, store.place)
+    apply(store, sink, gone, store.place)
+    store.shown(store.place)  # a search index shows what was written before its last refresh
+    present = {key: write for key, write in writes.items() if key not in gone}
+    with closing(store.reader(store.place)) as reader:
+        wanted = [("c7", 7), ("gone", 1), ("c3", 3), ("never", 1)]
+        rows = [(row.key, row.version, _text(row.content["name"])) for row in reader.rows(wanted)]
+        assert rows == [(("c7", 7), 12, "name 7"), (("c3", 3), 8, "name 3")]
+        pages = [row for page in reader.pages() for row in page]
+        assert len(pages) == len(present)
+        assert {row.key: (row.version, (_text(row.content["name"]),)) for row in pages} == present
+
+
+def _text(value: object) -> object:
+    return value.decode() if isinstance(value, bytes) else value

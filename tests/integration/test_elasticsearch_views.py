@@ -10,14 +10,16 @@ import pytest
 import structlog.testing
 from elasticsearch import Elasticsearch
 
-from changes.errors import DeclarationError, MisuseError, StoreError, StoreUnavailableError
+from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.bound_views import BoundView
 from projectors.stores.elasticsearch import sink as module
-from projectors.stores.elasticsearch.sink import ElasticsearchSink, get, search
-from projectors.views import Entity, SearchIndex
+from projectors.stores.elasticsearch.reading import get, search
+from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import Entity
 from stack.server import Server
 
 pytestmark = pytest.mark.elasticsearch
@@ -94,7 +96,8 @@ def sinks(elasticsearch_server: Server) -> Iterator[Callable[..., ElasticsearchS
             read_position=BinlogPosition.from_text,
         )
         made.append(sink)
-        sink.prepare()
+        for reason in sink.prepare().values():
+            raise StoreError(reason)
         return sink
 
     yield make
@@ -414,7 +417,7 @@ def test_a_mistake_in_the_mapping_costs_nothing(client: Elasticsearch, name: str
     before = city(name, {"name": "keyword"}, fingerprint="1")
     apply(sinks(before), before, {(1,): Write(5, ("Ulm",))}, position(100))
     for wrong in ({"type": "text", "analyzer": "klingon"}, {"type": "teks"}, {"type": "keyword", "what": 1}):
-        with pytest.raises(DeclarationError, match=name):
+        with pytest.raises(StoreError, match=name):
             sinks(city(name, {"name": wrong}, fingerprint="2"))
     assert get(client, before, (1,)) == (5, {"name": "Ulm"})
     assert not [index for index in client.indices.get(index="*").body if "check" in index]
@@ -431,7 +434,7 @@ def test_a_mistake_in_the_mapping_costs_nothing(client: Elasticsearch, name: str
 def test_a_mapping_that_the_server_refuses_is_said_in_its_words(
     client: Elasticsearch, name: str, sinks: Make, wrong: Any, told: str
 ) -> None:
-    with pytest.raises(DeclarationError, match=told):
+    with pytest.raises(StoreError, match=told):
         sinks(city(name, {"area": wrong}))
     assert not client.indices.exists(index=f"viewtail-{name}")
 

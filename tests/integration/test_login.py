@@ -232,7 +232,6 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
     at = address(server)
     servers = Servers(
         source=at, primary=at, store=at, watermark_database="vt_marks", store_database="viewtail",
-        redis=None, elasticsearch=None,
     )  # fmt: skip
     views = [IndexTable("ix_email", Entity("shop.user"), value="email")]
     needed = [line for line in grants.statements(servers, views) if not line.startswith("--")]
@@ -259,7 +258,6 @@ def as_root(server: Server) -> Servers:
     root = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
     return Servers(
         source=root, primary=root, store=root, watermark_database="vt_marks", store_database="viewtail",
-        redis=None, elasticsearch=None,
     )  # fmt: skip
 
 

@@ -9,7 +9,10 @@ import pytest
 import redis
 
 from changes.errors import DeclarationError, StopRequested, StoreUnavailableError
-from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash
+from projectors.views import Entity, View
 from stack import Server
 from tests.integration.test_backfill import ITEM, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned

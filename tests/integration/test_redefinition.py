@@ -11,8 +11,11 @@ import redis
 from changes.errors import SourceError, StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash
 from projectors.view_states import Event
-from projectors.views import Entity, IndexTable, RedisHash, SearchIndex
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import Owner, deployed, owned

@@ -17,7 +17,10 @@ import pymysql
 import pytest
 import redis
 
-from projectors.views import Entity, IndexTable, RedisHash, SearchIndex, View
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash
+from projectors.views import Entity, View
 from stack import Server
 from tests.support.pipelines import deployed, owned
 from tests.support.world import World

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned

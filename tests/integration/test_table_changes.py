@@ -10,7 +10,8 @@ import pytest
 from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors.backfill import Backfill
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers
 from tests.support.pipelines import deployed, owned

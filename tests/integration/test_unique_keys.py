@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned

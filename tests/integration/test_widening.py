@@ -8,7 +8,8 @@ import pytest
 
 from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned

@@ -24,7 +24,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
-from projectors.stores import nothing, takes_equal_versions
+from projectors.stores import StoredRow, ViewReader, nothing, takes_equal_versions
 
 PAGE = 3  # small, so that tests meet several pages
 
@@ -36,6 +36,7 @@ class FakeStore:
     rows: dict[str, dict[Key, Write]] = field(default_factory=dict)
     witness: Position | None = None
     write_count: int = 0  # calls of write that were kept
+    no_place: dict[str, str] = field(default_factory=dict)  # views that it cannot make a place for, and why
 
     def lose(self) -> None:
         """As a server that comes back without its data."""
@@ -116,9 +117,10 @@ class FakeSink:
         self._views = {view.id: view for view in views}
         self._is_connected = False
 
-    def prepare(self) -> None:
+    def prepare(self) -> dict[str, str]:
         self.prepare_count += 1
         self._is_connected = True
+        return {name: why for name, why in self.store.no_place.items() if name in self._views}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         self._require_connection()
@@ -178,3 +180,28 @@ class FakeSink:
     def _require_connection(self) -> None:
         if not self._is_connected:
             raise StoreUnavailableError("fake store: not connected; call prepare()")
+
+
+class FakeReader(ViewReader):
+    """Reads a view of a `FakeStore`."""
+
+    def __init__(self, store: FakeStore, view: BoundView) -> None:
+        self.view = view
+        self._store = store
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        shown = self._store.shown(self.view.id)
+        return [self._row(key, shown[key]) for key in keys if key in shown]
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        shown = list(self._store.shown(self.view.id).items())
+        for start in range(0, len(shown), PAGE):
+            yield [self._row(*one) for one in shown[start : start + PAGE]]
+
+    def close(self) -> None:
+        pass
+
+    def _row(self, key: Key, write: Write) -> StoredRow:
+        names = [column.name for column in self.view.values]
+        values = zip(names, write.values or (), strict=True)
+        return StoredRow(key, write.version, {name: value for name, value in values if value is not None})

@@ -18,7 +18,10 @@ from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.function_source import function_source
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity, View
 
 
 def column(name: str, declared: str, kind: Kind, **more: Any) -> Column:

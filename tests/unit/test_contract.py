@@ -11,7 +11,9 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from operations.contract import Contract, Effect
 from operations.migrations import Statement, statements
-from projectors.views import Entity, IndexTable, RedisHash, RedisJson, View
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import Entity, View
 
 
 def _column(name: str, kind: Kind, declared: str, **more: Any) -> Column:

@@ -20,9 +20,10 @@ from projectors.parking import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.recovery import Recovery
+from projectors.stores.index_tables.views import IndexTable
 from projectors.view_life import ViewLife
 from projectors.view_states import State
-from projectors.views import Entity, IndexTable
+from projectors.views import Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
@@ -61,31 +62,42 @@ def batch(followed: Followed, number: int, ids: list[int], name: str = "n", kind
 class Loop:
     """A pipeline over these batches, one row of each handed over at a time."""
 
-    def __init__(self, bound: BoundView, followed: dict[Any, Followed], batches: list[Batch]) -> None:
+    def __init__(
+        self,
+        bound: list[BoundView],
+        followed: dict[Any, Followed],
+        batches: list[Batch],
+        sink: Any = None,
+        projected: type[Projections] = Projections,
+    ) -> None:
         self.halted: list[str] = []
         self.ahead: list[bool] = []  # of each batch, whether it was projected before
-        self.sink = FakeSink([bound])
+        self.sink = FakeSink(bound) if sink is None else sink
         self.sink.prepare()
+        self.cleared: list[Any] = []
         self.offsets = FakeOffsets(Memory())
         self.offsets.take()
         self.stop = threading.Event()
         self.letters: list[Any] = []
         letters: Any = SimpleNamespace(
-            record=self.letters.extend, clear_applied=lambda writes, parked: None, count=0
+            record=self.letters.extend,
+            clear_applied=lambda writes, parked: self.cleared.append(list(writes)),
+            count=0,
         )
         nothing: Any = SimpleNamespace(saw=lambda tokens: None)
+        self.reasons: list[str] = []
         states: Any = SimpleNamespace(
-            halt=lambda view, reason: self.halted.append(view),
+            halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
             read=lambda view: SimpleNamespace(state=State.FILLED),
             move=lambda event, views, **chosen: [],
         )
         self.life = ViewLife(
-            views=[bound],
-            running=frozenset({bound.id}),
+            views=bound,
+            running=frozenset(view.id for view in bound),
             held_back=frozenset(),
             left_out=[],
             states=states,
-            projections=Projections([bound], followed),
+            projections=projected(bound, followed),
             misfit=lambda view: None,
             fits_from={},
         )
@@ -153,7 +165,7 @@ def loop_of(bound: BoundView, *made: tuple[list[int], str, int], halt_at: int | 
     batches = [batch(table, number, *one) for number, one in enumerate(made, 1)]
     if halt_at is not None:
         batches[halt_at].halts.append(Halt(table, at(halt_at + 1).version, "it cannot be read"))
-    return Loop(bound, followed, batches)
+    return Loop([bound], followed, batches)
 
 
 def test_batches_are_projected_while_the_store_is_busy_and_come_in_order(

@@ -11,7 +11,9 @@ from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.projection import Projections, followed_tables
-from projectors.views import Entity, IndexTable, RedisJson, View
+from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisJson
+from projectors.views import Entity, View
 
 TABLE = Table(
     schema="shop",

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from changes.errors import SettingsError
-from projectors.views import Entity, RedisHash, SearchIndex
-from viewtail.addresses import parse
+from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.redis.settings import REDIS
+from projectors.stores.redis.views import RedisHash
+from projectors.stores.registry import store_named
+from projectors.views import Entity
+from servers.addresses import MYSQL, AddressForm, parse
 from viewtail.settings import Settings, known_names, load, variable
 
 SECRET = "cAnArY-p4ss"
@@ -64,7 +68,7 @@ def test_a_unix_socket_and_an_ipv6_host_are_addresses() -> None:
         == "/run/m.sock"
     )
     assert settings(VIEWTAIL_SOURCE__URL="mysql://me@[::1]:3306").source_address().host == "::1"
-    assert parse("unix:///run/redis.sock?db=3", "redis").socket == "/run/redis.sock"
+    assert parse("unix:///run/redis.sock?db=3", REDIS).socket == "/run/redis.sock"
 
 
 def test_the_file_is_read_and_the_environment_wins() -> None:
@@ -130,11 +134,11 @@ def test_clients_do_not_retry_by_themselves() -> None:
     loaded = settings(
         VIEWTAIL_REDIS__URL="rediss://me:pw@cache:7000/2", VIEWTAIL_ELASTICSEARCH__URL="https://me:pw@search"
     )
-    redis = loaded.redis_client_factory()()
+    redis = loaded.redis.client()
     arguments = redis.connection_pool.connection_kwargs
     assert (arguments["host"], arguments["port"], arguments["db"]) == ("cache", 7000, 2)
     assert arguments["retry"].get_retries() == 0
-    elasticsearch = loaded.elasticsearch_client_factory()()
+    elasticsearch = loaded.elasticsearch.client()
     (node,) = elasticsearch.transport.node_pool.all()
     assert node.base_url == "https://search:9200"
     assert elasticsearch._max_retries == 0
@@ -200,9 +204,9 @@ def test_no_repr_shows_a_secret() -> None:
         loaded.source,
         loaded.source_address(),
         loaded.store_address(),
-        parse(f"mysql://a:{SECRET}@b", "mysql"),
+        parse(f"mysql://a:{SECRET}@b", MYSQL),
     ]
-    shown += [loaded.model_dump(), loaded.model_dump_json(), loaded.elasticsearch_client_factory()()]
+    shown += [loaded.model_dump(), loaded.model_dump_json(), loaded.elasticsearch.client()]
     for thing in shown:
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
@@ -218,16 +222,16 @@ def test_no_repr_shows_a_secret() -> None:
     ],
 )  # fmt: skip
 def test_no_message_about_a_wrong_address_shows_a_secret(group: str, url: str) -> None:
-    if group in ("SOURCE", "MYSQL") or not parses(url, group.lower()):
+    if group in ("SOURCE", "MYSQL") or not parses(url, store_named(group.lower()).address):
         error = refused(**{f"VIEWTAIL_{group}__URL": url})
         assert SECRET not in str(error)
         assert SECRET not in repr(error.__context__)
         assert error.__cause__ is None
 
 
-def parses(url: str, store: str) -> bool:
+def parses(url: str, form: AddressForm) -> bool:
     try:
-        parse(url, store)
+        parse(url, form)
     except ValueError:
         return False
     return True

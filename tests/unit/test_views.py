@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from changes.errors import DeclarationError
-from projectors.views import Entity, IndexTable
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
 from viewtail import declarations
 
 GOOD = """

@@ -15,6 +15,7 @@ from changes.findings import Finding, Level
 from operations import grants
 from operations.check import Servers, is_well
 from operations.check import check as look
+from projectors.stores.registry import needed
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
@@ -45,15 +46,13 @@ def check(config: Path | None, *, as_json: bool) -> int:
 
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
-    stores = {view.store for view in views}
     return Servers(
         source=loaded.source_address(),
         primary=loaded.primary_address(),
         store=loaded.store_address(),
         watermark_database=loaded.watermark_database,
         store_database=loaded.store_database,
-        redis=loaded.redis_client_factory() if "redis" in stores else None,
-        elasticsearch=loaded.elasticsearch_client_factory() if "elasticsearch" in stores else None,
+        sections={store.name: loaded.section(store) for store in needed(views)},
     )
 
 

@@ -11,9 +11,11 @@ import pymysql
 
 from changes.errors import MisuseError, ViewtailError
 from operations import first_views
+from projectors.stores.examples import Choice
+from projectors.stores.registry import STORES
+from servers.addresses import MYSQL, parse
 from servers.sessions import open_session, session_error
 from viewtail import settings
-from viewtail.addresses import parse
 
 URL = "VIEWTAIL_SOURCE__URL"
 
@@ -36,9 +38,7 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
             "directory, or overwrite it with --force"
         )
     choice = _look(loaded, schema)
-    stores = ["mysql"]
-    stores += ["redis"] if loaded.redis.url else []
-    stores += ["elasticsearch"] if loaded.elasticsearch.url else []
+    stores = [store.name for store in STORES if store.default_address or loaded.section(store).url]
     _write(views, first_views.views_py(choice, stores), 0o644)
     _write(toml, _toml(loaded, source), 0o600)
     print(f"{views}: views of {choice.table.full_name}, as examples; edit them")
@@ -52,14 +52,14 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
     environ.pop("VIEWTAIL_CONFIG", None)
     if source is not None:
         try:
-            parse(source, "mysql")
+            parse(source, MYSQL)
         except ValueError as error:
             raise MisuseError(f"--source {error}") from None
         environ[URL] = source
     return settings.load(toml if toml.exists() else None, environ)
 
 
-def _look(loaded: settings.Settings, schema: str | None) -> first_views.Choice:
+def _look(loaded: settings.Settings, schema: str | None) -> Choice:
     address = loaded.source_address()
     own = (loaded.store_database, loaded.watermark_database)
     try:
@@ -90,24 +90,23 @@ def _toml(loaded: settings.Settings, source: str | None) -> str:
         "",
         f"views = {_string(loaded.views)}",
     ]
-    for group, example in (
-        ("source", "mysql://viewtail:PASSWORD@db.example.org:3306"),
-        ("mysql", "mysql://viewtail:PASSWORD@db.example.org:3306/viewtail"),
-        ("redis", "redis://cache.example.org:6379/0"),
-        ("elasticsearch", "http://search.example.org:9200"),
-    ):
-        lines += ["", f"[{group}]", *_address(loaded, group, example, source)]
+    lines += ["", "[source]", *_address(loaded, "source", MYSQL.example, "", source)]
+    for store in STORES:
+        lines += ["", f"[{store.name}]"]
+        lines += _address(loaded, store.name, store.address.example, store.default_address, None)
     return "\n".join([*lines, ""])
 
 
-def _address(loaded: settings.Settings, group: str, example: str, source: str | None) -> list[str]:
+def _address(
+    loaded: settings.Settings, group: str, example: str, default: str, source: str | None
+) -> list[str]:
     variable = settings.variable((group, "url"))
     url = getattr(loaded, group).url
-    if url is not None and (variable not in os.environ or (group == "source" and source is not None)):
+    if url is not None and (variable not in os.environ or source is not None):
         return [f"url = {_string(url.get_secret_value())}"]
     if url is not None:
         return [f"# url comes from {variable}"]
-    by_default = "  # by default the source" if group == "mysql" else ""
+    by_default = f"  # by default {default}" if default else ""
     return [f"# url = {_string(example)}{by_default}"]
 
 

@@ -11,7 +11,7 @@ from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.reading import reader_for_command
 
 if TYPE_CHECKING:
-    from projectors.stores.elasticsearch.reading import SearchPage
+    from projectors.stores import SearchPage
 
 
 def search(

@@ -18,6 +18,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Write
+from projectors.stores.elasticsearch.documents import Item
 from projectors.stores.elasticsearch.requests import (
     INDEX_GONE,
     NDJSON,
@@ -26,7 +27,6 @@ from projectors.stores.elasticsearch.requests import (
     send,
     trouble,
 )
-from projectors.stores.elasticsearch.rows import Item
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
 _TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from elastic_transport import TransportError
@@ -16,17 +17,18 @@ if TYPE_CHECKING:
 _WHERE = "elasticsearch"
 
 
-def checks(client: Elasticsearch) -> Iterator[Finding]:
+def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
     """Reachable, version where it can be told, health, disk flags, rights. Raises nothing of the client's."""
-    try:
-        health = client.cluster.health().body
-    except (ApiError, TransportError) as error:
-        yield _unreachable(error)
-        return
-    yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
-    yield from _health(str(health.get("status")))
-    yield from _version(client)
-    yield from _disk(client)
+    with closing(connect()) as client:
+        try:
+            health = client.cluster.health().body
+        except (ApiError, TransportError) as error:
+            yield _unreachable(error)
+            return
+        yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
+        yield from _health(str(health.get("status")))
+        yield from _version(client)
+        yield from _disk(client)
 
 
 def _health(status: str) -> Iterator[Finding]:

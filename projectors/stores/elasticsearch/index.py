@@ -19,17 +19,17 @@ import orjson
 import structlog
 from elasticsearch import Elasticsearch
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.errors import DeclarationError, StoreUnavailableError
 from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
 from projectors.bound_views import BoundView
+from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.views import SearchIndex
+from projectors.stores.elasticsearch.views import SearchIndex
 
 _log = structlog.get_logger("viewtail.elasticsearch")
 
 DELETED = "viewtail_deleted"
 POSITION = "viewtail_position"
-RESERVED = "viewtail_"  # no field of a view starts with it
 
 PRESENT = {"bool": {"must_not": {"term": {DELETED: True}}}}
 _OWN_FIELDS: dict[str, Any] = {
@@ -55,7 +55,6 @@ _ABOUT_THE_MAPPING = frozenset(
         "parse_exception",
     }
 )
-_MAX_NAME_BYTES = 255 - len("viewtail.write-")
 _TRIES = 3
 
 Properties = dict[str, Any]
@@ -73,15 +72,10 @@ class Names:
 
     @classmethod
     def of(cls, view: BoundView) -> Names:
-        """Raises DeclarationError when the view's name cannot be an index's."""
+        """The names; rules.py has refused a view whose name cannot be an index's."""
         name = view.view.name
-        label = f"SearchIndex({name!r})"
-        if problem := _name_problem(name):
-            raise DeclarationError(
-                f"{label}: Elasticsearch takes no index of that name: {problem}. Rename the view"
-            )
         return cls(
-            label=label,
+            label=f"SearchIndex({name!r})",
             index=f"viewtail-{name}",
             alias=name,
             write_alias=f"viewtail.write-{name}",
@@ -94,40 +88,28 @@ def path(name: str) -> str:
     return "/" + quote(name, safe="")
 
 
-def declared(view: BoundView) -> SearchIndex:
-    """The declaration; raises DeclarationError when the view is of another store."""
-    if not isinstance(view.view, SearchIndex):
-        raise DeclarationError(f"view {view.id} is no SearchIndex; Elasticsearch holds only those")
-    return view.view
-
-
 def mapping_of(view: BoundView) -> tuple[Properties, frozenset[str]]:
     """The mapping of a view's fields, and those of them whose mapping was derived from the column's type."""
-    given = declared(view).mapping
+    declared = view.view
+    assert isinstance(declared, SearchIndex)
+    given = declared.mapping
     derived = {column.name: search_mapping(column) for column in view.values if column.name not in given}
-    properties = {
-        name: dict(given[name]) if name in given else derived[name] for name in declared(view).fields
-    }
-    taken = next((name for name in properties if name.startswith(RESERVED)), None)
-    if taken is not None:
-        raise DeclarationError(
-            f"SearchIndex({view.view.name!r}): field {taken}: names that start with {RESERVED} are viewtail's own in "
-            "Elasticsearch; leave it out, or show the column through a document function under another name"
-        )
+    properties = {name: dict(given[name]) if name in given else derived[name] for name in declared.fields}
     return properties, frozenset(derived)
 
 
 def make_ready(client: Elasticsearch, view: BoundView) -> None:
     """Create the index and its aliases, or bring those that are there in line with the declaration.
 
-    Raises DeclarationError, StoreError, StoreUnavailableError; somebody else's index is not touched.
+    Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
+    concerns them all; somebody else's index is not touched.
     """
     try:
         _make_ready(client, view, Names.of(view))
     except Refused as refused:
-        raise StoreError(
+        raise PlaceRefusedError(
             f"{Names.of(view).label}: making its index ready failed: {refused.status} {refused.kind}: "
-            f"{refused.reason[:500]} Mend that in Elasticsearch and start viewtail again"
+            f"{refused.reason[:500]} Mend that in Elasticsearch"
         ) from None
 
 
@@ -170,7 +152,7 @@ def _require_ours(found: dict[str, Any], names: Names, view: BoundView) -> None:
         ours = (names.index, names.alias, names.write_alias)
         taken = index if index in ours else next(name for name in ours if name in content["aliases"])
         what = f"an index {taken}" if taken == index else f"an alias {taken} of the index {index}"
-        raise StoreError(
+        raise PlaceRefusedError(
             f"{names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, or delete "
             "what is there if nobody needs it"
         )
@@ -307,18 +289,3 @@ def _meta(view: BoundView, wanted: Properties) -> dict[str, str]:
 
 def _aliases(names: Names) -> dict[str, Any]:
     return {names.alias: {"filter": PRESENT}, names.write_alias: {}}
-
-
-def _name_problem(name: str) -> str | None:
-    """Why an index or an alias cannot be named so (Elasticsearch reference, 'Create index': path parameters)."""
-    if name != name.lower():
-        return "it must be lower case"
-    if bad := sorted(set(name) & set('\\/*?"<>| ,#:')):
-        return f"it holds {' '.join(map(repr, bad))}"
-    if name[0] in "-_+.":
-        return f"it starts with {name[0]!r}"
-    if name.startswith(("viewtail-", "viewtail.")):
-        return "names that start with 'viewtail-' or 'viewtail.' are viewtail's own"
-    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
-        return f"it is longer than {_MAX_NAME_BYTES} bytes"
-    return None

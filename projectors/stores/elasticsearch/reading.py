@@ -8,7 +8,6 @@ tombstones does not apply to a get by id, so `get` looks at the flag.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -17,9 +16,10 @@ from elasticsearch import Elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key
 from projectors.bound_views import BoundView
+from projectors.stores import Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores.elasticsearch.documents import id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
-from projectors.stores.elasticsearch.rows import id_of, key_of
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
@@ -29,23 +29,28 @@ _TEXTUAL = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """One document of a search."""
+class DocumentReader(ViewReader):
+    """One view, over a client of the reader's own."""
 
-    id: str  # the rendered key
-    score: float | None
-    version: int
-    document: dict[str, Any]
+    def __init__(self, client: Elasticsearch, view: BoundView) -> None:
+        self.view = view
+        self._client = client
 
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        found = ((key, get(self._client, self.view, key)) for key in keys)
+        return [StoredRow(key, *one) for key, one in found if one is not None]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchPage:
-    """One page of what was found, best first."""
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        """As they were when the first page was read, in no order that means anything."""
+        for hits in _hits(self._client, self.view, has_source=True):
+            found = ((key_of(hit["_id"], self.view), hit) for hit in hits)
+            yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in found if key is not None]
 
-    total: int  # exact
-    took_ms: int  # as Elasticsearch counts
-    hits: list[Hit]
+    def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
+        return search(self._client, self.view, query, fields=fields, page=page, size=size)
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
@@ -115,6 +120,16 @@ def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator
 
     A page for each KEYS_A_PAGE documents that were looked at.
     """
+    for hits in _hits(client, view, has_source=False):
+        yield [
+            (key, hit["_version"])
+            for hit in hits
+            if hit["_version"] < version and (key := key_of(hit["_id"], view)) is not None
+        ]
+
+
+def _hits(client: Elasticsearch, view: BoundView, *, has_source: bool) -> Iterator[list[dict[str, Any]]]:
+    """Every present document, a page at a time, as they were at the first page."""
     index = path(Names.of(view).index)
     point = None
     try:
@@ -122,18 +137,14 @@ def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator
         point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
         after: list[Any] | None = None
         while True:
-            found = ask(client, "sweeping", "POST", "/_search", _sweep(point, after))
+            found = ask(client, "sweeping", "POST", "/_search", _sweep(point, after, has_source))
             hits = found["hits"]["hits"]
             point = found.get("pit_id", point)
             if found["timed_out"] or found["_shards"]["failed"]:
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            yield [
-                (key, hit["_version"])
-                for hit in hits
-                if hit["_version"] < version and (key := key_of(hit["_id"], view)) is not None
-            ]
+            yield hits
             if len(hits) < KEYS_A_PAGE:
                 return
             after = hits[-1]["sort"]
@@ -147,14 +158,14 @@ def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator
             _close_point(client, point)
 
 
-def _sweep(point: str, after: list[Any] | None) -> dict[str, Any]:
+def _sweep(point: str, after: list[Any] | None, has_source: bool) -> dict[str, Any]:
     body: dict[str, Any] = {
         "pit": {"id": point, "keep_alive": _KEEP_ALIVE},
         "query": PRESENT,
         "sort": [{"_shard_doc": "asc"}],
         "size": KEYS_A_PAGE,
         "version": True,
-        "_source": False,
+        "_source": has_source,
         "track_total_hits": False,
     }
     return body if after is None else {**body, "search_after": after}

@@ -19,19 +19,17 @@ from typing import Any
 import orjson
 from elasticsearch import Elasticsearch
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
-from projectors.stores import nothing
+from projectors.stores import PlaceRefusedError, Unfit, nothing
 from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
+from projectors.stores.elasticsearch.documents import Encode, Item, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
-from projectors.stores.elasticsearch.reading import Hit, SearchPage, get, keys_below, search
+from projectors.stores.elasticsearch.reading import keys_below
 from projectors.stores.elasticsearch.requests import Refused, ask
-from projectors.stores.elasticsearch.rows import Encode, Item, Unfit, encoder, witness_id
-
-__all__ = ["ElasticsearchSink", "Hit", "SearchPage", "get", "search"]
 
 THREADS = 4
 ROWS_A_REQUEST = 500
@@ -73,6 +71,7 @@ class ElasticsearchSink:
         self._name = name
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
+        self._held: dict[str, BoundView] = {}  # those that the store has a place for
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._encoders: dict[str, Encode] = {}
@@ -82,21 +81,27 @@ class ElasticsearchSink:
         self._kept_at = float("-inf")
         self._is_ready = False
 
-    def prepare(self) -> None:
-        """Connect, make indices and aliases, and read the witnesses."""
+    def prepare(self) -> dict[str, str]:
+        """Connect, make indices and aliases, and read the witnesses of the views that have theirs."""
         self._is_ready = False
         self._unkept = None  # the store may be another one by now; what it has kept is for `witness` to say
-        self._encoders = {name: encoder(view) for name, view in self._views.items()}
-        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in self._views.items()}
         if self._client is None:
             self._client = self._open()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"viewtail-{self._name}-bulk")
+        refused: dict[str, str] = {}
         for view in self._views.values():
-            make_ready(self._client, view)
+            try:
+                make_ready(self._client, view)
+            except (PlaceRefusedError, DeclarationError) as error:
+                refused[view.id] = str(error)
+        self._held = {name: view for name, view in self._views.items() if name not in refused}
+        self._encoders = {name: encoder(view) for name, view in self._held.items()}
+        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in self._held.items()}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
+        return refused
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
@@ -258,7 +263,7 @@ class ElasticsearchSink:
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names.of(view).index, "_id": self._witness_id} for view in self._views.values()]
+        docs = [{"_index": Names.of(view).index, "_id": self._witness_id} for view in self._held.values()]
         if not docs:
             self._marks = {}
             return
@@ -270,7 +275,7 @@ class ElasticsearchSink:
                 "Elasticsearch and start viewtail again"
             ) from None
         self._marks = {
-            name: _mark(name, doc, self._read_position) for name, doc in zip(self._views, found, strict=True)
+            name: _mark(name, doc, self._read_position) for name, doc in zip(self._held, found, strict=True)
         }
 
     def _living(self) -> Elasticsearch:

@@ -9,6 +9,7 @@ import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
+from servers.asking import findings
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
 from servers.sessions import MySQLAddress
@@ -17,8 +18,13 @@ PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", 
 _WHERE = "mysql"
 
 
-def checks(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
-    """Version, the database, rights in it, and the collation of keys."""
+def checks(address: MySQLAddress, database: str) -> list[Finding]:
+    """Reachable, version, the database, rights in it, and the collation of keys."""
+    variable = "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
+    return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database))
+
+
+def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
     try:
         facts = facts_of(connection)
     except SourceError as error:

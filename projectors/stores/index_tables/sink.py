@@ -17,25 +17,24 @@ from typing import Any, Protocol, TypeAlias
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from offsets import Owner
 from projectors.bound_views import BoundView
-from projectors.stores import nothing
+from projectors.stores import PlaceRefusedError, nothing
+from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import LoneRows
-from projectors.stores.index_tables.table import VERSION, IndexTableShape
+from projectors.stores.index_tables.table import IndexTableShape
 from projectors.stores.index_tables.upserts import Item, Upsert
 from servers.facts import ServerFacts, facts_of
-from servers.literals import literal, selected
 from servers.pipelined import Flight
 from servers.sessions import TEMPORARY_NUMBERS, quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
-ROWS_A_PAGE = 20_000  # read by one query of keys_below
 DEADLOCK_ATTEMPTS = 4
 DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
 
@@ -141,30 +140,34 @@ class MySQLSink:
             raise self._failure(error, "looking at the index tables") from None
         return lost
 
-    def prepare(self) -> None:
+    def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
         connection = self.connect()
+        refused: dict[str, str] = {}
         try:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
-            shapes = self._shapes(facts)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             _create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            for shape in shapes:
-                shape.ensure(connection)
+            shapes = []
+            for view in self._views.values():
+                try:
+                    shape = IndexTableShape(self._database, view, facts.binary_collation)
+                    shape.make_ready(connection)
+                    shapes.append(shape)
+                except (PlaceRefusedError, DeclarationError) as error:
+                    refused[view.id] = str(error)
             connection.commit()
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "preparing the index tables") from None
         self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
+        return refused
 
     def fit(self, view: BoundView) -> bool:
-        """Bring one index table into the shape of a view that was bound anew; its column names are the same.
-
-        Between two transactions only: DDL would commit an open one.
-        """
+        """Bring one index table into the shape of a view that was bound anew. DDL would commit an open transaction."""
         self._views[view.id] = view
         connection = self.connect()
         try:
@@ -227,9 +230,9 @@ class MySQLSink:
         bound = self._views[view]
         after: Key | None = None
         while True:
-            rows = self._read(_stale(self._database, bound, after, version))
+            rows = self._read(stale_keys(self._database, bound, after, version))
             yield [(row[:-1], row[-1]) for row in rows]
-            last = self._read(_last_of_page(self._database, bound, after))
+            last = self._read(end_of_page(self._database, bound, after))
             if not last:
                 return
             after = last[0]
@@ -370,82 +373,6 @@ def _landed(flight: Flight) -> list[int | pymysql.err.MySQLError]:
         if isinstance(answer, pymysql.err.MySQLError) and _number(answer) not in _ROW_ERRORS:
             raise answer
     return answers
-
-
-def lookup(
-    connection: Connection, database: str, view: BoundView, values: Sequence[Any], limit: int | None = None
-) -> list[Key]:
-    """The keys of the entities with these values, in key order, read from the index alone.
-
-    `values` are those of the first value columns, in viewtail's forms; nothing is found by NULL alone.
-    Raises pymysql's errors as they are.
-    """
-    if not values or all(value is None for value in values):
-        return []
-    pairs = zip(view.values, values, strict=False)
-    where = " AND ".join(
-        f"{quote(column.name)} {'IS NULL' if value is None else '= ' + literal(value, column)}"
-        for column, value in pairs
-    )
-    keys = ", ".join(map(selected, view.key))
-    order = ", ".join(quote(column.name) for column in view.key)
-    query = f"SELECT {keys} FROM {quote(database, view.view.name)} WHERE {where} ORDER BY {order}"
-    with connection.cursor() as cursor:
-        cursor.execute(query if limit is None else f"{query} LIMIT {limit:d}")
-        return list(cursor.fetchall())
-
-
-def get(
-    connection: Connection, database: str, view: BoundView, key: Key
-) -> tuple[int, tuple[Any, ...]] | None:
-    """(version, values) of a key, None if the table has no row of it.
-
-    Values that are all NULL may be a tombstone: an index table does not tell it from an entity without values.
-    """
-    where = " AND ".join(
-        f"{quote(column.name)} = {literal(value, column)}"
-        for column, value in zip(view.key, key, strict=True)
-    )
-    values = ", ".join(map(selected, view.values))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {VERSION}, {values} FROM {quote(database, view.view.name)} WHERE {where}")
-        row = cursor.fetchone()
-    return None if row is None else (row[0], tuple(row[1:]))
-
-
-def _stale(database: str, view: BoundView, after: Key | None, version: int) -> str:
-    """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
-    names = [f"k{at}" for at in range(len(view.key))]
-    keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
-    shown = " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)
-    page = f"SELECT {keys}, {VERSION} AS v, {shown} AS is_shown {_page(database, view, after)} LIMIT {ROWS_A_PAGE}"
-    return f"SELECT {', '.join(names)}, v FROM ({page}) AS page WHERE is_shown AND v < {version}"
-
-
-def _last_of_page(database: str, view: BoundView, after: Key | None) -> str:
-    """SELECT of the key that ends the page after a key; no row when the table ends before it."""
-    keys = ", ".join(map(selected, view.key))
-    return f"SELECT {keys} {_page(database, view, after)} LIMIT 1 OFFSET {ROWS_A_PAGE - 1}"
-
-
-def _page(database: str, view: BoundView, after: Key | None) -> str:
-    where = "" if after is None else f" WHERE {_beyond(view, after)}"
-    order = ", ".join(quote(column.name) for column in view.key)
-    return f"FROM {quote(database, view.view.name)}{where} ORDER BY {order}"
-
-
-def _beyond(view: BoundView, after: Key) -> str:
-    """`key > after`, expanded: MySQL reads far too much for the row constructor (a, b) > (x, y)."""
-    pairs = [
-        (quote(column.name), literal(value, column)) for column, value in zip(view.key, after, strict=True)
-    ]
-    condition = ""
-    for name, value in reversed(pairs):
-        condition = (
-            f"({name} > {value} OR ({name} = {value} AND {condition}))" if condition else f"{name} > {value}"
-        )
-    first, value = pairs[0]
-    return condition if len(pairs) == 1 else f"{first} >= {value} AND {condition}"
 
 
 def _max_packet(connection: Connection) -> int:

@@ -14,11 +14,12 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError
+from changes.errors import DeclarationError, StoreUnavailableError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
-from servers.sessions import quote
+from projectors.stores import PlaceRefusedError
+from servers.sessions import SQL_MODE, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"
@@ -65,6 +66,10 @@ class _Present:
     primary_key: tuple[str, ...]
     index: tuple[str, ...]
     comment: str
+
+
+class _RowsDoNotFitError(PlaceRefusedError):
+    """Values in the table are too large for the columns as they are declared now."""
 
 
 class IndexTableShape:
@@ -121,16 +126,31 @@ class IndexTableShape:
         wanted = {definition.name: definition.shape for definition in self.columns}
         return present is not None and present.primary_key == self.key_names and present.columns == wanted
 
+    def make_ready(self, connection: pymysql.Connection[Any]) -> None:
+        """`ensure`, and where values do not fit they are cut: `is_whole` told that the view is to be filled again."""
+        try:
+            self.ensure(connection)
+        except _RowsDoNotFitError:
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION sql_mode = ''")
+            try:
+                self.ensure(connection)
+            finally:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET SESSION sql_mode = '{SQL_MODE}'")
+
     def ensure(self, connection: pymysql.Connection[Any]) -> None:
-        """Create the table, or bring it into shape. Raises StoreError for a table that is not viewtail's."""
+        """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
         with connection.cursor() as cursor:
             present = _describe(cursor, self._database, self.view.view.name)
-            statements = [self._create()] if present is None else self._changes(present)
-            for statement in statements:
-                try:
-                    cursor.execute(statement)
-                except pymysql.err.MySQLError as error:
-                    raise self._failure(error) or error from None
+            self._execute(cursor, [self._create()] if present is None else self._changes(present))
+
+    def _execute(self, cursor: Any, statements: Sequence[str]) -> None:
+        for statement in statements:
+            try:
+                cursor.execute(statement)
+            except pymysql.err.MySQLError as error:
+                raise self._failure(error) or error from None
 
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.columns]
@@ -146,7 +166,7 @@ class IndexTableShape:
     def _changes(self, present: _Present) -> list[str]:
         """The statements between the table that is there and the one declared."""
         if not present.comment.startswith(MARK):
-            raise StoreError(
+            raise PlaceRefusedError(
                 f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
                 f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
             )
@@ -182,7 +202,7 @@ class IndexTableShape:
         if number in (1071, 1118):
             return self._too_long()
         if number in (1264, 1265, 1292, 1366, 1406):
-            return StoreError(
+            return _RowsDoNotFitError(
                 f"{self._label}: {self.table} holds values that do not fit the columns as they are declared now "
                 f"(MySQL error {number}). DROP TABLE {self.table}, then run: viewtail replay {self.view.id}"
             )
@@ -221,20 +241,25 @@ class IndexTableShape:
             raise DeclarationError(
                 f"{self._label}: viewtail needs the table name {name} itself; choose another"
             )
+        self._check_columns()
+
+    def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
-        for column in self.view.values:
-            if column.name.lower() in keys:
-                raise DeclarationError(
-                    f"{self._label}: column {column.name} is a key column, which each index table has anyway; "
-                    "take it out of value=[...]"
-                )
-        for column in (*self.view.key, *self.view.values):
-            if column.name.lower() == VERSION:
-                raise DeclarationError(
-                    f"{self._label}: column {column.name} has the name under which an index table keeps its versions; "
-                    f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
-                    f"ADD {column.name}_value {column.declared.upper()} AS ({quote(column.name)}) STORED"
-                )
+        twice = next((column for column in self.view.values if column.name.lower() in keys), None)
+        if twice is not None:
+            raise DeclarationError(
+                f"{self._label}: column {twice.name} is a key column, which each index table has anyway; "
+                "take it out of value=[...]"
+            )
+        taken = next(
+            (one for one in (*self.view.key, *self.view.values) if one.name.lower() == VERSION), None
+        )
+        if taken is not None:
+            raise DeclarationError(
+                f"{self._label}: column {taken.name} has the name under which an index table keeps its versions; "
+                f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
+                f"ADD {taken.name}_value {taken.declared.upper()} AS ({quote(taken.name)}) STORED"
+            )
 
     def _check_lengths(self) -> None:
         if sum(_max_bytes(definition) for definition in (*self._values, *self._key)) > MAX_KEY_BYTES:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
@@ -16,10 +17,11 @@ MIN_VERSION = (6, 0)
 _WHERE = "redis"
 
 
-def checks(client: Redis) -> Iterator[Finding]:
+def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
     """Version, one primary, memory policy, evictions, persistence. Raises nothing of redis-py's."""
     try:
-        info: dict[str, Any] = client.info()
+        with closing(connect()) as client:
+            info: dict[str, Any] = client.info()
     except exceptions.RedisError as error:
         yield _unreachable(error)
         return

@@ -16,7 +16,9 @@ from changes.rendering import key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.bound_views import BoundView
-from projectors.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson
+
+VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
 
 _PATTERNS = {Kind.INTEGER: r"-?[0-9]+", Kind.BYTES: r"[0-9a-f]*"}
 _ANYTHING = r"[^:{}]*"
@@ -27,12 +29,13 @@ Piece = str | Column  # literal text, or the place of a column's value
 
 
 class RedisKeys:
-    """The keys of one view. Raises DeclarationError for a template that cannot name each entity."""
+    """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
     def __init__(self, view: BoundView) -> None:
         assert isinstance(view.view, RedisHash | RedisJson)
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = view.key
+        self._check_fields(view)
         self.pieces = _default(view) if view.view.key is None else self._parsed(view.view.key)
         self._check()
         self.prefix = self.pieces[0] if isinstance(self.pieces[0], str) else ""
@@ -110,6 +113,13 @@ class RedisKeys:
                 "share one Redis key"
             )
         return pieces
+
+    def _check_fields(self, view: BoundView) -> None:
+        if VERSION in (column.name for column in view.values):
+            raise DeclarationError(
+                f"{self._label}: column {VERSION} has the name under which viewtail keeps its version; leave it out, "
+                "or show it through a generated column of another name"
+            )
 
     def _check(self) -> None:
         first = self.pieces[0]

@@ -14,7 +14,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -22,17 +21,17 @@ import orjson
 import redis
 from redis import exceptions
 
-from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
 from changes.rendering import render_key
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
-from projectors.stores import nothing
-from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.rows import Item, Packer, Unfit
+from projectors.stores import Unfit, nothing
+from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.packing import Item, Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
-from projectors.views import RedisHash
+from projectors.stores.redis.views import RedisHash
 
 Client: TypeAlias = "redis.Redis"
 
@@ -44,8 +43,7 @@ KEYS_A_SCAN = 1_000
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
 TIMEOUT_S = 60.0  # where the client was made without one: a stopped server must not hold us for ever
 
-_VERSION = "_version"
-_JSON_HEAD = f'{{"{_VERSION}":"'.encode()
+_JSON_HEAD = f'{{"{VERSION}":"'.encode()
 _TEMPORARY = re.compile(
     r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b"
 )
@@ -87,8 +85,8 @@ class RedisSink:
         self._keys: dict[str, RedisKeys] = {}
         self._packers: dict[str, Packer] = {}
 
-    def prepare(self) -> None:
-        """Connect anew, see that Redis will keep what it is given, and load the script."""
+    def prepare(self) -> dict[str, str]:
+        """Connect anew, see that Redis will keep what it is given, and load the script. Every view has its place."""
         self._bind()
         self._drop()
         try:
@@ -98,6 +96,7 @@ class RedisSink:
             self._mark = self._ask("GET", self._witness_key) or b""
         except (exceptions.RedisError, OSError) as error:
             raise self._failure(error, "connecting") from None
+        return {}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
@@ -124,7 +123,7 @@ class RedisSink:
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
         try:
-            answer = _text(self._ask("INFO", "server"))
+            answer = as_text(self._ask("INFO", "server"))
         except (exceptions.RedisError, OSError) as error:
             raise self._failure(error, "asking for its run_id") from None
         found = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
@@ -173,20 +172,17 @@ class RedisSink:
         while True:
             try:
                 cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
-                ours = [(name, key) for name in found if (key := keys.key_of(_text(name))) is not None]
-                versions = read([name for name, _ in ours]) if ours else []
+                ours = {name: key for name in found if (key := keys.key_of(as_text(name))) is not None}
+                versions = read(list(ours)) if ours else []
             except (exceptions.RedisError, OSError) as error:
                 raise self._failure(error, "scanning") from None
-            yield [
-                (key, stored)
-                for (_, key), stored in zip(ours, versions, strict=True)
-                if stored is not None and stored < version
-            ]
+            pairs = zip(ours.values(), versions, strict=True)
+            yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
             if int(cursor) == 0:
                 return
 
     def fit(self, view: BoundView) -> bool:
-        """A key takes whatever there is."""
+        """Its keys and fields are text, whatever the columns' types."""
         return True
 
     def close(self) -> None:
@@ -196,9 +192,7 @@ class RedisSink:
             client.close()
 
     def _bind(self) -> None:
-        self._keys = {name: _keys_of(view) for name, view in self._views.items()}
-        for one, other in combinations(self._keys.values(), 2):
-            one.check_apart(other)
+        self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
         self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
 
     def _connect(self) -> None:
@@ -212,7 +206,7 @@ class RedisSink:
         self._connection = self._client.connection_pool.get_connection()
 
     def _check_server(self) -> None:
-        answer = _text(self._ask("INFO"))
+        answer = as_text(self._ask("INFO"))
         info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
         if info.get("cluster_enabled") == "1":
             raise StoreError(_NO_CLUSTER)
@@ -288,7 +282,7 @@ class RedisSink:
         return connection.read_response(disable_decoding=True)
 
     def _hash_versions(self, names: list[bytes]) -> list[int | None]:
-        return [_number(answer) for answer in self._ask_each([("HGET", name, _VERSION) for name in names])]
+        return [_number(answer) for answer in self._ask_each([("HGET", name, VERSION) for name in names])]
 
     def _json_versions(self, names: list[bytes]) -> list[int | None]:
         end = len(_JSON_HEAD) + WIDTH - 1
@@ -344,40 +338,8 @@ def witness_key(database: str, name: str) -> str:
     return f"viewtail:{quote(database, safe='')}:{name}:witness"
 
 
-def get(client: Client, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
-    """(version, content) of an entity, None when Redis shows none.
-
-    The content of a RedisHash is a dict of field to bytes, that of a RedisJson its document; both without the
-    version. Raises redis-py's errors as they are, ValueError for a key that viewtail did not write.
-    """
-    name = _keys_of(view).redis_key(key)
-    if isinstance(view.view, RedisHash):
-        flat = client.execute_command("HGETALL", name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
-        fields = {_text(field): value for field, value in _pairs(flat)}
-        return (int(fields.pop(_VERSION)), fields) if fields else None
-    text = client.execute_command("GET", name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
-    if text is None:
-        return None
-    document = orjson.loads(text)
-    return int(document.pop(_VERSION)), document
-
-
-def _keys_of(view: BoundView) -> RedisKeys:
-    taken = next((column.name for column in view.values if column.name == _VERSION), None)
-    if taken is not None:
-        raise DeclarationError(
-            f"{type(view.view).__name__}({view.view.name!r}): column {_VERSION} has the name under which viewtail "
-            "keeps its version; leave it out, or show it through a generated column of another name"
-        )
-    return RedisKeys(view)
-
-
-def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
-    """HGETALL's answer, which is a map or a flat list by protocol."""
-    return list(flat.items()) if isinstance(flat, dict) else list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _text(answer: Any) -> str:
+def as_text(answer: Any) -> str:
+    """An answer of Redis; bytes that are no UTF-8 become lone surrogates."""
     return answer.decode("utf-8", "surrogateescape") if isinstance(answer, bytes) else str(answer)
 
 

@@ -20,8 +20,9 @@ from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key, Write
 from projectors.bound_views import BoundView
-from projectors.stores import takes_equal_versions
-from projectors.stores.elasticsearch.index import DELETED, RESERVED, Names, declared
+from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores.elasticsearch.index import DELETED, Names
+from projectors.stores.elasticsearch.rules import RESERVED
 
 Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], list[bytes]]
@@ -35,10 +36,6 @@ _TOMBSTONE = orjson.dumps({DELETED: True})
 def witness_id(pipeline: str) -> str:
     """The _id of a pipeline's witness in each of its indices. Several pipelines may write to one index."""
     return WITNESS_ID if PipelineId.parse(pipeline).is_default else f"{{viewtail:witness:{pipeline}}}"
-
-
-class Unfit(Exception):
-    """A write that Elasticsearch cannot hold; says why, without the value."""
 
 
 def id_of(view: BoundView) -> Callable[[Key], str]:
@@ -107,7 +104,7 @@ def _identity(view: BoundView) -> Callable[[Key], str]:
 
 
 def _document_lines(view: BoundView, names: dict[str, Any]) -> str:
-    if declared(view).document is not None:
+    if view.view.document is not None:
         return "        add(made_document(values))"
     lines, members, variables = [], [], []
     for at, column in enumerate(view.values):

@@ -16,10 +16,10 @@ from changes.rendering import json_value, key_renderer, redis_text
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
 from projectors.bound_views import BoundView
-from projectors.stores import takes_equal_versions
-from projectors.stores.redis.keys import RedisKeys
+from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import SHA
-from projectors.views import RedisJson
+from projectors.stores.redis.views import RedisJson
 
 Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
@@ -27,11 +27,6 @@ Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
 _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _ASCII_ONCE_CONVERTED = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
-_VERSION = "_version"
-
-
-class Unfit(Exception):
-    """A write that Redis, or the form in which viewtail keeps it there, cannot hold; says why, without the value."""
 
 
 class Packer:
@@ -176,13 +171,12 @@ def _some_fields(packers: list[Callable[[Any], str]]) -> Callable[[str, tuple[An
 def _json_body(view: BoundView, names: dict[str, Any]) -> str:
     names["dumps"] = orjson.dumps
     names["with_version"] = _with_version
-    assert isinstance(view.view, RedisJson)
     if view.view.document is not None:
         lines = ["document = with_version(values, text)"]
     else:
         variables = [f"v{at}" for at in range(len(view.values))]
         lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
-        members = [f"'{_VERSION}': text"]
+        members = [f"'{VERSION}': text"]
         for name, column in zip(variables, view.values, strict=True):
             convert = json_value(column)
             names[f"to_{name}"] = convert
@@ -195,9 +189,9 @@ def _json_body(view: BoundView, names: dict[str, Any]) -> str:
 
 def _with_version(document: bytes, version: str) -> bytes:
     """A user's document with the version as its first member."""
-    if b'"_version"' in document and _VERSION in orjson.loads(document):
+    if b'"_version"' in document and VERSION in orjson.loads(document):
         raise Unfit("the document has a member _version, which viewtail sets itself; name it otherwise")
-    head = f'{{"{_VERSION}":"{version}"'.encode()
+    head = f'{{"{VERSION}":"{version}"'.encode()
     return head + b"}" if document == b"{}" else head + b"," + document[1:]
 
 

@@ -1,4 +1,4 @@
-"""Which Elasticsearch fields, field types and index names work; shared by the declarations and the sink."""
+"""Which Elasticsearch fields, field types, index names and keys work; the sink relies on these rules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from changes.tables import Column, Kind
+from projectors.bound_views import BoundView
+from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.suggestions import nearest
-from projectors.views import SearchIndex
 
 MAX_ID_BYTES = 512
-MAX_INDEX_NAME_BYTES = 200  # of 255: the sink's concrete indices have a number behind the name
-RESERVED_FIELDS = ("viewtail_deleted", "viewtail_position")
+MAX_INDEX_NAME_BYTES = 200  # of Elasticsearch's 255: viewtail's own names put something before it
+RESERVED = "viewtail_"  # no field of a view starts with it
+_OWN_NAMES = ("viewtail-", "viewtail.")  # of indices and aliases
 
 _RANGES = {  # of whole numbers
     "byte": (-(1 << 7), (1 << 7) - 1),
@@ -57,15 +59,17 @@ _FORBIDDEN_IN_NAMES = '\\/*?"<>| ,#:'
 _BYTES_A_CHARACTER = {"ascii": 1, "latin1": 3, "utf8mb3": 3, "utf8": 3}  # in UTF-8; utf8mb4 has 4
 
 
-def check_search_index(view: SearchIndex, key: Sequence[Column], values: Sequence[Column]) -> Iterator[str]:
+def problems(view: BoundView) -> Iterator[str]:
     """Everything about a SearchIndex that cannot work, a sentence each."""
-    yield from _name_problems(view.name)
-    for field in view.fields:
-        yield from _field_problems(field, view.mapping.get(field))
-    for column in values:
-        if column.name in view.mapping:
-            yield from _type_problems(column, view.mapping[column.name])
-    yield from _id_problems(key)
+    declared = view.view
+    assert isinstance(declared, SearchIndex)
+    yield from _name_problems(declared.name)
+    for field in declared.fields:
+        yield from _field_problems(field, declared.mapping.get(field))
+    for column in view.values:
+        if column.name in declared.mapping:
+            yield from _type_problems(column, declared.mapping[column.name])
+    yield from _id_problems(view.key)
 
 
 def _name_problems(name: str) -> Iterator[str]:
@@ -78,15 +82,17 @@ def _name_problems(name: str) -> Iterator[str]:
         yield f"an index name must be lower case; call it {name.lower()!r}"
     if name.startswith(("-", "_", "+", ".")):
         yield f"an index name cannot begin with {name[0]!r}; choose another name"
-    if len(name.encode()) > MAX_INDEX_NAME_BYTES:
-        yield f"the index name has {len(name.encode())} bytes, at most {MAX_INDEX_NAME_BYTES} are allowed"
+    if name.startswith(_OWN_NAMES):
+        yield f"an index name cannot begin with {name[:9]!r}, as viewtail's own do; choose another name"
+    if (size := len(name.encode("utf-8", "surrogatepass"))) > MAX_INDEX_NAME_BYTES:
+        yield f"the index name has {size} bytes, at most {MAX_INDEX_NAME_BYTES} are allowed"
 
 
 def _field_problems(field: str, mapping: Mapping[str, Any] | None) -> Iterator[str]:
-    if field.startswith("_") or field in RESERVED_FIELDS:
+    if field.startswith(("_", RESERVED)):
         yield (
-            f"field {field}: Elasticsearch and viewtail keep names that begin with '_', "
-            f"{' and '.join(RESERVED_FIELDS)} for themselves; show the column under another name with document="
+            f"field {field}: Elasticsearch and viewtail keep names that begin with '_' "
+            f"or {RESERVED!r}, for themselves; show the column under another name with document="
         )
     if field != field.strip() or not all(field.split(".")):
         yield f"field {field!r}: a field name has no blank at its ends and no empty part between dots"
@@ -112,10 +118,14 @@ def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
     elif kind in _RANGES and column.kind is Kind.DECIMAL and column.scale:
         yield f"{what}: the digits after the point would be lost; use double or scaled_float"
     elif kind in _RANGES and column.kind is Kind.INTEGER:
-        least, most = _range(column)
-        if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
-            fitting = [name for name, (low, high) in _RANGES.items() if low <= least and most <= high]
-            yield f"{what}: its values go from {least} to {most}; use {fitting[0]}, or keyword"
+        yield from (f"{what}: {problem}" for problem in _range_problems(column, kind))
+
+
+def _range_problems(column: Column, kind: str) -> Iterator[str]:
+    least, most = _range(column)
+    if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
+        fitting = [name for name, (low, high) in _RANGES.items() if low <= least and most <= high]
+        yield f"its values go from {least} to {most}; use {fitting[0]}, or keyword"
 
 
 def _advice(column: Column) -> str:

@@ -1,0 +1,37 @@
+"""How a store is reached: its settings, and the MySQL server of viewtail's own tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pymysql
+
+from changes.positions import ReadPosition
+from offsets import OffsetStore
+from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
+from servers.sessions import MySQLAddress, open_session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a store is given to make its sinks, readers and checks with."""
+
+    section: Any  # the store's own settings, of its `section` class
+    own: MySQLAddress  # of viewtail's own tables
+    database: str  # of viewtail's own tables
+    read_position: ReadPosition  # of the source
+    offset_interval_s: float = 1.0
+
+    def open_own(self) -> pymysql.Connection[Any]:
+        """A session on the server of viewtail's own tables; no database is selected, it may not exist yet."""
+        return open_session(replace(self.own, database=None), role="store")
+
+    def background_offsets(self, pipeline: str) -> OffsetStore:
+        """An offset that is saved behind the pipeline's back, on a session of its own."""
+        return BackgroundOffsets(
+            MySQLOffsets(
+                OwnSession(self.open_own), self.database, pipeline, read_position=self.read_position
+            ),
+            self.offset_interval_s,
+        )

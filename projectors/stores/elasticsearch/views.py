@@ -1,0 +1,70 @@
+"""The view class of Elasticsearch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from changes.errors import DeclarationError
+from projectors.views import Entity, RowFunction, View, column_names
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SearchIndex(View):
+    """An Elasticsearch document per entity.
+
+    `fields`: a list of columns (mapping derived from the column types), or a dict of field to Elasticsearch
+    type ('text') or mapping ({'type': 'text', 'analyzer': 'english'}). With `document`, a function of the row
+    that returns a dict (or None for "not in the view"), `fields` must be such a dict: the index is strict.
+    """
+
+    store: ClassVar[str] = "elasticsearch"
+
+    fields: tuple[str, ...]
+    mapping: Mapping[str, Mapping[str, Any]]  # of the fields whose mapping the user gave
+
+    def __init__(
+        self,
+        name: str,
+        entity: Entity,
+        *,
+        fields: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+        document: RowFunction | None = None,
+        columns: Sequence[str] = (),
+        where: RowFunction | None = None,
+    ) -> None:
+        self._set(name, entity, where, document, columns)
+        label = f"SearchIndex({name!r})"
+        mapping = _mapping(fields, label) if isinstance(fields, Mapping) else {}
+        names = column_names(tuple(fields), f"{label}: fields")
+        if not names:
+            raise DeclarationError(f"{label}: fields names at least one field")
+        if document is not None and not mapping:
+            raise DeclarationError(f"{label}: with document=FUNCTION, fields must be a dict of field to type")
+        object.__setattr__(self, "fields", names)
+        object.__setattr__(self, "mapping", mapping)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return () if self.document is not None else self.fields
+
+    @property
+    def particulars(self) -> dict[str, Any]:
+        mapping = {field: dict(given) for field, given in self.mapping.items()}
+        return {"document": self.document, "mapping": mapping, "fields": self.fields}
+
+
+def _mapping(fields: Mapping[str, str | Mapping[str, Any]], label: str) -> dict[str, Mapping[str, Any]]:
+    mapping: dict[str, Mapping[str, Any]] = {}
+    for field, given in fields.items():
+        if isinstance(given, str):
+            mapping[field] = {"type": given}
+        elif isinstance(given, Mapping):
+            mapping[field] = dict(given)
+        else:
+            raise DeclarationError(
+                f"{label}: field {field!r}: the mapping is a type name ('text') or a dict, "
+                f"not {type(given).__name__}"
+            )
+    return mapping

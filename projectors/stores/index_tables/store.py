@@ -1,0 +1,98 @@
+"""All that is known about index tables: the store called `mysql`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from changes.errors import DeclarationError
+from projectors.bound_views import BoundView
+from projectors.stores import Sink, Store, ViewReader
+from projectors.stores.examples import Choice, Example
+from projectors.stores.index_tables.settings import ADDRESS, MySQLSettings
+from projectors.stores.index_tables.views import IndexTable
+from projectors.views import Entity
+
+if TYPE_CHECKING:
+    from changes.findings import Finding
+    from offsets import OffsetStore
+    from offsets.mysql import Session
+    from projectors.stores.access import Access
+    from projectors.stores.index_tables.sink import MySQLSink
+
+MAX_NAME_LENGTH = 64
+
+
+class IndexTablesStore(Store):
+    """MySQL tables, on the server of viewtail's own ones: rows and offset are one transaction."""
+
+    name = "mysql"
+    title = "MySQL"
+    view_classes = (IndexTable,)
+    section = MySQLSettings
+    address = ADDRESS
+    default_address = "the source"
+    has_own_tables = True
+    has_index = True
+    typed_place = "index table"
+
+    def problems(self, view: BoundView) -> Iterable[str]:
+        from projectors.stores.index_tables.table import IndexTableShape
+
+        try:
+            IndexTableShape("viewtail", view)
+        except DeclarationError as error:
+            yield str(error)
+
+    def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> MySQLSink:
+        from projectors.stores.index_tables.sink import MySQLSink
+
+        return MySQLSink(access.open_own, access.database, views)
+
+    def with_offsets(
+        self, access: Access, views: Sequence[BoundView], pipeline: str
+    ) -> tuple[Sink, OffsetStore]:
+        """The offset is on the sink's connection: `save` commits the rows with it."""
+        from offsets.mysql import MySQLOffsets
+
+        sink = self.sink(access, views, pipeline)
+        sink.connect()
+        offsets = MySQLOffsets(
+            lambda: sink.connection, access.database, pipeline, read_position=access.read_position
+        )
+        sink.share_transaction(offsets)
+        return sink, offsets
+
+    def for_backfill(
+        self, access: Access, view: BoundView, pipeline: str, session: Session
+    ) -> tuple[Sink, Session]:
+        """The progress is saved in the transaction of the rows."""
+        sink = self.sink(access, [view], pipeline)
+        return sink, lambda: sink.connection
+
+    def reader(self, access: Access, view: BoundView) -> ViewReader:
+        from projectors.stores.index_tables.reading import IndexTableReader
+
+        return IndexTableReader(access.open_own(), access.database, view)
+
+    def checks(self, access: Access) -> Iterable[Finding]:
+        from projectors.stores.index_tables.checks import checks
+
+        return checks(access.own, access.database)
+
+    def grants(self, access: Access) -> Iterable[str]:
+        from projectors.stores.index_tables.checks import PRIVILEGES
+        from servers.privileges import grants
+
+        return grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+
+    def example(self, choice: Choice) -> Example | None:
+        if choice.indexed is None:
+            return None
+        entity, column = Entity(choice.table.full_name), choice.indexed.name
+        name = f"{choice.table.name}_by_{column}"[:MAX_NAME_LENGTH]
+        return Example(
+            view=IndexTable(name, entity, value=column),
+            declaration=f"IndexTable({name!r}, entity, value={column!r}),",
+            comment=f"MySQL: which rows have this value? viewtail find {name} VALUE",
+        )

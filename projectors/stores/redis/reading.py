@@ -1,0 +1,83 @@
+"""Reading Redis views: by key, and all of a view by SCAN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+import redis
+from redis import exceptions
+
+from changes.errors import StoreError, StoreUnavailableError
+from changes.writes import Key
+from projectors.bound_views import BoundView
+from projectors.stores import StoredRow, ViewReader
+from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
+from projectors.stores.redis.views import RedisHash
+
+Client: TypeAlias = "redis.Redis"
+
+
+class RedisReader(ViewReader):
+    """One view, over a client of the reader's own."""
+
+    def __init__(self, client: Client, view: BoundView) -> None:
+        self.view = view
+        self._client = client
+        self._keys = RedisKeys(view)
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        try:
+            return self._present(keys, self._ask(keys))
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            raise StoreUnavailableError(
+                f"Redis does not answer ({type(error).__name__}); is it up?"
+            ) from None
+        except (exceptions.RedisError, ValueError, KeyError) as error:
+            raise StoreError(
+                f"view {self.view.id}: what Redis holds under this key cannot be read ({type(error).__name__}); check "
+                "user, password and permissions, and that nobody else writes to the view's keys"
+            ) from None
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        """In the order of SCAN: a row that is written meanwhile may come twice."""
+        cursor: Any = 0
+        while True:
+            try:
+                cursor, names = self._client.scan(cursor, match=self._keys.scan_match, count=KEYS_A_SCAN)
+            except exceptions.RedisError as error:
+                raise StoreUnavailableError(
+                    f"Redis: a scan failed ({type(error).__name__}); try again"
+                ) from None
+            found = (self._keys.key_of(as_text(name)) for name in names)
+            yield self.rows(list(dict.fromkeys(key for key in found if key is not None)))
+            if not cursor:
+                return
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, keys: Sequence[Key]) -> list[Any]:
+        command = "HGETALL" if isinstance(self.view.view, RedisHash) else "GET"
+        asked = self._client.pipeline(transaction=False)
+        for key in keys:
+            asked.execute_command(command, self._keys.redis_key(key), NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+        return list(asked.execute())
+
+    def _present(self, keys: Sequence[Key], answers: Sequence[Any]) -> list[StoredRow]:
+        read = _hash if isinstance(self.view.view, RedisHash) else _document
+        found = ((key, read(answer)) for key, answer in zip(keys, answers, strict=True) if answer)
+        return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
+
+
+def _hash(answer: Any) -> dict[str, Any]:
+    """HGETALL's answer, which is a map or a flat list by protocol."""
+    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    return {as_text(field): value for field, value in pairs}
+
+
+def _document(answer: Any) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(answer)
+    return found

@@ -1,0 +1,30 @@
+"""The stores there are. A new one is a folder beside this file and one line in STORES."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from projectors.stores import Store
+from projectors.stores.elasticsearch.store import ElasticsearchStore
+from projectors.stores.index_tables.store import IndexTablesStore
+from projectors.stores.redis.store import RedisStore
+from projectors.views import View
+
+# The order is that of pipelines in reports, of settings, and of the server ids of the pipelines' readers.
+STORES: tuple[Store, ...] = (IndexTablesStore(), RedisStore(), ElasticsearchStore())
+
+
+def store_named(name: str) -> Store:
+    """The store of that name."""
+    return next(store for store in STORES if store.name == name)
+
+
+def store_of(view: View) -> Store:
+    """The store that a view is in."""
+    return store_named(view.store)
+
+
+def needed(views: Iterable[View]) -> list[Store]:
+    """The stores of these views, in the registry's order."""
+    names = {view.store for view in views}
+    return [store for store in STORES if store.name in names]

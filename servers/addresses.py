@@ -1,0 +1,122 @@
+"""Server addresses as users write them: URLs, taken apart.
+
+No message repeats what was given: it may hold a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressForm:
+    """How the address of one kind of server is written."""
+
+    form: str  # as messages show it
+    example: str
+    default_port: int
+    schemes: tuple[str, ...]
+    tls_schemes: tuple[str, ...] = ()  # those of them that ask for TLS
+    parameters: tuple[str, ...] = ()  # behind the ?
+    path: Callable[
+        [str], str
+    ]  # what stands behind the host's /, which is not empty; raises ValueError, saying why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """The parts of an address, percent-decoded."""
+
+    host: str
+    port: int | None
+    user: str | None
+    password: str | None = field(repr=False)
+    path: str | None  # MySQL: the database. Redis: the number of the database. Elasticsearch: a path prefix
+    socket: str | None  # of a unix socket
+    is_tls: bool
+
+
+def parse(text: str, kind: AddressForm) -> Parsed:
+    """Take an address apart; raises ValueError with what is allowed."""
+    parts = _split(text, kind)
+    parameters = _parameters(parts, kind)
+    is_socket = parts.scheme == "unix"
+    if not parts.hostname and not is_socket and "socket" not in parameters:
+        raise _wrong(kind, "the host is missing")
+    path = unquote(parts.path) if is_socket else unquote(parts.path).strip("/")
+    return Parsed(
+        host=parts.hostname or "localhost",
+        port=_port(parts, kind),
+        user=unquote(parts.username) if parts.username else None,
+        password=None if parts.password is None else unquote(parts.password),
+        path=parameters.get("db", "0") if is_socket else _path(path, kind),
+        socket=path if is_socket else parameters.get("socket"),
+        is_tls=parts.scheme in kind.tls_schemes,
+    )
+
+
+def _split(text: str, kind: AddressForm) -> SplitResult:
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:  # its text repeats the address
+        raise _wrong(kind, "it cannot be taken apart") from None
+    if parts.scheme not in kind.schemes:
+        raise _wrong(kind, f"it begins with {' or '.join(scheme + '://' for scheme in kind.schemes)}")
+    if parts.fragment or "#" in text:
+        raise _wrong(kind, "a # in a password is written %23")
+    if "://" not in text:
+        raise _wrong(kind, "the // after the scheme is missing")
+    return parts
+
+
+def _port(parts: SplitResult, kind: AddressForm) -> int | None:
+    try:
+        port = parts.port
+    except ValueError:  # its text repeats what stands there, perhaps half a password
+        raise _wrong(
+            kind, "the port is a number from 1 to 65535; and / ? # @ : in a password are percent-encoded"
+        ) from None
+    if port == 0:
+        raise _wrong(kind, "the port is a number from 1 to 65535")
+    return port
+
+
+def _parameters(parts: SplitResult, kind: AddressForm) -> dict[str, str]:
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(parameters) - set(kind.parameters))
+    if unknown or (parts.query and not parameters):
+        allowed = ", ".join(f"?{name}=" for name in kind.parameters) or "none"
+        raise _wrong(
+            kind,
+            f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F",
+        )
+    return parameters
+
+
+def _path(path: str, kind: AddressForm) -> str | None:
+    try:
+        return kind.path(path) if path else None
+    except ValueError as error:
+        raise _wrong(kind, str(error)) from None
+
+
+def _wrong(kind: AddressForm, why: str) -> ValueError:
+    return ValueError(f"is not an address of the form {kind.form}: {why}")
+
+
+def _database(path: str) -> str:
+    if "/" in path or len(path) > 64:
+        raise ValueError("after the / stands the name of one database, at most 64 characters")
+    return path
+
+
+MYSQL = AddressForm(
+    form="mysql://USER:PASSWORD@HOST:PORT[/DATABASE]",
+    example="mysql://USER:PASSWORD@HOST:3306",
+    default_port=3306,
+    schemes=("mysql",),
+    parameters=("socket",),
+    path=_database,
+)
