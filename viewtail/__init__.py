@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import viewtail.own_packages  # noqa: F401  before all others of ours: it decides where they come from
 from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
 
 if TYPE_CHECKING:
