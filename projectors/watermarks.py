@@ -36,6 +36,7 @@ class Watermarks:
         token = secrets.token_hex(16)
         connection = self._open_primary()
         try:
+            connection.autocommit(True)  # one that hangs in between would hold the row for the next owner
             with connection.cursor() as cursor:
                 update = f"UPDATE {self._table} SET token = %s WHERE name = %s"
                 # Not INSERT at once: InnoDB spends a number of the key on each, whether a row comes of it or not.
@@ -45,7 +46,6 @@ class Watermarks:
                         "ON DUPLICATE KEY UPDATE token = %s",
                         (self._name, token, token),
                     )
-            connection.commit()
         except pymysql.err.MySQLError as error:
             raise SourceUnavailableError(
                 f"writing a watermark into {self._table} on the source's primary failed: "

@@ -54,6 +54,7 @@ class Deployment:
     settings: Settings
     views: list[BoundView]
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
+    mark: Callable[[pymysql.Connection[Any]], None] = lambda _: None  # of the owner's lease, for its sessions
 
     @property
     def database(self) -> str:
@@ -85,7 +86,9 @@ class Deployment:
         return open_session(self.settings.primary_address(), role="source")
 
     def open_store(self) -> pymysql.Connection[Any]:
-        return open_store_session(self.settings)
+        connection = open_store_session(self.settings)
+        self.mark(connection)
+        return connection
 
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class Worker:
             if self._acquire(lease):
                 if self.state == "standby":
                     deployment = self._deployed_anew(views, deployment)
-                self._run_owned(deployment, lease)
+                self._run_owned(replace(deployment, mark=lease.mark), lease)
         finally:
             self.own = None
             lease.release()
@@ -335,7 +336,8 @@ class Worker:
             reconnect_count=line["reconnects"],
             owner=self.owner,
         )
-        session = OwnSession(lambda: open_store_session(self.settings))
+        own = self.own
+        session = OwnSession(own.deployment.open_store if own else lambda: open_store_session(self.settings))
         try:
             status.save(session, self.settings.store_database, self.store, report)
         except ViewtailError as error:

@@ -66,7 +66,10 @@ def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def shop(own_mysql: Server) -> Shop:
-    made = Shop(own_mysql)
+    return with_tables(Shop(own_mysql))
+
+
+def with_tables(made: Shop) -> Shop:
     made.execute(
         "DROP DATABASE IF EXISTS shop",
         "DROP DATABASE IF EXISTS viewtail",
@@ -352,6 +355,40 @@ def test_a_second_run_stands_by_and_takes_over_within_10_s(number: int, shop: Sh
                 wait_for("the second goes on", lambda: shop.emails() == {"later"})
                 assert shop.rows("SELECT fence FROM viewtail.pipeline WHERE name = 'mysql'") == fence
             assert second.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_second_run_takes_over_within_10_s_from_one_that_hangs_inside_a_transaction(
+    kind: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It holds the lock of the pipeline's row, and of rows of the index table, for as long as its session lives."""
+    if kind == "mariadb":
+        shop = with_tables(Shop(request.getfixturevalue("mariadb_server")))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with running(tmp_path / "one", VIEWS, addresses(shop.server)) as first:
+        started(shop, first)
+        assert first.stop() == 0
+        first.start(VIEWTAIL_FAILPOINT="after write:1:SIGSTOP")
+        wait_for("the first runs", first.is_well)
+        with running(tmp_path / "two", VIEWS, addresses(shop.server)) as second:
+            wait_for("the second stands by", lambda: "another viewtail runs this pipeline" in second.log)
+            (hung,) = first.workers().values()
+            shop.execute("INSERT INTO shop.user VALUES (2, 'b', NULL), (3, 'c', NULL)")
+            wait_for("the first hangs", lambda: is_stopped(hung))
+            began = time.monotonic()
+            wait_for("the second takes over", lambda: shop.emails() == {"a", "b", "c"}, timeout_s=15)
+            assert time.monotonic() - began < 10
+            os.kill(hung, signal.SIGCONT)
+            wait_for("the first stands by now", lambda: "standing by" in first.log)
+            shop.execute("UPDATE shop.user SET email = CONCAT(email, '2')")
+            wait_for("the second goes on", lambda: shop.emails() == {"a2", "b2", "c2"})
+            wait_for("status says that all is well", second.is_well)
+            assert second.stop() == 0
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_pipeline_that_is_taken_again_says_that_it_runs(shop: Shop, tmp_path: Path) -> None:
