@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from typing import NoReturn
+from zlib import crc32
 
 import structlog
 
@@ -176,7 +177,7 @@ class RareEvents(Transactions):
     def _failed_checksum(self, kind: int, event: bytes, place: str) -> None:
         """Raises CorruptEventError, but for a format description that is known to have no checksum."""
         if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
-            corrupt(kind, place)
+            corrupt(kind, place, crc32(event))
         if event not in self._unchecked_formats:
             unchecked_format(event, place)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import NoReturn
+from zlib import crc32
 
 from changes.batches import Followed
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
 from changes.positions import Position
 from ingest.binlog.events import NAMES
+
+_HEAD_BYTES = 20  # status and header
 
 
 class DumpEnded(Exception):
@@ -36,11 +39,13 @@ def name_of(kind: int) -> str:
     return NAMES.get(kind, f"of unknown type {kind}")
 
 
-def corrupt(kind: int, place: str) -> NoReturn:
-    """A checksum failed."""
-    raise CorruptEventError(
+def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
+    """A checksum failed; `checksum` is what the bytes have."""
+    error = CorruptEventError(
         f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
     )
+    error.fingerprint = checksum
+    raise error
 
 
 def unchecked_format(event: bytes, place: str) -> NoReturn:
@@ -90,7 +95,9 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
-    raise CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
+    error = CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
+    error.fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    raise error
 
 
 def diverged(saved: Position, found: str) -> NoReturn:
