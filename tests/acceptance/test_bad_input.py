@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pymysql
 import pytest
-import structlog
 
 from stack.server import Server
 from viewtail.main import main
@@ -242,7 +241,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     yield
     sys.modules.pop("views", None)
     logging.root.handlers = handlers
-    structlog.reset_defaults()
 
 
 def write(case: Case) -> None:
