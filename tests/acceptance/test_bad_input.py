@@ -181,7 +181,7 @@ WITH_TABLES = [
     views("IndexTable('i', entity, value='version')", "under which an index table keeps its versions"),
     views("IndexTable('i', entity, value=['login', 'email'])", "InnoDB allows 3072"),
     views("IndexTable('pipeline', entity, value='age')", "viewtail needs the table name pipeline itself"),
-    views("RedisHash('h', entity, fields=['old'])", "is ENUM('A','B'), which viewtail cannot read"),
+    views("RedisHash('h', entity, fields=['old'])", "is ENUM('a','b'), which viewtail cannot read"),
     views("RedisHash('h', entity, fields=['age'], key='user:{idd}')", "{idd} is not one of the key columns {id}"),
     views("RedisHash('h', entity, fields=['age'], key='user')", "must name each of {id} once"),
     views("SearchIndex('s', entity, fields={'email': 'long'})", "VARCHAR(255) and cannot be an Elasticsearch long"),
