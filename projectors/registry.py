@@ -62,18 +62,19 @@ class Registry:
         kind = view.view.entity.version or "binlog"
         declaration = declaration_hash(view.view)
         cursor.execute(
-            f"SELECT fingerprint, version_kind, declaration FROM {self._view} WHERE name = %s", (view.id,)
+            f"SELECT fingerprint, version_kind, declaration, state FROM {self._view} WHERE name = %s",
+            (view.id,),
         )
         row = cursor.fetchone()
         if row is None:
             # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
-            row = (view.fingerprint, kind, declaration)
+            row = (view.fingerprint, kind, declaration, NEW)
             cursor.execute(
                 f"INSERT IGNORE INTO {self._view} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
                 f"VALUES (%s, %s, %s, %s, %s, '{NEW}')",
-                (view.id, pipeline_id, *row),
+                (view.id, pipeline_id, *row[:3]),
             )
-        fingerprint, stored_kind, stored_declaration = row
+        fingerprint, stored_kind, stored_declaration, state = row
         if stored_kind != kind:
             raise DeclarationError(
                 f"view {view.id} was filled with versions of kind {stored_kind!r}, its declaration now asks for "
@@ -83,7 +84,9 @@ class Registry:
             cursor.execute(
                 f"UPDATE {self._view} SET declaration = %s WHERE name = %s", (declaration, view.id)
             )
-        if fingerprint != view.fingerprint:
+        # A halted view whose table changed, and not its declaration, stays halted until it is replayed itself.
+        is_waiting = state == HALTED and stored_declaration in ("", declaration)
+        if fingerprint != view.fingerprint and not is_waiting:
             cursor.execute(
                 f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s",
                 (view.fingerprint, view.id),

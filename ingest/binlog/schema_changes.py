@@ -258,7 +258,10 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | No
                 if not _keeps_values(column, change, converts_nothing, is_strict):
                     return f"column {name} was defined anew, and {_UNSEEN}"
             case ddl.PrimaryKeyDropped() if key != key_before:
-                return "the primary key, by which the views tell entities apart, was changed"
+                return (
+                    "the primary key, by which the views tell entities apart, was changed (a view in Redis or "
+                    "Elasticsearch needs a new name then: what it shows under keys of the old form would stay)"
+                )
             case ddl.IndexDropped(index) | ddl.IndexRenamed(index) if unique := _relied_on(followed, index):
                 what = "dropped" if isinstance(change, ddl.IndexDropped) else "renamed"
                 return (

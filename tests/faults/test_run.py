@@ -314,6 +314,37 @@ def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table
         assert run.stop() == 0
 
 
+def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_only(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute(
+            "ALTER TABLE shop.user ADD COLUMN region INT NOT NULL DEFAULT 7, "
+            "DROP PRIMARY KEY, ADD PRIMARY KEY (id, region)",
+            "ALTER TABLE shop.city DROP COLUMN name, ADD COLUMN name VARCHAR(60)",
+        )
+        reason = halted_reason(run)
+        assert "in Redis or Elasticsearch needs a new name then" in reason
+
+        def replayed() -> bool:
+            shop.execute("REPLACE INTO shop.city VALUES (1, 'Bern'), (2, 'Basel')")
+            assert run.command("replay", "ix_city").returncode == 0
+            wait_for("the other view is filled", lambda: shop.cities() == {"Bern", "Basel"})
+            return halted_reason(run) == reason
+
+        assert replayed(), "the pipeline was taken again for the other view, with the tables as they are now"
+        assert run.stop() == 0
+        run.start()
+        assert replayed(), "a restart is no reason to fill it"
+        assert shop.emails() == {"a"}
+        shop.execute("INSERT INTO shop.user VALUES (1, 'b', NULL, 8)")
+        assert run.command("replay", "ix_email").returncode == 0
+        wait_for("it is filled by its own replay", lambda: shop.emails() == {"a", "b"})
+        wait_for("status says that all is well", run.is_well)
+        assert run.stop() == 0
+
+
 def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
     settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
     with running(tmp_path, VIEWS, settings) as run:
