@@ -5,6 +5,7 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -13,19 +14,24 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from changes.errors import DeclarationError, ViewtailError
-from changes.findings import Finding, Level, fail, ok
+from changes.findings import Finding, Level, fail, ok, warn
 from ingest.binlog import checks as source_checks
-from ingest.canonical import describe
+from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind
+from projectors.bound_views import BoundView
+from projectors.projection import Projections, followed_tables
 from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
-from servers.sessions import MySQLAddress, open_session, session_error
+from servers.sessions import MySQLAddress, open_session, quote, session_error
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
     from redis import Redis
 
     Connection = pymysql.Connection[Any]
+
+
+SAMPLE_ROWS = 100  # that each function is tried with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,9 @@ def _not_asked(where: str, error: ViewtailError) -> Finding:
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
     try:
         with closing(open_session(source, role="source")) as connection:
-            bind(views, lambda schema, table: describe(connection, schema, table))
+            bound = bind(views, lambda schema, table: describe(connection, schema, table))
+            fit = [ok("views", f"view {view.id}", "fits its table") for view in views]
+            return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
         return [
             fail(
@@ -141,4 +149,32 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         ]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
-    return [ok("views", f"view {view.id}", "fits its table") for view in views]
+
+
+def _tried(connection: Connection, view: BoundView) -> list[Finding]:
+    """What the view's functions do with the table's first rows: what raises there would park the row's key."""
+    functions = [name for name in ("where", "document") if getattr(view.view, name, None) is not None]
+    if not functions:
+        return []
+    followed = followed_tables([view])
+    (of_table,) = followed.values()
+    columns = [column for column in view.table.columns if column.name in of_table.columns]
+    order = ", ".join(quote(name) for name in view.table.paging_key)
+    table = quote(view.table.schema, view.table.name)
+    rows = fetch_rows(
+        connection,
+        f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}",
+        columns,
+    )
+    what = f"view {view.id}, {' and '.join(functions)}"
+    parked = Projections([view], followed).of_rows(view.id, rows, 1).parked
+    if not parked:
+        return [ok("views", what, f"took the table's first {len(rows)} rows")]
+    reasons = Counter(letter.reason for letter in parked).most_common()
+    seen = "; ".join(f"{reason} ({count} of the table's first {len(rows)} rows)" for reason, count in reasons)
+    if len(parked) < len(rows):
+        why = "keys that a function refuses are parked: the view does not show what they are now"
+        return [warn("views", what, seen, why, "the function in views.py")]
+    return [
+        fail("views", what, seen, "a view whose function refuses every row halts", "the function in views.py")
+    ]

@@ -110,7 +110,7 @@ class Backfill:
             self._begin_again("the store was restarted amid a fill")
         self.progress.finish(end)
         self.vitals.state = "filled"
-        _log.info("view filled", view=self.view.id, rows=self.vitals.row_count)
+        _log.info("view filled", view=self.view.id, rows=self.progress.kept_count)
 
     def _now(self) -> int:
         """The version of a new watermark, once the pipeline has written everything before it."""
@@ -155,6 +155,7 @@ class Backfill:
                 raise Stopped
             self.vitals.row_estimate = estimate
         self.vitals.row_count = record.fill_row_count
+        self.progress.kept_count = record.fill_kept_count
         self.vitals.row_estimate = self.vitals.row_estimate or self._estimate()
         self.vitals.state = "filling"
         self.vitals.started_at = time.monotonic()
@@ -172,8 +173,9 @@ class Backfill:
                     chunks.read_again()
                     continue
                 writes = chunk.projected.writes
-                parked = chunk.projected.parked + self.sink.write(writes, None)
-                self._park(writes, parked)
+                refused = self.sink.write(writes, None)
+                self._park(writes, chunk.projected.parked + refused)
+                self.progress.kept_count += _shown_count(writes) - len(refused)
                 self.vitals.row_count += chunk.row_count
                 self.progress.save(chunk.last_key, self.vitals.row_count)
             failpoints.reach("after chunk")
@@ -237,6 +239,10 @@ class Backfill:
             return int(row[0] or 0) if row else 0
         finally:
             connection.close()
+
+
+def _shown_count(writes: list[ViewWrites]) -> int:
+    return sum(write[1] is not None for found in writes for write in found.writes.values())
 
 
 @dataclass(frozen=True, slots=True)

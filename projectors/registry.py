@@ -33,7 +33,8 @@ class ViewRecord:
     watermark_version: int | None
     fill_key: tuple[Any, ...] | None  # primary key of the last row of the last finished chunk
     fill_order: str  # in which its rows were read; '' where none was kept
-    fill_row_count: int
+    fill_row_count: int  # rows read by a fill that is under way; of a finished one, rows that it kept
+    fill_kept_count: int  # of those that were read until `fill_key`
     fill_incarnation: str  # of the store, when the fill began
 
 
@@ -43,6 +44,7 @@ class Registry:
     def __init__(self, session: Session, database: str, pipeline: str) -> None:
         self._session = session
         self._view = quote(database, "view")
+        self._dead_letter = quote(database, "dead_letter")
         self._pipeline_table = quote(database, "pipeline")
         self._pipeline = pipeline
         self.ids: dict[str, int] = {}
@@ -104,7 +106,7 @@ class Registry:
             (view,),
         )
         number, name, state, reason, watermark, kept, count, incarnation = cursor.fetchone()
-        key, order = _fill_key_from(kept)
+        key, order, kept_count = _fill_key_from(kept, count)
         return ViewRecord(
             id=number,
             name=name,
@@ -114,6 +116,7 @@ class Registry:
             fill_key=key,
             fill_order=order,
             fill_row_count=count,
+            fill_kept_count=kept_count,
             fill_incarnation=incarnation,
         )
 
@@ -172,6 +175,15 @@ class Registry:
                 f"AND state NOT IN ('{NEW}', '{HALTED}')",
                 (pipeline_id, *declared),
             )
+
+    def forget(self, view: str) -> None:
+        """Nothing is known of the view any more; what it shows stays in its store."""
+        with transaction(self._session, "forgetting a view") as cursor:
+            cursor.execute(
+                f"DELETE FROM {self._dead_letter} WHERE view_id = (SELECT id FROM {self._view} WHERE name = %s)",
+                (view,),
+            )
+            cursor.execute(f"DELETE FROM {self._view} WHERE name = %s", (view,))
 
     def begin_fill(self, view: str, watermark_version: int, row_estimate: int, incarnation: str) -> None:
         """Only of a new view: one that was halted since gets no changes, so that a fill would hide what it misses.
@@ -237,18 +249,20 @@ class FillProgress:
         self._pipeline = pipeline
         self._fence = fence
         self._view = view
+        self.kept_count = 0  # of the rows that were read, those that the view shows
 
     def save(self, key: tuple[Any, ...] | None, row_count: int) -> None:
         """The chunk that ends with `key` is durable. Commits. Raises FencedError for a stale owner."""
         self._update(
             "fill_key = %s, fill_row_count = %s",
-            (None if key is None else _fill_key_to(key, self._order), row_count),
+            (None if key is None else _fill_key_to(key, self._order, self.kept_count), row_count),
         )
 
     def finish(self, version: int) -> None:
         """Filled; a store that has a witness of `version` or above has every row of the fill."""
         self._update(
-            f"state = '{FILLED}', watermark_version = %s, filled_at = CURRENT_TIMESTAMP(6)", (version,)
+            f"state = '{FILLED}', watermark_version = %s, fill_row_count = %s, filled_at = CURRENT_TIMESTAMP(6)",
+            (version, self.kept_count),
         )
 
     def commit_rows(self) -> None:
@@ -264,17 +278,19 @@ class FillProgress:
             )
 
 
-def _fill_key_to(key: tuple[Any, ...], order: str) -> str:
-    return orjson.dumps({"order": order, "key": [_value_to(part) for part in key]}).decode()
+def _fill_key_to(key: tuple[Any, ...], order: str, kept_count: int) -> str:
+    told = {"order": order, "key": [_value_to(part) for part in key], "kept": kept_count}
+    return orjson.dumps(told).decode()
 
 
-def _fill_key_from(kept: str | None) -> tuple[tuple[Any, ...] | None, str]:
-    """The key and the order of its rows, which an earlier viewtail did not keep."""
+def _fill_key_from(kept: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
+    """The key, the order of its rows, and how many were kept; an earlier viewtail did not save the latter two."""
     if kept is None:
-        return None, ""
+        return None, "", 0
     found = orjson.loads(kept)
-    order, key = ("", found) if isinstance(found, list) else (found["order"], found["key"])
-    return tuple(_value_from(part) for part in key), order
+    told: dict[str, Any] = {"key": found} if isinstance(found, list) else found
+    key = tuple(_value_from(part) for part in told["key"])
+    return key, told.get("order", ""), told.get("kept", row_count)
 
 
 def _value_to(value: Any) -> Any:

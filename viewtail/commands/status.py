@@ -86,7 +86,7 @@ def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) ->
     kept = [
         replace(one, views=tuple(view for view in one.views if view.name in declared))
         for one in pipelines
-        if not one.views or any(view.name in declared for view in one.views)
+        if any(view.name in declared for view in one.views) or (not one.views and one.state != "down")
     ]
     return Findings(pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
 
@@ -156,7 +156,7 @@ def _remarks(found: Findings) -> list[str]:
     ]
     lines += [
         f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
-        "holds. Drop that yourself, or declare the view again, and it is filled anew"
+        f"holds. Declare it again, and it is filled again; or forget it: viewtail forget {name}"
         for name in found.retired
     ]
     return lines
