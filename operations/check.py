@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pymysql
 
 from changes.errors import DeclarationError, ViewtailError
@@ -19,7 +20,7 @@ from ingest.binlog import checks as source_checks
 from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind
 from projectors.bound_views import BoundView
-from projectors.projection import Projections, followed_tables
+from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
 from servers.sessions import MySQLAddress, open_session, quote, session_error
@@ -167,14 +168,22 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
         columns,
     )
     what = f"view {view.id}, {' and '.join(functions)}"
-    parked = Projections([view], followed).of_rows(view.id, rows, 1).parked
-    if not parked:
+    projected = Projections([view], followed).of_rows(view.id, rows, 1)
+    refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
+    if not refused:
         return [ok("views", what, f"took the table's first {len(rows)} rows")]
-    reasons = Counter(letter.reason for letter in parked).most_common()
+    reasons = Counter(refused).most_common()
     seen = "; ".join(f"{reason} ({count} of the table's first {len(rows)} rows)" for reason, count in reasons)
-    if len(parked) < len(rows):
+    if len(refused) < len(rows):
         why = "keys that a function refuses are parked: the view does not show what they are now"
         return [warn("views", what, seen, why, "the function in views.py")]
     return [
         fail("views", what, seen, "a view whose function refuses every row halts", "the function in views.py")
     ]
+
+
+def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
+    """Why, for each document that the view's function made and its store would not take."""
+    made = [values for one in projected.writes for _, values in one.writes.values()]
+    reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
+    return [reason for reason in reasons if reason is not None]

@@ -85,6 +85,10 @@ class View:
         """Unique among the views of one views.py: 'store:name'."""
         return f"{self.store}:{self.name}"
 
+    def refuses(self, document: Mapping[str, Any]) -> str | None:
+        """Why the store would not take what `document` returned, as far as the declaration tells; None: it takes it."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class IndexTable(View):
@@ -231,6 +235,16 @@ class SearchIndex(View):
         object.__setattr__(self, "mapping", mapping)
         object.__setattr__(self, "document", document)
         object.__setattr__(self, "columns", _names(columns, f"{label}: columns"))
+
+    def refuses(self, document: Mapping[str, Any]) -> str | None:
+        """The index is strict."""
+        declared = {field.split(".")[0] for field in self.fields}
+        unknown = sorted({name.split(".")[0] for name in document} - declared)
+        if not unknown:
+            return None
+        return (
+            f"document returned the field {unknown[0]}, which the view does not declare; add it to its fields"
+        )
 
 
 def _names(given: str | Sequence[str], label: str) -> tuple[str, ...]:

@@ -390,6 +390,7 @@ views = [
     RedisJson("all", user, document=lambda row: [row["name"]]),
     RedisJson("kept", user, document=lambda row: {{"at": object()}}, where=lambda row: row["id"] > 5000),
     RedisJson("unknown", user, document=lambda row: {{"at": row["nmae"]}}),
+    SearchIndex("strict", user, document=lambda row: {{"name": 1, "nmae": 2}}, fields={{"name": "keyword"}}),
 ]
 """
     done = Run(tmp_path, views, deployed.environ).command("check", "--json")
@@ -404,6 +405,11 @@ views = [
     assert "document returned list, not a dict or None" in found["view redis:all, document"]["seen"]
     assert found["view redis:kept, where and document"]["level"] == "ok"
     assert "document raised KeyError at views.py:12" in found["view redis:unknown, document"]["seen"]
+    strict = found["view elasticsearch:strict, document"]
+    assert (
+        strict["level"] == "fail"
+        and "returned the field nmae, which the view does not declare" in strict["seen"]
+    )
     assert "Edsger" not in done.stdout + done.stderr
 
 
