@@ -170,16 +170,20 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)
     refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
+    return [_of_functions(what, len(rows), refused)]
+
+
+def _of_functions(what: str, row_count: int, refused: Sequence[str]) -> Finding:
     if not refused:
-        return [ok("views", what, f"took the table's first {len(rows)} rows")]
+        return ok("views", what, f"took the table's first {row_count} rows")
     reasons = Counter(refused).most_common()
-    seen = "; ".join(f"{reason} ({count} of the table's first {len(rows)} rows)" for reason, count in reasons)
-    if len(refused) < len(rows):
+    seen = "; ".join(f"{reason} ({count} of the table's first {row_count} rows)" for reason, count in reasons)
+    if len(refused) < row_count:
         why = "keys that a function refuses are parked: the view does not show what they are now"
-        return [warn("views", what, seen, why, "the function in views.py")]
-    return [
-        fail("views", what, seen, "a view whose function refuses every row halts", "the function in views.py")
-    ]
+        return warn("views", what, seen, why, "the function in views.py")
+    return fail(
+        "views", what, seen, "a view whose function refuses every row halts", "the function in views.py"
+    )
 
 
 def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:

@@ -74,14 +74,18 @@ def _imports(file: Path, package: str) -> set[str]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return set()  # importing it says what is wrong
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            parts = [package, *([node.module] if node.module else [])] if node.level else [node.module or ""]
-            found |= {".".join([*parts, alias.name]) for alias in node.names} | {".".join(parts)}
+    found = {name for node in ast.walk(tree) for name in _named(node, package)}
     return found | {name.partition(".")[0] for name in found}
+
+
+def _named(node: ast.AST, package: str) -> list[str]:
+    """The modules that a statement may import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    module = ".".join(part for part in (package if node.level else "", node.module) if part)
+    return [module, *(f"{module}.{alias.name}" for alias in node.names)]
 
 
 def _module(module: str, name: str) -> ModuleType:

@@ -82,8 +82,10 @@ class SameBytes:
         self._last: tuple[Position, str, int] | None = None
         self._count = 0
 
-    def met(self, after: Position, error: CorruptEventError) -> None:
+    def met(self, after: Position, error: ViewtailError) -> None:
         """Raises HistoryGoneError when they were read so often that they must stand in the binlog."""
+        if not isinstance(error, CorruptEventError):
+            return
         this = (after, str(error), error.fingerprint)
         self._count = self._count + 1 if this == self._last and error.fingerprint else 1
         self._last = this

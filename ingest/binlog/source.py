@@ -178,8 +178,7 @@ class BinlogSource:
                     if went_back == (after, str(error)):
                         raise  # so it stands in the binlog; once may have been the wire
                     went_back = after, str(error)
-                if isinstance(error, CorruptEventError):
-                    same_bytes.met(after, error)
+                same_bytes.met(after, error)
                 if isinstance(error, UncheckedFormatError):
                     self._suspect(error.event)
                 if self._interrupted.is_set():

@@ -10,7 +10,6 @@ from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations.status import ViewStatus, read
 from projectors.registry import FILLED, FILLING, Registry
-from projectors.suggestions import nearest
 from viewtail import declarations, settings
 from viewtail.composition import Deployment
 
@@ -50,19 +49,18 @@ def forget(config: Path | None, name: str) -> int:
 
 def _chosen(name: str, known: list[str], declared: set[str]) -> str:
     """The id of the view that is meant. Raises MisuseError where it is none, several or declared."""
-    found = [one for one in known if name in (one, one.partition(":")[2])]
-    retired = [one for one in found if one not in declared]
-    if found and not retired:
-        raise MisuseError(
-            f"view {found[0]} is declared in views.py. Take it out there and restart `viewtail run` first"
-        )
-    if len(retired) > 1:
+    meant = {one for one in known if name in (one, one.partition(":")[2])}
+    retired = sorted(meant - declared)
+    if len(retired) == 1:
+        return retired[0]
+    if retired:
         raise MisuseError(f"{name!r} is the name of {len(retired)} views; say which: {', '.join(retired)}")
-    if not retired:
-        others = [one for one in known if one not in declared]
-        near = nearest(name, others) or f"; views that are no longer declared: {', '.join(others) or 'none'}"
-        raise MisuseError(f"viewtail knows no view {name!r}{near}")
-    return retired[0]
+    if meant:
+        raise MisuseError(
+            f"view {name} is declared in views.py. Take it out there and restart `viewtail run` first"
+        )
+    others = ", ".join(sorted(set(known) - declared)) or "none"
+    raise MisuseError(f"viewtail knows no view {name!r}; views that are no longer declared: {others}")
 
 
 def _is_kept(view: ViewStatus) -> bool:

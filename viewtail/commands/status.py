@@ -86,9 +86,16 @@ def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) ->
     kept = [
         replace(one, views=tuple(view for view in one.views if view.name in declared))
         for one in pipelines
-        if any(view.name in declared for view in one.views) or (not one.views and one.state != "down")
+        if _is_shown(one, declared)
     ]
     return Findings(pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
+
+
+def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
+    """Whether it keeps a declared view, or has just begun and knows none yet."""
+    if not pipeline.views:
+        return pipeline.state != "down"
+    return any(view.name in declared for view in pipeline.views)
 
 
 def _json(found: Findings) -> bytes:
