@@ -24,7 +24,6 @@ COPY --from=build /opt/viewtail /opt/viewtail
 ENV PATH=/opt/viewtail/bin:$PATH PYTHONUNBUFFERED=1
 # views.py and viewtail.toml are mounted here.
 WORKDIR /views
-ENV PYTHONPATH=/views
 USER viewtail
 ENTRYPOINT ["viewtail"]
 CMD ["run"]

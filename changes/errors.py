@@ -67,6 +67,7 @@ class CorruptEventError(TemporaryError):
     """Bytes from the source fail their checksum: the connection is given up and read again."""
 
     fault = "source"
+    fingerprint = 0  # of the bytes; 0 where there are none to compare with another attempt's
 
 
 class StoreError(ViewtailError):

@@ -49,6 +49,14 @@ class Column:
     labels: tuple[str, ...] = ()  # of ENUM and SET, in order
     is_generated: bool = False  # computed from other columns
 
+    @property
+    def type_name(self) -> str:
+        """The declared type in capitals, as in a statement; labels stay as they are."""
+        name, bracket, labels = self.declared.partition("(")
+        if name.lower() in ("enum", "set"):
+            return name.upper() + bracket + labels
+        return self.declared.upper()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:

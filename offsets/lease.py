@@ -3,28 +3,40 @@
 The lock says who should run, the fence (offsets/mysql.py) makes it safe. A lock costs no binlog writes; it goes
 when its session ends: at once when the owner dies, and after `SESSION_TIMEOUT_S` when the owner is stopped or cut
 off, because the server ends sessions that are silent for so long.
+
+Other sessions of a stopped owner live on, and what they have locked (the pipeline's row, rows of index tables) would
+keep the next owner waiting. So each of them holds a lock of a name that can be guessed (`mark`), and whoever takes the
+lease ends the sessions that hold one. To end a session of one's own user needs no privilege.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pymysql
+import structlog
 
 from changes.errors import FencedError, StoreUnavailableError
 from offsets.mysql import unavailable
 
+_log = structlog.get_logger("viewtail.lease")
+
 SESSION_TIMEOUT_S = 6
 RENEW_EVERY_S = 1.5
+MAX_MARKS = 64  # sessions of an owner that the next one finds; it has about ten
 
 
 def lock_name(database: str, pipeline: str) -> str:
     """At most 64 characters, MySQL's limit for a lock name."""
     name = f"viewtail:{database}:{pipeline}"
     return name if len(name) <= 64 else "viewtail:" + hashlib.sha256(name.encode()).hexdigest()[:48]
+
+
+_NOT_ENDED = frozenset({1094, 1095})  # no such session, not the owner of it
 
 
 class Lease:
@@ -36,6 +48,8 @@ class Lease:
         self._pipeline = pipeline
         self._connection: pymysql.Connection[Any] | None = None
         self._renewing: threading.Thread | None = None
+        self._marks = [lock_name(database, f"{pipeline}#{number}") for number in range(MAX_MARKS)]
+        self._next_marks = itertools.cycle(self._marks)
         self._stop = threading.Event()
         self.is_lost = threading.Event()
 
@@ -47,6 +61,7 @@ class Lease:
                 self._ask(f"SET SESSION wait_timeout = {SESSION_TIMEOUT_S}")
             if self._ask("SELECT GET_LOCK(%s, %s)", self._name, timeout_s) != 1:
                 return False
+            self._end_sessions_of_the_last_owner()
         except pymysql.err.MySQLError as error:
             self._drop()
             raise unavailable(error, f"taking the lease of pipeline {self._pipeline}") from None
@@ -60,6 +75,33 @@ class Lease:
         """Raises FencedError when the lease went; the fence would find it out too, but later."""
         if self.is_lost.is_set():
             raise FencedError(f"pipeline {self._pipeline}: the lease was lost; standing by for it")
+
+    def mark(self, connection: pymysql.Connection[Any]) -> None:
+        """Let the next owner of the pipeline find this session of ours, and end it, should we hang."""
+        try:
+            with connection.cursor() as cursor:
+                for name in itertools.islice(self._next_marks, MAX_MARKS):
+                    cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))
+                    if cursor.fetchone() == (1,):
+                        return
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise unavailable(error, f"marking a session of pipeline {self._pipeline}") from None
+
+    def _end_sessions_of_the_last_owner(self) -> None:
+        assert self._connection is not None
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(['IS_USED_LOCK(%s)'] * MAX_MARKS)}", self._marks)
+            found = [session for session in cursor.fetchone() or () if session is not None]
+            for session in found:
+                try:
+                    cursor.execute(f"KILL {session:d}")
+                except pymysql.err.MySQLError as error:  # it is gone, or another user's
+                    if error.args[0] not in _NOT_ENDED:
+                        raise
+                    _log.info(
+                        "a session of the last owner was not ended", session=session, error=error.args[0]
+                    )
 
     def release(self) -> None:
         self._stop.set()

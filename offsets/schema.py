@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
   `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running fill; of a finished one, its end',
   `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
-  `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows read by the fill',
+  `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the running fill read, or the last one kept',
   `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the fill began, estimated',
   `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the fill began in',
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the fill began',

@@ -5,30 +5,37 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import orjson
 import pymysql
 
 from changes.errors import DeclarationError, ViewtailError
-from changes.findings import Finding, Level, fail, ok
+from changes.findings import Finding, Level, fail, ok, warn
 from ingest.binlog import checks as source_checks
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.canonical import describe
+from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind
+from projectors.bound_views import BoundView
+from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES
 from projectors.views import View
 from servers.asking import findings
 from servers.login import Server
-from servers.sessions import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session, quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
 _SOURCE_URL = "VIEWTAIL_SOURCE__URL"
+
+
+SAMPLE_ROWS = 100  # that each function is tried with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +110,9 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
     try:
         with closing(open_session(source, role="source")) as connection:
-            bind(views, lambda schema, table: describe(connection, schema, table))
+            bound = bind(views, lambda schema, table: describe(connection, schema, table))
+            fit = [ok("views", f"view {view.id}", "fits its table") for view in views]
+            return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
         return [
             fail(
@@ -117,4 +126,44 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         ]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
-    return [ok("views", f"view {view.id}", "fits its table") for view in views]
+
+
+def _tried(connection: Connection, view: BoundView) -> list[Finding]:
+    """What the view's functions do with the table's first rows: what raises there would park the row's key."""
+    functions = [name for name in ("where", "document") if getattr(view.view, name, None) is not None]
+    if not functions:
+        return []
+    followed = followed_tables([view])
+    (of_table,) = followed.values()
+    columns = [column for column in view.table.columns if column.name in of_table.columns]
+    order = ", ".join(quote(name) for name in view.table.paging_key)
+    table = quote(view.table.schema, view.table.name)
+    rows = fetch_rows(
+        connection,
+        f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}",
+        columns,
+    )
+    what = f"view {view.id}, {' and '.join(functions)}"
+    projected = Projections([view], followed).of_rows(view.id, rows, 1)
+    refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
+    return [_of_functions(what, len(rows), refused)]
+
+
+def _of_functions(what: str, row_count: int, refused: Sequence[str]) -> Finding:
+    if not refused:
+        return ok("views", what, f"took the table's first {row_count} rows")
+    reasons = Counter(refused).most_common()
+    seen = "; ".join(f"{reason} ({count} of the table's first {row_count} rows)" for reason, count in reasons)
+    if len(refused) < row_count:
+        why = "keys that a function refuses are parked: the view does not show what they are now"
+        return warn("views", what, seen, why, "the function in views.py")
+    return fail(
+        "views", what, seen, "a view whose function refuses every row halts", "the function in views.py"
+    )
+
+
+def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:
+    """Why, for each document that the view's function made and its store would not take."""
+    made = [values for one in projected.writes for _, values in one.writes.values()]
+    reasons = [view.view.refuses(orjson.loads(document)) for document in made if isinstance(document, bytes)]
+    return [reason for reason in reasons if reason is not None]

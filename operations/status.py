@@ -42,7 +42,7 @@ class ViewStatus:
     state: str  # new, filling, filled, halted
     reason: str | None
     filled_percent: float | None  # None when it cannot be told; 100 when filled
-    row_count: int
+    row_count: int  # filling: rows read; filled: rows that the view showed when its last fill ended
     row_estimate: int
     rows_per_second: float  # of the fill
     eta_s: float | None

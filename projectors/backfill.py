@@ -69,6 +69,7 @@ class Backfill:
     row_estimate: int
     stop: threading.Event
     vitals: BackfillVitals
+    _kept_count: int = 0  # of the rows that were read, those that the view shows
     _parking: Parking = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,9 +104,9 @@ class Backfill:
         end = self._now()
         if guard is not None and guard.incarnation() != incarnation:
             self._begin_again("the store was restarted amid a backfill")
-        self.progress.finish(end)
+        self.progress.finish(end, self._kept_count)
         self.vitals.state = "filled"
-        _log.info("view filled", view=view, rows=self.vitals.row_count, swept=swept is not None)
+        _log.info("view filled", view=view, rows=self._kept_count, swept=swept is not None)
 
     def _now(self) -> int:
         version = self.watermarks.now(self.stop)
@@ -134,7 +135,7 @@ class Backfill:
                 raise StopRequested  # halted between the watermark and now
             if self.life.is_halted(self.view.id):
                 self._begin_again("it was halted and marked again meanwhile, but gets no changes yet")
-        self.vitals.row_count = record.row_count
+        self.vitals.row_count, self._kept_count = record.row_count, record.kept_count
         self.vitals.state = "filling"
         self.vitals.started_at = time.monotonic()
         _log.info("filling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
@@ -169,7 +170,8 @@ class Backfill:
             refused = self.sink.write(projected.writes, None)
             self._parking.park(projected.writes, projected.parked, refused)
             self.vitals.row_count += len(chunk.rows)
-            self.progress.save(chunk.last_key, self.vitals.row_count)
+            self._kept_count += _shown_count(projected.writes) - len(refused)
+            self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
         failpoints.reach("after chunk")
         if self.stop.is_set():
             raise StopRequested
@@ -218,6 +220,10 @@ class Backfill:
         absent = self.rows.absent(self.view.key, keys, version)
         # The stream may bring a row before a query shows it; once the pipeline is past a new watermark, both have it.
         return self.rows.absent(self.view.key, sorted(absent), self._now()) if absent else absent
+
+
+def _shown_count(writes: list[ViewWrites]) -> int:
+    return sum(write[1] is not None for found in writes for write in found.writes.values())
 
 
 def _finish(reading: Future[Any] | None) -> None:

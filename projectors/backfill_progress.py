@@ -28,19 +28,27 @@ class BackfillProgress:
         self._view = view
         self._row_order = row_order
 
-    def save(self, key: tuple[Any, ...], row_count: int) -> None:
-        """The chunk that ends with `key` is durable."""
+    def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
+        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
         with self._owned() as cursor:
             cursor.execute(
                 f"UPDATE {self._table} SET fill_key = %s, fill_row_count = %s WHERE pipeline_id = %s AND name = %s "
                 f"AND state = '{State.BACKFILLING}'",
-                (last_key_text(key, self._row_order), row_count, self._owner.id, self._view),
+                (last_key_text(key, self._row_order, kept_count), row_count, self._owner.id, self._view),
             )
 
-    def finish(self, end: int) -> None:
+    def finish(self, end: int, kept_count: int) -> None:
         """A store that has a witness of version `end` or above has every row of the backfill."""
         with self._owned() as cursor:
-            move(cursor, self._table, self._owner.id, Event.FINISHED, [self._view], end=end)
+            move(
+                cursor,
+                self._table,
+                self._owner.id,
+                Event.FINISHED,
+                [self._view],
+                end=end,
+                kept_count=kept_count,
+            )
 
     def commit_rows(self) -> None:
         """Make rows durable that move no progress (the sweep's tombstones)."""

@@ -100,7 +100,7 @@ def _key_problems(table: Table, column: Column) -> Iterator[str]:
         yield _unreadable(table, column)
     elif column.kind in _NO_KEYS:
         yield (
-            f"{what} is {column.declared.upper()}, whose values have no exact equality to go by; "
+            f"{what} is {column.type_name}, whose values have no exact equality to go by; "
             "name another key: Entity(..., key=...)"
         )
     elif _is_ambiguous(column):
@@ -140,7 +140,7 @@ def _paging_problems(table: Table) -> Iterator[str]:
             )
         elif column.name in names and column.kind in _NO_PAGES:
             yield (
-                f"column {column.name} of {table.full_name} is {column.declared.upper()} and part of the key by which "
+                f"column {column.name} of {table.full_name} is {column.type_name} and part of the key by which "
                 "the table is read in pages: the server orders its values by one rule and compares them by another. "
                 "Give the table another primary key"
             )
@@ -166,7 +166,7 @@ def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[s
     what = f"version column {name} of {table.full_name}"
     if column.kind is not Kind.INTEGER or column.declared.lower().startswith(("bit", "year")):
         yield (
-            f"{what} is {column.declared.upper()}; it must be an integer that rises with every change, e.g. BIGINT; "
+            f"{what} is {column.type_name}; it must be an integer that rises with every change, e.g. BIGINT; "
             "a clock cannot order two changes of one moment"
         )
     elif column.is_nullable:
@@ -202,7 +202,7 @@ def _unknown(table: Table, name: str, what: str) -> str:
 def _unreadable(table: Table, column: Column) -> str:
     charset = f" in character set {column.charset}" if column.charset else ""
     return (
-        f"column {column.name} of {table.full_name} is {column.declared.upper()}{charset}, which viewtail cannot read "
+        f"column {column.name} of {table.full_name} is {column.type_name}{charset}, which viewtail cannot read "
         "exactly. Convert the column (text: to utf8mb4), or leave it out"
         + (", with columns=[...] where a function is used" if column.charset is None else "")
     )

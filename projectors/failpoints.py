@@ -1,7 +1,7 @@
-"""Named steps of the loop at which a test may have the process killed.
+"""Named steps of the loop at which a test may have the process killed, or stopped.
 
-`VIEWTAIL_FAILPOINT=STEP:N` sends SIGKILL to the process itself when STEP is reached for the Nth time. Unset, which is
-always except in tests, `reach` is one comparison.
+`VIEWTAIL_FAILPOINT=STEP:N` sends SIGKILL to the process itself when STEP is reached for the Nth time, and
+`STEP:N:SIGSTOP` that signal. Unset, which is always except in tests, `reach` is one comparison.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import signal
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
 
-_step, _, _count = os.environ.get("VIEWTAIL_FAILPOINT", "").partition(":")
+_step, _count, _signal, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", ""]
 _left = int(_count or 1)
 
 
 def reach(step: str) -> None:
-    """Die here, if a test asked for it."""
+    """Die or stop here, if a test asked for it."""
     global _left
     if step == _step:
         _left -= 1
-        if _left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if _left == 0:
+            os.kill(os.getpid(), signal.Signals[_signal or "SIGKILL"])

@@ -29,7 +29,7 @@ from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
 from projectors.recovery import Recovery
-from projectors.stores import Sink, Store
+from projectors.stores import Sink, Store, guarded
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.table_changes import TableChanges
@@ -185,6 +185,8 @@ def take(
     records = states.sync(views)
     states.retire_others(records)
     running = [view for view in views if records[view.id].state is not State.HALTED]
+    if (guard := guarded(sink)) is not None:
+        guard.leave_alone(records.keys() - {view.id for view in running})
     running = [view for view in running if view.id not in held_back]
     followed = followed_tables(running)
     life = ViewLife(

@@ -67,7 +67,7 @@ _ASSIGNMENTS = {
     State.NEW: f"{_FORGOTTEN}, fill_row_estimate = 0, fill_started_at = NULL, watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
-    State.FILLED: "watermark_version = %(end)s, filled_at = CURRENT_TIMESTAMP(6)",
+    State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
     State.HALTED: "reason = %(reason)s",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
@@ -82,7 +82,7 @@ def move(
     Args:
         table: `view`, quoted, with its database.
         values: what the new state is kept with: `floor` (of the next watermark's version) of a new view; `watermark`,
-            `row_estimate`, `incarnation` of a backfill; `end` of a filled one; `reason` of a halted one.
+            `row_estimate`, `incarnation` of a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one.
     """
     sources, to = TRANSITIONS[event]
     states = ", ".join(f"'{state}'" for state in sorted(sources))
@@ -107,6 +107,7 @@ class ViewRecord:
     last_key: tuple[Any, ...] | None  # of the table's paging key, in the last row of the last finished chunk
     row_order: str  # in which its rows were read; '' where none was kept
     row_count: int  # read by the backfill
+    kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
 
 
@@ -262,6 +263,15 @@ class ViewStates:
         with self._transaction("keeping a view as it is") as cursor:
             self._keep(cursor, view, declaration_hash(view.view))
 
+    def forget(self, view: str) -> None:
+        """Nothing is known of the view any more; what it shows stays in its store."""
+        with self._transaction("forgetting a view") as cursor:
+            cursor.execute(
+                f"DELETE v, d FROM {self._table} v LEFT JOIN {quote(self._database, 'dead_letter')} d "
+                f"ON d.view_id = v.id WHERE v.pipeline_id = %s AND v.name = %s",
+                (self.pipeline_id, view),
+            )
+
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
         with self._transaction("retiring views") as cursor:
@@ -281,25 +291,27 @@ def _record(
     number: int, name: str, state: str, reason: str | None, watermark: int | None, kept: str | None, count: int,
     incarnation: str,
 ) -> ViewRecord:  # fmt: skip
-    key, order = _last_key_from(kept)
+    key, order, kept_count = _last_key_from(kept, count)
     return ViewRecord(
         id=number, name=name, state=State(state), reason=reason, watermark_version=watermark, last_key=key,
-        row_order=order, row_count=count, incarnation=incarnation,
+        row_order=order, row_count=count, kept_count=kept_count, incarnation=incarnation,
     )  # fmt: skip
 
 
-def last_key_text(key: tuple[Any, ...], row_order: str) -> str:
-    """How the last key of a chunk, and the order that it stands in, are kept."""
-    return orjson.dumps({"order": row_order, "key": [_to_json(part) for part in key]}).decode()
+def last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
+    """How the last key of a chunk is kept, with the order that it stands in and how many rows the view shows."""
+    told = {"order": row_order, "key": [_to_json(part) for part in key], "kept": kept_count}
+    return orjson.dumps(told).decode()
 
 
-def _last_key_from(kept: str | None) -> tuple[tuple[Any, ...] | None, str]:
-    """The key and the order of its rows, which an earlier viewtail did not keep."""
-    if kept is None:
-        return None, ""
-    found = orjson.loads(kept)
-    order, key = ("", found) if isinstance(found, list) else (found["order"], found["key"])
-    return tuple(_from_json(part) for part in key), order
+def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
+    """The key, the order of its rows, and how many were kept; an earlier viewtail did not save the latter two."""
+    if text is None:
+        return None, "", 0
+    found = orjson.loads(text)
+    told: dict[str, Any] = {"key": found} if isinstance(found, list) else found
+    key = tuple(_from_json(part) for part in told["key"])
+    return key, told.get("order", ""), told.get("kept", row_count)
 
 
 def _to_json(value: Any) -> Any:

@@ -108,6 +108,10 @@ class View:
         """Unique among the views of one views.py: 'store:name'."""
         return f"{self.store}:{self.name}"
 
+    def refuses(self, document: Mapping[str, Any]) -> str | None:
+        """Why the store would not take what `document` returned, as far as the declaration tells; None: it takes it."""
+        return None
+
 
 def column_names(given: str | Sequence[str], label: str) -> tuple[str, ...]:
     """One name or several, as a tuple. Raises DeclarationError, with `label`, for what is no name or is there twice."""

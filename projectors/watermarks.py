@@ -33,7 +33,8 @@ class Watermarks:
     """
 
     def __init__(self, open_primary: Callable[[], pymysql.Connection[Any]], schema: str, name: str) -> None:
-        self._session = OwnSession(open_primary)
+        self._open_primary = open_primary
+        self._session = OwnSession(self._open)
         self._table = quote(schema, "watermark")
         self._name = name
         self._seen: dict[str, int] = {}
@@ -82,7 +83,6 @@ class Watermarks:
                             "ON DUPLICATE KEY UPDATE token = %s",
                             (self._name, token, token),
                         )
-                connection.commit()
             except pymysql.err.MySQLError as error:
                 connection.close()
                 raise SourceUnavailableError(
@@ -90,6 +90,11 @@ class Watermarks:
                     f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
                 ) from None
         return token
+
+    def _open(self) -> pymysql.Connection[Any]:
+        connection = self._open_primary()
+        connection.autocommit(True)  # one that hangs in between would hold the row for the next owner
+        return connection
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
         """Called by the pipeline when everything before these watermarks is durable."""

@@ -5,12 +5,14 @@ They are killed at the end, as those of single tests are: nothing of them is kep
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 import stack.elasticsearch
 import stack.mariadb
@@ -27,6 +29,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No node lives long enough here for what Java's second compiler costs: a third of a start.
 os.environ.setdefault("ES_JAVA_OPTS", "-XX:TieredStopAtLevel=1")
+# pytest takes its handler away between the phases of a test: warnings would go to the terminal.
+logging.lastResort = logging.NullHandler()
+
+
+@pytest.fixture(autouse=True)
+def logs_for_the_report() -> None:
+    """What is logged stands in the report of a test that fails; a thread that outlives its test prints nothing."""
+    structlog.configure(
+        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +44,7 @@ class Deployment:
     settings: Settings
     views: list[BoundView]
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
+    mark: Callable[[pymysql.Connection[Any]], None] = lambda _: None  # of the owner's lease, for its sessions
 
     @property
     def limits(self) -> Limits:
@@ -75,7 +76,9 @@ class Deployment:
         return open_session(self.settings.primary_address(), role="source")
 
     def open_store(self) -> pymysql.Connection[Any]:
-        return open_store_session(self.settings)
+        connection = open_store_session(self.settings)
+        self.mark(connection)
+        return connection
 
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]
@@ -136,7 +139,7 @@ class Deployment:
 
     def access(self, store: Store) -> Access:
         """What a store needs to be reached."""
-        return self.settings.access(store)
+        return replace(self.settings.access(store), mark=self.mark)
 
 
 @dataclass(frozen=True, slots=True)

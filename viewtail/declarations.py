@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
@@ -15,6 +16,7 @@ from changes.errors import DeclarationError
 from projectors.stores.registry import STORES
 from projectors.suggestions import nearest
 from projectors.views import View
+from viewtail import own_packages
 
 
 def load(name: str) -> list[View]:
@@ -23,6 +25,7 @@ def load(name: str) -> list[View]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    _refuse_our_names(module_name)
     module = _module(module_name, name)
     file = _shown(module.__file__ or module_name)
     if not hasattr(module, attribute):
@@ -31,6 +34,59 @@ def load(name: str) -> list[View]:
             f"{file}: there is no {attribute!r} in it" + (near or f"; write {attribute} = [...]")
         )
     return _checked(getattr(module, attribute), attribute, file)
+
+
+def _refuse_our_names(module: str) -> None:
+    """A user's module that is called like a package of viewtail's cannot be imported; others may lie there unused."""
+    here = Path.cwd()
+    taken = {
+        name: path
+        for name in own_packages.NAMES
+        for path in (here / f"{name}.py", here / name)
+        if path.exists() and here != own_packages.ROOT
+    }
+    for name in (_imported_by(module, here) if taken else set()) & taken.keys():
+        path = taken[name]
+        kind = "module" if path.suffix else "package"
+        raise DeclarationError(
+            f"{_shown(str(path))}: {module} imports it, but viewtail has a package called {name} itself, and a "
+            f"process can have one of that name. Rename the {kind}, e.g. to my_{name}"
+        )
+
+
+def _imported_by(module: str, folder: Path) -> set[str]:
+    """Names of modules that a module in a folder imports, and what those import that are in the folder too."""
+    found = {module}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = folder / name.replace(".", "/")
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+                new = _imports(file, package) - found
+                found |= new
+                waiting += new
+    return found
+
+
+def _imports(file: Path, package: str) -> set[str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()  # importing it says what is wrong
+    found = {name for node in ast.walk(tree) for name in _named(node, package)}
+    return found | {name.partition(".")[0] for name in found}
+
+
+def _named(node: ast.AST, package: str) -> list[str]:
+    """The modules that a statement may import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    module = ".".join(part for part in (package if node.level else "", node.module) if part)
+    return [module, *(f"{module}.{alias.name}" for alias in node.names)]
 
 
 def _module(module: str, name: str) -> ModuleType:
@@ -66,8 +122,7 @@ def _at(error: BaseException, module: str) -> DeclarationError:
 
 
 def _is_installed(file: str) -> bool:
-    packages = Path(__file__).resolve().parent.parent
-    ours = tuple(str(packages / name) + os.sep for name in ("projectors", "changes", "servers", "viewtail"))
+    ours = tuple(str(own_packages.ROOT / name) + os.sep for name in (*own_packages.NAMES, "viewtail"))
     return file.startswith(ours) or f"{os.sep}site-packages{os.sep}" in file
 
 

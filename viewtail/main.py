@@ -249,6 +249,18 @@ def replay(
     return command.replay_new_history(_config(context))
 
 
+@app.command()
+def forget(context: typer.Context, view: ViewName) -> int:
+    """Take a view that is no longer declared out of `status`, with its dead letters.
+
+    What it shows stays in its store; the command says what that is and how to drop it. A view that is declared, or that
+    a running viewtail still keeps, is refused.
+    """
+    from viewtail.commands.forget import forget as command
+
+    return command(_config(context), view)
+
+
 contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)
 app.add_typer(contract, name="contract")
 

@@ -139,7 +139,8 @@ class Reporter:
             reconnect_count=line["reconnects"],
             owner=self._owner,
         )
-        session = OwnSession(self._open_store)
+        own = self.own
+        session = OwnSession(self._open_store if own is None else own.deployment.open_store)
         try:
             status.save(session, self._database, self._pipeline, report)
         except ViewtailError as error:

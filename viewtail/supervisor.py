@@ -39,7 +39,8 @@ class _Child:
 
     def start(self) -> None:
         read_end, write_end = os.pipe()
-        command = [sys.executable, "-m", "viewtail.worker", self.pipeline, str(write_end)]
+        # -P: what lies in the working directory, the user's, is not found before Python's own modules.
+        command = [sys.executable, "-P", "-m", "viewtail.worker", self.pipeline, str(write_end)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -109,7 +110,7 @@ class Worker:
             if self._acquire(lease):
                 if self.reporter.state == "standby":
                     deployment = self._deployed_again(views, deployment)
-                self._run_owned(deployment, lease)
+                self._run_owned(replace(deployment, mark=lease.mark), lease)
         finally:
             self.reporter.own = None
             lease.release()

@@ -270,7 +270,7 @@ class Dispatcher:
         """Raises CorruptEventError, but for a format description that is known to have no checksum."""
         # It has the bytes of one in any case, behind the byte that says whether the other events have one.
         if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
-            stream_errors.corrupt(kind, place)
+            stream_errors.corrupt(kind, place, crc32(event))
         if event not in self._unchecked_formats:
             stream_errors.unchecked_format(event, place)
 

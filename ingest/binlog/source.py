@@ -23,6 +23,7 @@ from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
+from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.resuming import Resuming
@@ -154,6 +155,7 @@ class BinlogSource:
         followed = dict(self._followed)
         place, attempt = own(after), 0
         went_back: tuple[BinlogPosition, str] | None = None
+        same_bytes = SameBytes()
         while not self._interrupted.is_set():
             try:
                 for batch in self._read_connection(place, followed):
@@ -172,6 +174,7 @@ class BinlogSource:
                     if went_back == (place, str(error)):
                         raise  # so it stands in the binlog; once may have been the wire
                     went_back = place, str(error)
+                same_bytes.met(place, error)
                 if isinstance(error, UncheckedFormatError):
                     self._suspect(error.event)
                 if self._interrupted.is_set():
@@ -235,15 +238,19 @@ class BinlogSource:
             fits_from=self._fits_from,
         )
         self._connection = connection
+        silent_end = SilentEnd(self._address, self._identity, self._heartbeat_s)
         try:
-            yield from self._walk(connection, dispatcher)
+            yield from self._walk(connection, dispatcher, silent_end)
         except DumpEnded as ended:
             raise dump_error(ended.packet, dispatcher.place) from None
         finally:
             self._connection = None
             connection.close()
+            silent_end.close()
 
-    def _walk(self, connection: DumpConnection, dispatcher: Dispatcher) -> Iterator[Batch]:
+    def _walk(
+        self, connection: DumpConnection, dispatcher: Dispatcher, silent_end: SilentEnd
+    ) -> Iterator[Batch]:
         buffer = bytearray(_BUFFER_BYTES)
         filled = 0
         while not self._interrupted.is_set():
@@ -256,6 +263,8 @@ class BinlogSource:
             at = yield from self._consume(dispatcher, buffer, filled)
             buffer[: filled - at] = buffer[at:filled]
             filled -= at
+            if self.progress.is_at_end:
+                silent_end.check(dispatcher.place)
             while _event_bytes(buffer, filled) > _BUFFER_BYTES - 64:
                 incoming = _Incoming(connection, bytes(buffer[:filled]))
                 yield from self._large_event(dispatcher, incoming)
@@ -311,7 +320,7 @@ class BinlogSource:
             yield from self._consume(dispatcher, event, len(event))
             return
         if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
-            corrupt(head[5], dispatcher.place)
+            corrupt(head[5], dispatcher.place, checksum)
         dispatcher.halt_too_large(bytes(event[5:]), size)
 
 

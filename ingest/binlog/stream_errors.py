@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from typing import NoReturn
+from zlib import crc32
 
 from changes.batches import Followed, Row
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
@@ -12,6 +13,8 @@ from ingest.binlog.events import NAMES, UPDATE_ROWS
 
 # What reading past an event's end comes to, where no rule was broken before.
 MALFORMED = (IndexError, struct.error)
+
+_HEAD_BYTES = 20  # status and header
 
 
 class DumpEnded(Exception):
@@ -48,11 +51,13 @@ def unknown_event(kind: int, place: str) -> NoReturn:
     )
 
 
-def corrupt(kind: int, place: str) -> NoReturn:
-    """A checksum failed."""
-    raise CorruptEventError(
+def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
+    """A checksum failed; `checksum` is what the bytes have."""
+    error = CorruptEventError(
         f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
     )
+    error.fingerprint = checksum
+    raise error
 
 
 def unchecked_format(event: bytes, place: str) -> NoReturn:
@@ -108,7 +113,9 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
-    raise CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
+    error = CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
+    error.fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    raise error
 
 
 def diverged(saved: BinlogPosition, found: str) -> NoReturn:

@@ -18,6 +18,10 @@ _WIDER = (
     ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
 )
 _ONE_LENGTH = frozenset({"VARCHAR", "CHAR", "VARBINARY"})
+_OTHER_KEY = (
+    "the primary key, by which the views tell entities apart, was changed (a view in Redis or Elasticsearch needs a "
+    "new name then: what it shows under keys of the old form would stay)"
+)
 _UNSEEN = "values may have changed without row events"
 
 
@@ -202,9 +206,7 @@ class _Losses:
     def _of_key(self, change: ddl.IndexDropped | ddl.IndexRenamed | ddl.PrimaryKeyDropped) -> str | None:
         if isinstance(change, ddl.PrimaryKeyDropped):
             is_other = self._new_key != tuple(name.lower() for name in self._followed.table.primary_key)
-            return (
-                "the primary key, by which the views tell entities apart, was changed" if is_other else None
-            )
+            return _OTHER_KEY if is_other else None
         index, what = (
             (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
         )

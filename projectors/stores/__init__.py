@@ -6,7 +6,7 @@ Each store has a folder here; projectors/stores/registry.py lists them. See READ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -93,6 +93,9 @@ class GuardedSink(Sink, Protocol):
         A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
         sweep over many fresh keys between two pages.
         """
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """These views are halted: their places stay as they are, and show what they show, whatever their shape."""
 
     def fit(self, view: BoundView) -> bool:
         """Go on with a view that was bound anew to its changed table; its column names are the same.
@@ -229,6 +232,10 @@ class Store(ABC):
     def example(self, choice: Choice) -> Example | None:
         """A first view of a table, for `viewtail init`."""
         return None
+
+    @abstractmethod
+    def left_behind(self, name: str, database: str) -> str:
+        """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
 
     def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
         """A row's content as a terminal shows it."""

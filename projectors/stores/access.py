@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +23,14 @@ class Access:
     database: str  # of viewtail's own tables
     read_position: ReadPosition  # of the source
     offset_interval_s: float = 1.0
+    # Lets the next owner of a pipeline find the session.
+    mark: Callable[[pymysql.Connection[Any]], None] = lambda _: None
 
     def open_own(self) -> pymysql.Connection[Any]:
         """A session on the server of viewtail's own tables; no database is selected, it may not exist yet."""
-        return open_session(replace(self.own, database=None), role="store")
+        connection = open_session(replace(self.own, database=None), role="store")
+        self.mark(connection)
+        return connection
 
     def background_offsets(self, pipeline: str) -> OffsetStore:
         """An offset that is saved behind the pipeline's back, on a session of its own."""

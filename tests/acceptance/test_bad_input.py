@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pymysql
 import pytest
-import structlog
 
 from stack.server import Server
 from viewtail.main import main
@@ -182,7 +181,7 @@ WITH_TABLES = [
     views("IndexTable('i', entity, value='version')", "under which an index table keeps its versions"),
     views("IndexTable('i', entity, value=['login', 'email'])", "InnoDB allows 3072"),
     views("IndexTable('pipeline', entity, value='age')", "viewtail needs the table name pipeline itself"),
-    views("RedisHash('h', entity, fields=['old'])", "is ENUM('A','B'), which viewtail cannot read"),
+    views("RedisHash('h', entity, fields=['old'])", "is ENUM('a','b'), which viewtail cannot read"),
     views("RedisHash('h', entity, fields=['age'], key='user:{idd}')", "{idd} is not one of the key columns {id}"),
     views("RedisHash('h', entity, fields=['age'], key='user')", "must name each of {id} once"),
     views("SearchIndex('s', entity, fields={'email': 'long'})", "VARCHAR(255) and cannot be an Elasticsearch long"),
@@ -242,7 +241,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     yield
     sys.modules.pop("views", None)
     logging.root.handlers = handlers
-    structlog.reset_defaults()
 
 
 def write(case: Case) -> None:

@@ -375,6 +375,44 @@ def test_check_is_content_with_the_servers_of_the_stack(deployed: Deployed) -> N
     assert seen["elasticsearch", "cluster health"] == "ok"
     assert seen["views", "view mysql:by_email"] == "ok"
     assert all(one["seen"] for one in found["findings"])
+    assert seen["views", "view mysql:by_email, where"] == seen["views", "view redis:card, document"] == "ok"
+
+
+def test_check_tries_the_functions_of_views_on_rows_of_the_table(deployed: Deployed, tmp_path: Path) -> None:
+    """It names the exception and the line, and no value."""
+    views = f"""
+from viewtail import Entity, RedisJson, SearchIndex
+user = Entity("{SCHEMA}.user")
+def refuse_some(row):
+    if row["email"] is None:
+        raise ValueError(row["name"])
+    return {{"name": row["name"]}}
+views = [
+    RedisJson("some", user, document=refuse_some),
+    RedisJson("all", user, document=lambda row: [row["name"]]),
+    RedisJson("kept", user, document=lambda row: {{"at": object()}}, where=lambda row: row["id"] > 5000),
+    RedisJson("unknown", user, document=lambda row: {{"at": row["nmae"]}}),
+    SearchIndex("strict", user, document=lambda row: {{"name": 1, "nmae": 2}}, fields={{"name": "keyword"}}),
+]
+"""
+    done = Run(tmp_path, views, deployed.environ).command("check", "--json")
+    assert done.returncode == 1
+    found = {one["what"]: one for one in json.loads(done.stdout)["findings"] if one["where"] == "views"}
+    some = found["view redis:some, document"]
+    assert some["level"] == "warn"
+    assert re.match(
+        r"document raised ValueError at views.py:6 \(\d+ of the table's first 100 rows\)", some["seen"]
+    )
+    assert found["view redis:all, document"]["level"] == "fail"
+    assert "document returned list, not a dict or None" in found["view redis:all, document"]["seen"]
+    assert found["view redis:kept, where and document"]["level"] == "ok"
+    assert "document raised KeyError at views.py:12" in found["view redis:unknown, document"]["seen"]
+    strict = found["view elasticsearch:strict, document"]
+    assert (
+        strict["level"] == "fail"
+        and "returned the field nmae, which the view does not declare" in strict["seen"]
+    )
+    assert "Edsger" not in done.stdout + done.stderr
 
 
 WRONG = (
@@ -534,7 +572,9 @@ def test_init_asks_which_schema_when_there_are_several(deployed: Deployed, tmp_p
 # --- How commands end ---
 
 
-@pytest.mark.parametrize("name", ["", "init", "check", "run", "status", "get", "find", "search", "replay"])
+@pytest.mark.parametrize(
+    "name", ["", "init", "check", "run", "status", "get", "find", "search", "replay", "forget"]
+)
 def test_every_command_has_help(tmp_path: Path, name: str) -> None:
     done = Run(tmp_path, "", {}).command(*filter(None, [name, "--help"]))
     assert done.returncode == 0

@@ -163,6 +163,20 @@ def test_a_declared_view_that_no_run_has_seen_is_told(shop: Shop) -> None:
     assert "mysql:pet_by_id is declared, but no run has seen it yet" in done.stdout
 
 
+def test_the_rows_of_a_view_are_those_that_it_shows(shop: Shop) -> None:
+    (shop.folder / "views.py").write_text(
+        VIEWS.replace('user, value="email")', 'user, value="email", where=lambda row: row["id"] == 2)')
+    )
+    with shop.running():
+        shop.until_filled()
+        (pipeline,) = shop.status()["pipelines"]
+        assert {view["name"]: view["row_count"] for view in pipeline["views"]} == {
+            "mysql:user_by_email": 1,
+            "mysql:pet_by_name": 1,
+        }
+        assert shop.index("user_by_email") == {(2, "grace@example.org")}
+
+
 def test_a_view_that_is_taken_out_is_told_and_not_listed(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()
@@ -172,7 +186,41 @@ def test_a_view_that_is_taken_out_is_told_and_not_listed(shop: Shop) -> None:
         shop.until(lambda: shop.viewtail("status").returncode == 0)
         assert shop.views() == {"mysql:user_by_email": "filled"}
         assert shop.status()["retired"] == ["mysql:pet_by_name"]
-        assert "view mysql:pet_by_name is not declared any more" in shop.viewtail("status").stdout
+        told = shop.viewtail("status").stdout
+        assert "view mysql:pet_by_name is not declared any more" in told
+        assert "viewtail forget mysql:pet_by_name" in told
+
+
+def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_stays(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        declared = shop.viewtail("forget", "pet_by_name")
+        assert declared.returncode == 2 and "is declared in views.py" in declared.stderr
+        (shop.folder / "views.py").write_text(
+            VIEWS.replace(', IndexTable("pet_by_name", pet, value="name")', "")
+        )
+        kept = shop.viewtail("forget", "pet_by_name")
+        assert (
+            kept.returncode == 2 and "the running viewtail still keeps view mysql:pet_by_name" in kept.stderr
+        )
+    with shop.running():
+        shop.until(lambda: shop.viewtail("status").returncode == 0)
+        shop.sql(
+            "INSERT INTO viewtail.dead_letter (view_id, key_hash, rendered_key, version, reason) "
+            "SELECT id, 'x', '7', 1, 'a reason' FROM viewtail.view"
+        )
+        assert shop.viewtail("forget", "pet_by_nam").returncode == 2
+        done = shop.viewtail("forget", "pet_by_name")
+        assert done.returncode == 0 and "DROP TABLE `viewtail`.`pet_by_name`" in done.stdout
+        assert shop.status()["retired"] == []
+        assert shop.sql(
+            "SELECT v.name FROM viewtail.dead_letter d JOIN viewtail.view v ON v.id = view_id"
+        ) == [("mysql:user_by_email",)]
+        assert shop.sql("SELECT COUNT(*) FROM viewtail.dead_letter") == [(1,)]
+        assert shop.index("pet_by_name") == {(1, "Rex")}
+        assert "mysql:pet_by_name" not in shop.viewtail("status").stdout
+        again = shop.viewtail("forget", "pet_by_name")
+        assert again.returncode == 2 and "viewtail knows no view 'pet_by_name'" in again.stderr
 
 
 def test_two_runs_with_the_same_settings_share_a_machine(shop: Shop) -> None:

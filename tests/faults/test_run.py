@@ -66,7 +66,10 @@ def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def shop(own_mysql: Server) -> Shop:
-    made = Shop(own_mysql)
+    return with_tables(Shop(own_mysql))
+
+
+def with_tables(made: Shop) -> Shop:
     made.execute(
         "DROP DATABASE IF EXISTS shop",
         "DROP DATABASE IF EXISTS viewtail",
@@ -311,6 +314,37 @@ def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table
         assert run.stop() == 0
 
 
+def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_only(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with running(tmp_path, VIEWS, addresses(shop.server)) as run:
+        started(shop, run)
+        shop.execute(
+            "ALTER TABLE shop.user ADD COLUMN region INT NOT NULL DEFAULT 7, "
+            "DROP PRIMARY KEY, ADD PRIMARY KEY (id, region)",
+            "ALTER TABLE shop.city DROP COLUMN name, ADD COLUMN name VARCHAR(60)",
+        )
+        reason = halted_reason(run)
+        assert "in Redis or Elasticsearch needs a new name then" in reason
+
+        def replayed() -> bool:
+            shop.execute("REPLACE INTO shop.city VALUES (1, 'Bern'), (2, 'Basel')")
+            assert run.command("replay", "ix_city").returncode == 0
+            wait_for("the other view is filled", lambda: shop.cities() == {"Bern", "Basel"})
+            return halted_reason(run) == reason
+
+        assert replayed(), "the pipeline was taken again for the other view, with the tables as they are now"
+        assert run.stop() == 0
+        run.start()
+        assert replayed(), "a restart is no reason to fill it"
+        assert shop.emails() == {"a"}
+        shop.execute("INSERT INTO shop.user VALUES (1, 'b', NULL, 8)")
+        assert run.command("replay", "ix_email").returncode == 0
+        wait_for("it is filled by its own replay", lambda: shop.emails() == {"a", "b"})
+        wait_for("status says that all is well", run.is_well)
+        assert run.stop() == 0
+
+
 def test_a_transaction_far_above_the_memory_bound_passes_whole(shop: Shop, tmp_path: Path) -> None:
     settings = {**addresses(shop.server), "VIEWTAIL_RUN__SPOOL_BYTES": "65536"}
     with running(tmp_path, VIEWS, settings) as run:
@@ -352,6 +386,40 @@ def test_a_second_run_stands_by_and_takes_over_within_10_s(number: int, shop: Sh
                 wait_for("the second goes on", lambda: shop.emails() == {"later"})
                 assert shop.rows("SELECT fence FROM viewtail.pipeline WHERE name = 'mysql'") == fence
             assert second.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_second_run_takes_over_within_10_s_from_one_that_hangs_inside_a_transaction(
+    kind: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It holds the lock of the pipeline's row, and of rows of the index table, for as long as its session lives."""
+    if kind == "mariadb":
+        shop = with_tables(Shop(request.getfixturevalue("mariadb_server")))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with running(tmp_path / "one", VIEWS, addresses(shop.server)) as first:
+        started(shop, first)
+        assert first.stop() == 0
+        first.start(VIEWTAIL_FAILPOINT="after write:1:SIGSTOP")
+        wait_for("the first runs", first.is_well)
+        with running(tmp_path / "two", VIEWS, addresses(shop.server)) as second:
+            wait_for("the second stands by", lambda: "another viewtail runs this pipeline" in second.log)
+            (hung,) = first.workers().values()
+            shop.execute("INSERT INTO shop.user VALUES (2, 'b', NULL), (3, 'c', NULL)")
+            wait_for("the first hangs", lambda: is_stopped(hung))
+            began = time.monotonic()
+            wait_for("the second takes over", lambda: shop.emails() == {"a", "b", "c"}, timeout_s=15)
+            assert time.monotonic() - began < 10
+            os.kill(hung, signal.SIGCONT)
+            wait_for("the first stands by now", lambda: "standing by" in first.log)
+            shop.execute("UPDATE shop.user SET email = CONCAT(email, '2')")
+            wait_for("the second goes on", lambda: shop.emails() == {"a2", "b2", "c2"})
+            wait_for("status says that all is well", second.is_well)
+            assert second.stop() == 0
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_pipeline_that_is_taken_again_says_that_it_runs(shop: Shop, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+import stack.mariadb
 import stack.mysql
 from changes.batches import Followed
 from changes.errors import HistoryGoneError, ViewtailError
@@ -213,3 +214,44 @@ def test_a_history_that_was_reset_while_connected_stops(reading: Reading) -> Non
     wait_for("reading stops", lambda: reading.failure)
     assert isinstance(reading.failure, HistoryGoneError)
     assert "viewtail replay --new-history" in str(reading.failure) and reading.ids == [1]
+
+
+RESETS = {"mysql": "RESET BINARY LOGS AND GTIDS", "mariadb": "RESET MASTER"}
+
+
+@pytest.fixture(scope="module", params=sorted(RESETS))
+def reset_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    start = {"mysql": stack.mysql.start, "mariadb": stack.mariadb.start}[request.param]
+    started = start(tmp_path_factory.mktemp("reset") / request.param)
+    yield started
+    started.kill()
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["open", "cut"])
+@pytest.mark.parametrize("written_after", [0, 1, 200])
+def test_a_reset_of_the_first_file_halts_within_10_s_and_says_what_to_do(
+    written_after: int, is_cut: bool, reset_server: Server
+) -> None:
+    """Whether the new file is shorter than the place that was read, or longer, and whether the connection stays."""
+    with _sql(reset_server) as cursor:
+        cursor.execute("SELECT VERSION()")
+        reset = RESETS["mariadb" if "MariaDB" in cursor.fetchone()[0] else "mysql"]
+        cursor.execute(reset)
+    reading = Reading(reset_server)
+    try:
+        reading.insert(*range(1, 60))
+        wait_for("the rows", lambda: len(reading.ids) == 59)
+        reading.execute(
+            reset, *(f"INSERT INTO away.t VALUES ({number})" for number in range(1000, 1000 + written_after))
+        )
+        if is_cut:
+            reading.cut()
+        wait_for("reading stops", lambda: reading.failure, 10)
+        assert isinstance(reading.failure, HistoryGoneError)
+        assert "binlog.000001:" in str(reading.failure)
+        assert "viewtail replay --new-history" in str(reading.failure)
+        assert len(reading.ids) == 59
+    finally:
+        reading.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,11 +29,9 @@ SEED = 2
 
 
 @pytest.fixture(autouse=True)
-def _without_a_log() -> Iterator[None]:
+def _without_a_log(logs_for_the_report: None) -> None:
     """It would take most of the time."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="module")

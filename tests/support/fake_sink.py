@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -155,6 +155,9 @@ class FakeSink:
         shown = [(key, write.version) for key, write in self.store.shown(view).items()]
         for start in range(0, len(shown) + 1, PAGE):
             yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """Nothing to do."""
 
     def fit(self, view: BoundView) -> bool:
         return True

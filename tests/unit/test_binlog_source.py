@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from changes.batches import Batch, Followed
-from changes.errors import SourceUnavailableError
+from changes.errors import HistoryGoneError, SourceUnavailableError
 from ingest.binlog import source as module
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
@@ -147,3 +147,39 @@ def test_a_full_disk_is_tried_again_until_there_is_room_and_nothing_is_lost(
     assert _told(batches)[0] == list(range(500))
     assert batches[-1].end is not None and Dump.opened == 3
     assert ["free space in" in log["error"] for log in logs] == [True, True]
+
+
+def test_an_event_that_fails_its_checksum_in_the_same_bytes_each_time_ends_in_a_halt_that_names_the_place(
+    source: BinlogSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream()
+    stream.transaction(1, [(1, b"one")])
+    stream.transaction(2, [(2, b"two")])
+    data = bytearray(stream.data)
+    data[-6] ^= 1
+    monkeypatch.setattr(Dump, "data", bytes(data))
+    told: list[Batch] = []
+    with pytest.raises(HistoryGoneError, match="viewtail replay --new-history") as caught:
+        told.extend(source.read(BEGIN))
+    assert f"event XID after binlog.000012:{stream.position - 31} fails" in str(caught.value)
+    assert Dump.opened < 10
+
+
+def test_an_event_that_fails_its_checksum_in_other_bytes_each_time_is_read_again_until_it_comes_whole(
+    source: BinlogSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream()
+    stream.transaction(1, [(1, b"one")])
+    data = bytes(stream.data)
+
+    def harmed(dump: Dump, *arguments: object, **named: object) -> None:
+        bad = bytearray(data)
+        if Dump.opened < 20:
+            bad[-6] ^= Dump.opened + 1
+        monkeypatch.setattr(Dump, "data", bytes(bad))
+        real(dump, *arguments, **named)  # type: ignore[arg-type]
+
+    real = Dump.__init__
+    monkeypatch.setattr(Dump, "__init__", harmed)
+    assert _told(list(source.read(BEGIN)))[0] == [1]
+    assert Dump.opened > 20

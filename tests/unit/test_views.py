@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pytest
 from changes.errors import DeclarationError
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
+from stack.places import CHECKOUT
 from viewtail import declarations
+from viewtail.supervisor import _Child
 
 GOOD = """
 from viewtail import Entity, IndexTable, RedisHash
@@ -56,6 +60,64 @@ def test_views_can_be_in_a_package() -> None:
     Path("deep/mine.py").write_text(GOOD)
     importlib.invalidate_caches()
     assert len(declarations.load("deep.mine:views")) == 2
+
+
+OUR_NAMES = ("changes", "servers", "offsets", "ingest", "projectors", "operations")
+
+
+@pytest.mark.parametrize("first_on_the_path", [True, False])
+def test_a_package_of_the_users_called_like_ours_never_shadows_ours(first_on_the_path: bool) -> None:
+    for name in OUR_NAMES:
+        Path(name).mkdir()
+        Path(name, "__init__.py").write_text("raise RuntimeError('the wrong one')")
+    Path("views.py").write_text(GOOD)
+    program = (
+        "import viewtail.worker, viewtail.main; from viewtail import declarations;"
+        "print([view.id for view in declarations.load('views:views')])"
+    )
+    path = os.pathsep.join([str(Path.cwd()), str(CHECKOUT)] if first_on_the_path else [str(CHECKOUT)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "['mysql:i', 'redis:i']\n", done.stderr
+
+
+def test_a_worker_does_not_take_the_users_folders_for_viewtail_or_for_pythons_modules() -> None:
+    for name in ("viewtail", "json"):
+        Path(name).mkdir()
+        Path(name, "__init__.py").write_text("raise RuntimeError('the wrong one')")
+    Path("viewtail.toml").write_text("[source]\nno_such_setting = 1")
+    child = _Child("mysql", None)
+    child.start()
+    assert child.process is not None
+    assert child.process.wait(30) == DeclarationError.exit_code == 2, "it came as far as the settings"
+
+
+@pytest.mark.parametrize(
+    ("files", "views", "path"),
+    [
+        ({"changes/__init__.py": "x = 1"}, "from changes import x", "changes"),
+        ({"operations.py": "x = 1"}, "import operations", "operations.py"),
+        ({"servers/eu.py": "x = 1"}, "from servers.eu import x", "servers"),
+        ({"offsets.py": "x = 1", "mine.py": "import offsets"}, "import mine", "offsets.py"),
+        ({"offsets.py": "x = 1"}, "def f(row):\n    import offsets", "offsets.py"),
+    ],
+    ids=["package", "module", "folder", "through another", "in a function"],
+)
+def test_an_import_of_the_users_that_would_get_ours_is_refused_and_named(
+    files: dict[str, str], views: str, path: str
+) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    taken = path.removesuffix(".py")
+    with pytest.raises(
+        DeclarationError, match=f"^{path}: views imports it, but viewtail has .* called {taken} "
+    ):
+        load(f"{views}\n{GOOD}")
 
 
 REFUSED = [

@@ -88,9 +88,16 @@ def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) ->
     kept = [
         replace(one, views=tuple(view for view in one.views if view.name in declared))
         for one in pipelines
-        if not one.views or any(view.name in declared for view in one.views)
+        if _is_shown(one, declared)
     ]
     return Findings(pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
+
+
+def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
+    """Whether it keeps a declared view, or has just begun and knows none yet."""
+    if not pipeline.views:
+        return pipeline.state != "down"
+    return any(view.name in declared for view in pipeline.views)
 
 
 def _json(found: Findings) -> bytes:
@@ -160,7 +167,7 @@ def _remarks(found: Findings) -> list[str]:
     ]
     lines += [
         f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
-        "holds. Drop that yourself, or declare the view again, and it is filled anew"
+        f"holds. Declare it again, and it is filled again; or forget it: viewtail forget {name}"
         for name in found.retired
     ]
     return lines

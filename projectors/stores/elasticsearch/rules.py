@@ -112,7 +112,7 @@ def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
     kind = mapping.get("type", "object")
     if kind not in _KNOWN:
         return
-    what = f"column {column.name} is {column.declared.upper()} and cannot be an Elasticsearch {kind}"
+    what = f"column {column.name} is {column.type_name} and cannot be an Elasticsearch {kind}"
     if kind not in _ALLOWED[column.kind]:
         yield f"{what}; use {_advice(column)}"
     elif kind in _RANGES and column.kind is Kind.DECIMAL and column.scale:
@@ -147,7 +147,7 @@ def _range(column: Column) -> tuple[int, int]:
 def _id_problems(key: Sequence[Column]) -> Iterator[str]:
     longest = sum(_id_bytes(column) for column in key) + len(key) - 1
     if longest > MAX_ID_BYTES:
-        names = ", ".join(f"{column.name} {column.declared.upper()}" for column in key)
+        names = ", ".join(f"{column.name} {column.type_name}" for column in key)
         yield (
             f"the key ({names}) can be {longest} bytes long, an Elasticsearch _id at most {MAX_ID_BYTES}; shorten the "
             "column, or key the entity by another unique one: Entity(..., key=...)"

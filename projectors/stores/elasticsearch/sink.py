@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
@@ -141,6 +141,9 @@ class ElasticsearchSink:
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         return keys_below(self._living(), self._views[view], version)
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """Nothing to do: the witness is one a view, and that of a halted one must not stay behind."""
 
     def fit(self, view: BoundView) -> bool:
         """An index is made again for other fields, before there are changes."""

@@ -39,6 +39,9 @@ class ElasticsearchStore(Store):
             access.section.client, views, name=pipeline, read_position=access.read_position
         )
 
+    def left_behind(self, name: str, database: str) -> str:
+        return f"its index. To drop it: DELETE /viewtail-{name}"
+
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader
 

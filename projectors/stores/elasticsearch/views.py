@@ -54,6 +54,16 @@ class SearchIndex(View):
         mapping = {field: dict(given) for field, given in self.mapping.items()}
         return {"document": self.document, "mapping": mapping, "fields": self.fields}
 
+    def refuses(self, document: Mapping[str, Any]) -> str | None:
+        """The index is strict."""
+        declared = {field.split(".")[0] for field in self.fields}
+        unknown = sorted({name.split(".")[0] for name in document} - declared)
+        if not unknown:
+            return None
+        return (
+            f"document returned the field {unknown[0]}, which the view does not declare; add it to its fields"
+        )
+
 
 def _mapping(fields: Mapping[str, str | Mapping[str, Any]], label: str) -> dict[str, Mapping[str, Any]]:
     mapping: dict[str, Mapping[str, Any]] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import pymysql
@@ -178,6 +178,10 @@ class MySQLSink:
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "widening an index table") from None
         return True
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
+        self._views = {name: view for name, view in self._views.items() if name not in views}
 
     def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
         return [

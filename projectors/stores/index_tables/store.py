@@ -70,6 +70,9 @@ class IndexTablesStore(Store):
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
 
+    def left_behind(self, name: str, database: str) -> str:
+        return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
+
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.reading import IndexTableReader
 

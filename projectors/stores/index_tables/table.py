@@ -222,7 +222,7 @@ class IndexTableShape:
         if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
             name = column.name
             raise DeclarationError(
-                f"{self._label}: column {name} is {column.declared.upper()}, which an index cannot hold whole. Index a "
+                f"{self._label}: column {name} is {column.type_name}, which an index cannot hold whole. Index a "
                 f"generated column of bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
                 f"ADD {name}_start VARCHAR(100) AS (LEFT({name}, 100)) STORED"
             )
@@ -258,7 +258,7 @@ class IndexTableShape:
             raise DeclarationError(
                 f"{self._label}: column {taken.name} has the name under which an index table keeps its versions; "
                 f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
-                f"ADD {taken.name}_value {taken.declared.upper()} AS ({quote(taken.name)}) STORED"
+                f"ADD {taken.name}_value {taken.type_name} AS ({quote(taken.name)}) STORED"
             )
 
     def _check_lengths(self) -> None:

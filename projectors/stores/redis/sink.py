@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -180,6 +180,9 @@ class RedisSink:
             yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
             if int(cursor) == 0:
                 return
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """Nothing to do: keys are made by writes alone."""
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""

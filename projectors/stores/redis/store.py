@@ -55,6 +55,12 @@ class RedisStore(Store):
             read_position=access.read_position,
         )
 
+    def left_behind(self, name: str, database: str) -> str:
+        return (
+            f"its keys, {name}:KEY where it named no key=, and {{{name}:KEY}}:t of what was deleted. To drop them: "
+            f"redis-cli --scan --pattern '{name}:*' | xargs redis-cli unlink, and the same for '{{{name}:*}}:t'"
+        )
+
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
 
