@@ -485,7 +485,6 @@ def take(
     )
 
     pipeline = Pipeline(
-        name=name,
         source=source,
         projections=projections,
         sink=sink,

@@ -76,7 +76,6 @@ class Loop:
         self.last = batches[-1].end
         projections = Projections([bound], followed)
         self.pipeline = Pipeline(
-            name="fake",
             source=self.source,
             projections=projections,
             sink=self.sink,
