@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 
 from changes.positions import ReadPosition
+from offsets import migrations
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from servers.sessions import quote
@@ -106,14 +107,10 @@ def read(
     Tables of an earlier viewtail show no position: the next `run` migrates them.
     """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s "
-            "AND table_name IN ('pipeline', 'pipeline_status', 'view', 'dead_letter')",
-            (database,),
-        )
-        if cursor.fetchone() != (4,):
+        present = migrations.columns(cursor, database)
+        if not {"pipeline", "pipeline_status", "view", "dead_letter"} <= present.keys():
             return []
-        position = "p.position" if _has_position(cursor, database) else "NULL"
+        position = "p.position" if "position" in present["pipeline"] else "NULL"
         cursor.execute(
             f"SELECT p.id, p.name, {position}, s.state, s.error, s.lag_ms, "
             "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
@@ -125,15 +122,6 @@ def read(
         found = [_pipeline(cursor, database, row, read_position) for row in rows]
     connection.commit()
     return found
-
-
-def _has_position(cursor: Any, database: str) -> bool:
-    cursor.execute(
-        "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = 'pipeline' "
-        "AND column_name = 'position'",
-        (database,),
-    )
-    return cursor.fetchone() is not None
 
 
 def _pipeline(

@@ -206,7 +206,6 @@ def take(
         deployment.open_primary, deployment.watermark_database, f"{deployment.database}:{identity.name}"
     )
     pipeline = Pipeline(
-        name=identity.name,
         source=source,
         sink=sink,
         offsets=offsets,

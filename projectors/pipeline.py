@@ -74,7 +74,6 @@ class _Ahead:
 class Pipeline:
     """One store's views, kept up to date until `stop` is set."""
 
-    name: str
     source: Source
     sink: Sink
     offsets: OffsetStore

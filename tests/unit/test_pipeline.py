@@ -104,7 +104,6 @@ class Loop:
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
         self.pipeline = Pipeline(
-            name="fake",
             source=self.source,
             sink=self.sink,
             offsets=self.offsets,

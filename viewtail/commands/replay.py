@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from changes.pipelines import PipelineId
 from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.reading import choose
-from operations.status import PipelineStatus, read
+from operations.status import PipelineStatus, ViewStatus, read
 from projectors.view_states import Event, State, ViewStates
 from projectors.views import View
 from viewtail import declarations, settings
@@ -40,11 +40,9 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     deployment = Deployment(settings=loaded, views=[])
     with closing(deployment.open_store()) as connection:
         pipelines = {one.name: one for one in read(connection, deployment.database, read_position)}
-    ours = [
-        pipelines[name] for name in {PipelineId.of(view.store).name for view in chosen} & pipelines.keys()
-    ]
-    known = {view.name for one in ours for view in one.views}
-    halted = {view.name for one in ours for view in one.views if view.state == State.HALTED}
+    kept = _kept(pipelines, chosen)
+    known = {view.name for view in kept}
+    halted = {view.name for view in kept if view.state == State.HALTED}
     misfits = {view.id: deployment.misfit(view) for view in chosen if view.id in halted}
     refused = {name: why for name, why in misfits.items() if why is not None}
     chosen = [view for view in chosen if view.id not in refused]
@@ -84,6 +82,12 @@ def replay_new_history(config: Path | None) -> int:
 def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
     loaded = settings.load(config, os.environ)
     return loaded, list(declarations.load(loaded.views))
+
+
+def _kept(pipelines: Mapping[str, PipelineStatus], chosen: Sequence[View]) -> list[ViewStatus]:
+    """The views of those pipelines that keep the chosen ones."""
+    names = {PipelineId.of(view.store).name for view in chosen}
+    return [view for name in names & pipelines.keys() for view in pipelines[name].views]
 
 
 def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
