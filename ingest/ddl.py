@@ -425,7 +425,8 @@ def _created(words: _Words) -> list[Effect]:
         return []
     if is_replaced and "INDEX" in words.words()[:2]:
         return [_index_replaced(words)]
-    if is_replaced and (words.skip("DATABASE") or words.skip("SCHEMA")):
+    if is_replaced and words.peek() in ("DATABASE", "SCHEMA"):
+        words.take()
         return [DatabaseDropped(words.identifier())]
     if not words.skip("TABLE"):
         return _others(words, "CREATE")
@@ -512,14 +513,14 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] if is_ignoring else []
+    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
     if not words.is_done():
         for specification in words.specifications():
             words_left = specification.words()
-            if is_list and (len(words_left) == 1 or words_left[1] == "INTO"):
+            if is_list and words_left[1:2] in ([], ["INTO"]):
                 continue  # one more partition, or the last of those that are reorganized into others
             is_list = words_left[1:2] == ["PARTITION"]
             if specification.skip("ALGORITHM"):

@@ -26,7 +26,6 @@ from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
 _HEAD = struct.Struct("<IBIIIH")  # time, type, server id, event size, end position, flags
-_TABLE_ID = struct.Struct("<IH").unpack_from
 _TABLE_BYTES = 8  # table id and flags
 
 
@@ -109,7 +108,9 @@ class CompressedTransactions:
     def _handle_inner(self, event: Event, version: int) -> None:
         kind = event.kind
         if kind == events.TABLE_MAP:
-            self._table_map(event, version)
+            body = bytes(event.buffer[event.start : event.end])
+            if self._walk.tables.add(body, version) is not OWN_TABLE:
+                self._walk.transaction.is_quiet = False
         elif events.WRITE_ROWS <= kind <= events.DELETE_ROWS or kind == events.PARTIAL_UPDATE_ROWS:
             if reader := self._walk.tables.of_event(kind, event.buffer, event.start):
                 self._walk.transaction.held_bytes += event.size
@@ -120,14 +121,6 @@ class CompressedTransactions:
             handler(event)
         elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
             unknown_event(kind, f"{self._walk.place.file}:{event.log_pos}")
-
-    def _table_map(self, event: Event, version: int) -> None:
-        tables, body = self._walk.tables, bytes(event.buffer[event.start : event.end])
-        low, high = _TABLE_ID(body)
-        reader = tables.by_body[body] if body in tables.by_body else tables.reader(body, version)
-        tables.by_id[low | high << 32] = reader
-        if reader is not OWN_TABLE:
-            self._walk.transaction.is_quiet = False
 
     def _read_rows(self, reader: TableReader, event: Event, version: int) -> None:
         kind, buffer = event.kind, event.buffer

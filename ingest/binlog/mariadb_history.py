@@ -52,18 +52,21 @@ def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[s
     A purge is told by the place at which the oldest binlog begins.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@GLOBAL.gtid_binlog_state")
-        (state,) = cursor.fetchone() or ("",)
-        cursor.execute("SHOW BINARY LOGS")
-        oldest = (cursor.fetchone() or ("",))[0]
-        cursor.fetchall()
-        cursor.execute("SELECT BINLOG_GTID_POS(%s, 4)", (oldest,))
-        (begin,) = cursor.fetchone() or ("",)
-    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, (state or "").split(","))}
-    read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin or "").last
+        state = _first(cursor, "SELECT @@GLOBAL.gtid_binlog_state")
+        oldest = _first(cursor, "SHOW BINARY LOGS")
+        begin = _first(cursor, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)
+    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
+    read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin).last
     lacked = {gtid for gtid in _all(read) if has.get(gtid[:2], -1) < gtid[2]}
     purged = {gtid for gtid in _all(oldest_kept) if read.get(gtid[0], (0, 0))[1] < gtid[2]}
     return _text(lacked), _text(purged)
+
+
+def _first(cursor: pymysql.cursors.Cursor, sql: str, *arguments: str) -> str:
+    """The first value of the first row; '' where there is none."""
+    cursor.execute(sql, arguments)
+    found = cursor.fetchall()
+    return found[0][0] or "" if found else ""
 
 
 def _all(last: Mapping[int, tuple[int, int]]) -> set[tuple[int, int, int]]:

@@ -117,6 +117,13 @@ class TableReaders:
         self.by_body[body] = found
         return found
 
+    def add(self, body: bytes, version: int) -> TableReader | OwnTable | None:
+        """A table map of the open transaction; returns its reader."""
+        low, high = _TABLE_ID(body)
+        found = self.by_body[body] if body in self.by_body else self.reader(body, version)
+        self.by_id[low | high << 32] = found
+        return found
+
     def of_event(self, kind: int, buffer: Buffer, at: int) -> TableReader | OwnTable | None:
         """The reader for a row event whose body begins at `at`. Raises SourceError when its table map is missing."""
         low, high = _TABLE_ID(buffer, at)
