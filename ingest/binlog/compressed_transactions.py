@@ -70,18 +70,15 @@ class CompressedTransactions:
                 return
             content = payload.whole()
         except MalformedPayloadError as error:
-            self.refuse(compressed_at=event.log_pos, why=error)
-        if (
-            self.walk_events(compressed, content) != len(content)
-            or transaction.end is None
-            or transaction.end[1] != end
-        ):
-            self.refuse(compressed_at=event.log_pos, why="it ends inside an event or a transaction")
+            self.refuse(event.log_pos, error)
+        walked = self.walk_events(compressed, content)
+        if walked != len(content) or transaction.end is None or transaction.end[1] != end:
+            self.refuse(event.log_pos, "it ends inside an event or a transaction")
 
-    def refuse(self, compressed_at: int, why: object) -> NoReturn:
+    def refuse(self, log_pos: int, why: object) -> NoReturn:
         """Raise the SourceError for a compressed transaction that cannot be read."""
         raise SourceError(
-            f"the compressed transaction at {self._walk.place.file}:{compressed_at} cannot be read: {why}. The "
+            f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}. The "
             "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
             "--new-history"
         )

@@ -50,18 +50,13 @@ _CHECKSUM_BYTES = 4
 class Dispatcher:
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed.
 
-    Args:
-        followed: by (schema, table): the tables to decode.
+    Args, beside those of BinlogSource:
         watermark: the watermark table; its rows become `Batch.watermarks`.
-        own_schemas: viewtail's own databases; a stream of nothing else is quiet.
         after: the position to go on from; where it names a transaction, that one is read again and compared.
         has_checksums: whether events end with four bytes of CRC-32.
-        spool_bytes: bytes of followed row events of one open transaction kept in memory.
-        max_event_bytes: a larger row event is not received, and halts its table's views.
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
         unchecked_formats: format descriptions that have no checksum.
         server: identity of the server, for positions.
-        fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
     def __init__(

@@ -84,10 +84,8 @@ class XaTransactions:
         """XA COMMIT: the rows of a prepared transaction join the open one."""
         transaction = self._walk.transaction
         if (prepared := self._take(statement)) is None:
-            self._walk.halt_all(
-                "an XA transaction was committed whose rows stand before the place where reading began",
-                log_pos,
-            )
+            why = "an XA transaction was committed whose rows stand before the place where reading began"
+            self._walk.halt(self._walk.tables.followed.values(), log_pos, why)
         else:
             version = self._walk.place.version(log_pos)
             transaction.changes += [change._replace(version=version) for change in prepared.changes]
