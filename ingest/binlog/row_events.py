@@ -51,9 +51,8 @@ class RowEvents:
         try:
             rows = reader.decode(event.buffer, rows_at, event.end)
             check_pairs(event.kind, rows, reader.followed)
-            self._transaction.changes.append(
-                RowChanges(reader.followed, event.kind - WRITE_ROWS, version, rows)
-            )
+            change = (reader.followed, event.kind - WRITE_ROWS, version, rows)
+            self._transaction.changes.append(tuple.__new__(RowChanges, change))
         except (UnicodeDecodeError, TableUnreadableError) as error:
             self.after_failure(reader, event, version, rows_at, error)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from changes.batches import Followed
 from changes.errors import SourceError
-from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT
+from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT, Event
 from ingest.binlog.open_transaction import OpenTransaction, Savepoint
 from ingest.binlog.place import Place
 from ingest.binlog.stream_errors import name_of
@@ -66,7 +66,8 @@ class Walk:
         if kind not in ROW_EVENTS:
             raise SourceError(f"{above} at {place.file}:{log_pos} {bound}; raise that setting")
         # While the saved transaction is compared, table maps are not read.
-        reader = None if place.saved is not None else self.tables.of_event(kind, event, _HEADER_BYTES)
+        whole = Event(kind, flags, event, _HEADER_BYTES, len(event), log_pos, size)
+        reader = None if place.saved is not None else self.tables.of_event(whole)
         place.last_pos = log_pos
         if reader:
             why = f"{above} {bound}. Raise that setting and fill the views again: viewtail replay VIEW"
