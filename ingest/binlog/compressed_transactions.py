@@ -13,15 +13,16 @@ from typing import NoReturn
 
 import zstandard
 
-from changes.errors import SourceError
+from changes.batches import RowChanges
+from changes.errors import SourceError, TableUnreadableError
 from ingest.binlog import events
-from ingest.binlog.events import Event
+from ingest.binlog.events import DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import unknown_event
-from ingest.binlog.table_readers import OWN_TABLE
+from ingest.binlog.table_readers import OWN_TABLE, OwnTable, TableReader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
@@ -82,39 +83,56 @@ class CompressedTransactions:
 
     def walk_events(self, compressed: Compressed, content: bytes) -> int:
         """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
-        new, head, table_id, tables = tuple.__new__, _HEAD.unpack_from, _TABLE_ID, self._walk.tables
-        base, log_pos, by_id, rows = self._walk.place.base, compressed.log_pos, tables.by_id, self._rows
+        head, table_id, by_id, base = (
+            _HEAD.unpack_from,
+            _TABLE_ID,
+            self._walk.tables.by_id,
+            self._walk.place.base,
+        )
         start, length, whole, done = (
             compressed.start,
             compressed.length,
             compressed.payload.size,
             compressed.done,
         )
-        p, filled = 0, len(content)
+        log_pos, p, filled = compressed.log_pos, 0, len(content)
         while filled - p >= _HEAD_BYTES:
             _, kind, _, size, _, flags = head(content, p)
             q, b = p + size, p + _HEAD_BYTES
             if size < _HEAD_BYTES or q > filled:
                 self._check_size(size, log_pos)
                 break
-            event = new(Event, (kind, flags, content, b, q, log_pos, size))
             version = base + (start + (done + q) * length // whole >> 4)
-            if events.WRITE_ROWS <= kind <= events.DELETE_ROWS:
+            reader: TableReader | OwnTable | None = None
+            if WRITE_ROWS <= kind <= DELETE_ROWS:
                 low, high = table_id(content, b)
-                reader = by_id[table] if (table := low | high << 32) in by_id else tables.of_event(event)
-                if reader:
-                    self._walk.transaction.held_bytes += size
-                    image = reader.update_image if kind == events.UPDATE_ROWS else reader.write_image
-                    r = b + 8 + len(image)
-                    if content[b + 8 : r] == image:
-                        rows.full(reader, event, version, r)
-                    else:
-                        rows.read(reader, event, version)
-            else:
-                self._handle_other(event, version)
+                reader = by_id.get(low | high << 32)
+            if not (reader and self._read_rows(reader, kind, version, content, b, q)):
+                self._handle(Event(kind, flags, content, b, q, log_pos, size), version)
             p = q
         compressed.done += p
         return p
+
+    def _read_rows(
+        self, reader: TableReader, kind: int, version: int, content: bytes, b: int, q: int
+    ) -> bool:
+        """Gather the rows of an event with a full image; False: it needs more care."""
+        image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
+        r = b + 8 + len(image)
+        if content[b + 8 : r] != image:
+            return False
+        try:
+            rows = reader.decode(content, r, q)
+        except (UnicodeDecodeError, TableUnreadableError):
+            return False
+        if kind == UPDATE_ROWS and len(rows) & 1:
+            return False
+        transaction = self._walk.transaction
+        transaction.held_bytes += q - b + _HEAD_BYTES
+        transaction.changes.append(
+            tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
+        )
+        return True
 
     def _check_size(self, size: int, log_pos: int) -> None:
         """Raise SourceError for an event that cannot be, or may not be, as large as it says."""
@@ -123,14 +141,14 @@ class CompressedTransactions:
         if size > self._walk.max_event_bytes:
             self.refuse(log_pos, f"an event of {size} bytes is above run.max_event_bytes; raise that setting")
 
-    def _handle_other(self, event: Event, version: int) -> None:
+    def _handle(self, event: Event, version: int) -> None:
         kind, walk = event.kind, self._walk
         if kind == events.TABLE_MAP:
             if walk.tables.add(event.buffer[event.start : event.end], version) is not OWN_TABLE:
                 walk.transaction.is_quiet = False
         elif kind == events.QUERY and is_begin(event.buffer, event.start, event.end):
             walk.transaction.mark_begun()
-        elif kind == events.PARTIAL_UPDATE_ROWS:
+        elif kind in events.ROWS:
             if reader := walk.tables.of_event(event):
                 walk.transaction.held_bytes += event.size
                 self._rows.read(reader, event, version)
