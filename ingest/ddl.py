@@ -23,7 +23,7 @@ logging.getLogger("sqlglot").disabled = True  # it logs the text of statements i
 
 
 class Unread(Exception):
-    """The statement, or the part of it that is told, cannot be read."""
+    """The statement, or the part of it that the message shows, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ColumnRenamed:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefined:
-    """A column is defined anew (MODIFY, CHANGE)."""
+    """A column gets another definition (MODIFY, CHANGE)."""
 
     old: str
     new: str

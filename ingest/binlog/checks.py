@@ -146,7 +146,7 @@ def privilege_checks(
 
 
 def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool | None:
-    """None when there is no such table. One that may not be seen is told by the refusal, not by its absence."""
+    """None when there is no such table; False when the server refuses to read it."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")

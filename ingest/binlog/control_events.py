@@ -178,7 +178,7 @@ class ControlEvents:
         self._walk.tables.by_id.clear()
 
     def _forget_cut(self, started_at_s: int) -> None:
-        """A transaction stands at a file's end without its own: rolled back, if the server then started anew.
+        """A transaction stands at a file's end without its own: rolled back, if the server restarted then.
 
         The server died while it wrote the transaction, and does not find its commit when it recovers.
         """

@@ -81,7 +81,7 @@ class MariaDBEvents:
         return self._plain(event, buffer[b - PACKET_HEAD_BYTES : at] + content)
 
     def _plain(self, event: Event, packet: Buffer) -> Event:
-        """An event of a packet that was put together: header and checksum are made anew."""
+        """The event of a packet that was put together, with a new header and checksum."""
         checksum_bytes, plain, kind = (
             self._walk.place.checksum_bytes,
             bytearray(packet),

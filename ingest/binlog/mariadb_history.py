@@ -49,7 +49,7 @@ class MariaDBGtidsRead:
 def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[str, str]:
     """What was read and the server never had, and what it purged and was not read; each '' when there is nothing.
 
-    A purge is told by the place at which the oldest binlog begins.
+    The place at which the oldest binlog begins shows what was purged.
     """
     with connection.cursor() as cursor:
         state = _first(cursor, "SELECT @@GLOBAL.gtid_binlog_state")

@@ -37,7 +37,7 @@ _U32 = struct.Struct("<I").unpack_from
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What a source tells of itself while it is read; written by its thread, read by others."""
+    """The state of a source while it is read; written by its thread, read by others."""
 
     is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
     reconnect_count: int = 0
