@@ -82,9 +82,8 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
 def unpaired(followed: Followed) -> NoReturn:
     """An update has a row before the change and none behind it."""
     raise TableUnreadableError(
-        f"{followed.table.full_name}: an update event holds a row before the change and none behind it, although the "
-        "event is whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail "
-        "replay VIEW"
+        f"{followed.table.full_name}: an update event holds a row without what became of it, although the event is "
+        "whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail replay VIEW"
     )
 
 
