@@ -240,19 +240,16 @@ def read(statement: str, database: str) -> list[Effect]:
 
 def _effects(words: _Words) -> list[Effect]:
     verb = words.take()
-    match verb:
-        case "TRUNCATE":
-            words.skip("TABLE")
-            return [Truncated(words.last_name())]
-        case "DROP":
-            return _dropped(words)
-        case "RENAME":
-            return [_renamed(words)]
-        case "CREATE":
-            return _created(words)
-        case "ALTER":
-            return _altered(words)
-    raise Unread(f"a {verb} statement")
+    readers = {
+        "TRUNCATE": _truncated,
+        "DROP": _dropped,
+        "RENAME": _renamed,
+        "CREATE": _created,
+        "ALTER": _altered,
+    }
+    if verb not in readers:
+        raise Unread(f"a {verb} statement")
+    return readers[verb](words)
 
 
 def column_type(declared: str) -> ColumnType:
@@ -379,6 +376,11 @@ def _is_word(text: str) -> bool:
 # -- whole tables ---------------------------------------------------------------------------------------------------
 
 
+def _truncated(words: _Words) -> list[Effect]:
+    words.skip("TABLE")
+    return [Truncated(words.last_name())]
+
+
 def _dropped(words: _Words) -> list[Effect]:
     if words.skip("TEMPORARY"):
         return []
@@ -403,7 +405,7 @@ def _dropped(words: _Words) -> list[Effect]:
     return tables
 
 
-def _renamed(words: _Words) -> Renamed:
+def _renamed(words: _Words) -> list[Effect]:
     if not (words.skip("TABLE") or words.skip("TABLES")):
         raise Unread(f"RENAME {words.peek()}")
     words.skip("IF", "EXISTS")
@@ -416,7 +418,7 @@ def _renamed(words: _Words) -> Renamed:
         pairs.append((old, words.name()))
     if not words.is_done():
         raise Unread(f"{words.peek()} behind the tables to rename")
-    return Renamed(tuple(pairs))
+    return [Renamed(tuple(pairs))]
 
 
 def _created(words: _Words) -> list[Effect]:

@@ -73,7 +73,8 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
     for required in REQUIRED:
         if required.only not in (None, facts.name):
             continue
-        seen, mend = variables.get(required.name, "") or "(empty)", required.mend or _setting(facts, required)
+        seen = variables.get(required.name, "") or "(empty)"
+        mend = required.mend or facts.setting.format(name=required.name, value=f"'{required.value}'")
         if seen.upper() == required.value:
             yield ok(_WHERE, required.name, seen)
         else:
@@ -81,10 +82,6 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
     yield from _limits(facts, variables)
     if facts.name == MARIADB:
         yield from _identity(variables)
-
-
-def _setting(facts: ServerFacts, required: Required) -> str:
-    return facts.setting.format(name=required.name, value=f"'{required.value}'")
 
 
 def _identity(variables: dict[str, str]) -> Iterator[Finding]:
