@@ -192,7 +192,7 @@ class Dispatcher:
                                 try:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        stream_errors.unpaired(reader.followed)
+                                        stream_errors.check_pairs(kind, rows, reader.followed)
                                     changes.append(
                                         new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )

@@ -7,7 +7,6 @@ What is asked before that says in words what is wrong.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 import pymysql
@@ -57,8 +56,10 @@ def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[s
         begin = _first(cursor, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)
     has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
     read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin).last
-    lacked = {gtid for gtid in _all(read) if has.get(gtid[:2], -1) < gtid[2]}
-    purged = {gtid for gtid in _all(oldest_kept) if read.get(gtid[0], (0, 0))[1] < gtid[2]}
+    lacked = {(domain, *last) for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
+    purged = {
+        (domain, *last) for domain, last in oldest_kept.items() if read.get(domain, (0, 0))[1] < last[1]
+    }
     return _text(lacked), _text(purged)
 
 
@@ -67,10 +68,6 @@ def _first(cursor: pymysql.cursors.Cursor, sql: str, *arguments: str) -> str:
     cursor.execute(sql, arguments)
     found = cursor.fetchall()
     return found[0][0] or "" if found else ""
-
-
-def _all(last: Mapping[int, tuple[int, int]]) -> set[tuple[int, int, int]]:
-    return {(domain, server, number) for domain, (server, number) in last.items()}
 
 
 def _text(gtids: set[tuple[int, int, int]]) -> str:

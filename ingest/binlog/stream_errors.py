@@ -79,18 +79,14 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
     )
 
 
-def unpaired(followed: Followed) -> NoReturn:
-    """An update has a row before the change and none behind it."""
-    raise TableUnreadableError(
-        f"{followed.table.full_name}: an update event holds a row without what became of it, although the event is "
-        "whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail replay VIEW"
-    )
-
-
 def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
     """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
     if kind == UPDATE_ROWS and len(rows) & 1:
-        unpaired(followed)
+        raise TableUnreadableError(
+            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
+            "is whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail "
+            "replay VIEW"
+        )
 
 
 def not_ended(place: str) -> NoReturn:
