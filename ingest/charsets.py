@@ -47,8 +47,8 @@ def single_byte_table(charset: str) -> str | None:
     """For charmap_decode: the characters of the codes 0 to 255; None where codes have several bytes."""
     if charset not in DIFFERENCES or charset in _MULTI_BYTE:
         return None
-    codec, told = DIFFERENCES[charset]
-    patches = _patches(told)
+    codec, differences = DIFFERENCES[charset]
+    patches = _patches(differences)
     codes = (bytes([number]) for number in range(256))
     return "".join(
         patches[code] or _NO_CHARACTER
@@ -66,8 +66,8 @@ def _ucs2(raw: bytes | bytearray) -> str:
 
 
 def _multi_byte(charset: str) -> Decode:
-    codec, told = DIFFERENCES[charset]
-    patches = _patches(told)
+    codec, differences = DIFFERENCES[charset]
+    patches = _patches(differences)
     # Characters that the codec may have read from a code which the server reads otherwise.
     suspects = {character for code in patches if (character := _of_codec(code, codec)) is not None}
 
@@ -108,9 +108,9 @@ def _of_codec(code: bytes, codec: str) -> str | None:
     return character if len(character) == 1 else None
 
 
-def _patches(told: str) -> dict[bytes, str | None]:
+def _patches(differences: str) -> dict[bytes, str | None]:
     patches: dict[bytes, str | None] = {}
-    for token in told.split():
+    for token in differences.split():
         codes, _, character = token.partition("=")
         first, _, count = codes.partition("+")
         for step in range(int(count or 1)):

@@ -23,7 +23,7 @@ logging.getLogger("sqlglot").disabled = True  # it logs the text of statements i
 
 
 class Unread(Exception):
-    """The statement, or the part of it that is told, cannot be read."""
+    """The statement, or the part of it that the message shows, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ColumnRenamed:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefined:
-    """A column is defined anew (MODIFY, CHANGE)."""
+    """A column gets another definition (MODIFY, CHANGE)."""
 
     old: str
     new: str
@@ -240,19 +240,16 @@ def read(statement: str, database: str) -> list[Effect]:
 
 def _effects(words: _Words) -> list[Effect]:
     verb = words.take()
-    match verb:
-        case "TRUNCATE":
-            words.skip("TABLE")
-            return [Truncated(words.last_name())]
-        case "DROP":
-            return _dropped(words)
-        case "RENAME":
-            return [_renamed(words)]
-        case "CREATE":
-            return _created(words)
-        case "ALTER":
-            return _altered(words)
-    raise Unread(f"a {verb} statement")
+    readers = {
+        "TRUNCATE": _truncated,
+        "DROP": _dropped,
+        "RENAME": _renamed,
+        "CREATE": _created,
+        "ALTER": _altered,
+    }
+    if verb not in readers:
+        raise Unread(f"a {verb} statement")
+    return readers[verb](words)
 
 
 def column_type(declared: str) -> ColumnType:
@@ -379,6 +376,11 @@ def _is_word(text: str) -> bool:
 # -- whole tables ---------------------------------------------------------------------------------------------------
 
 
+def _truncated(words: _Words) -> list[Effect]:
+    words.skip("TABLE")
+    return [Truncated(words.last_name())]
+
+
 def _dropped(words: _Words) -> list[Effect]:
     if words.skip("TEMPORARY"):
         return []
@@ -403,7 +405,7 @@ def _dropped(words: _Words) -> list[Effect]:
     return tables
 
 
-def _renamed(words: _Words) -> Renamed:
+def _renamed(words: _Words) -> list[Effect]:
     if not (words.skip("TABLE") or words.skip("TABLES")):
         raise Unread(f"RENAME {words.peek()}")
     words.skip("IF", "EXISTS")
@@ -416,7 +418,7 @@ def _renamed(words: _Words) -> Renamed:
         pairs.append((old, words.name()))
     if not words.is_done():
         raise Unread(f"{words.peek()} behind the tables to rename")
-    return Renamed(tuple(pairs))
+    return [Renamed(tuple(pairs))]
 
 
 def _created(words: _Words) -> list[Effect]:
@@ -425,7 +427,8 @@ def _created(words: _Words) -> list[Effect]:
         return []
     if is_replaced and "INDEX" in words.words()[:2]:
         return [_index_replaced(words)]
-    if is_replaced and (words.skip("DATABASE") or words.skip("SCHEMA")):
+    if is_replaced and words.peek() in ("DATABASE", "SCHEMA"):
+        words.take()
         return [DatabaseDropped(words.identifier())]
     if not words.skip("TABLE"):
         return _others(words, "CREATE")
@@ -512,14 +515,14 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] if is_ignoring else []
+    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
     if not words.is_done():
         for specification in words.specifications():
             words_left = specification.words()
-            if is_list and (len(words_left) == 1 or words_left[1] == "INTO"):
+            if is_list and words_left[1:2] in ([], ["INTO"]):
                 continue  # one more partition, or the last of those that are reorganized into others
             is_list = words_left[1:2] == ["PARTITION"]
             if specification.skip("ALGORITHM"):

@@ -73,7 +73,8 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
     for required in REQUIRED:
         if required.only not in (None, facts.name):
             continue
-        seen, mend = variables.get(required.name, "") or "(empty)", required.mend or _setting(facts, required)
+        seen = variables.get(required.name, "") or "(empty)"
+        mend = required.mend or facts.setting.format(name=required.name, value=f"'{required.value}'")
         if seen.upper() == required.value:
             yield ok(_WHERE, required.name, seen)
         else:
@@ -81,10 +82,6 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
     yield from _limits(facts, variables)
     if facts.name == MARIADB:
         yield from _identity(variables)
-
-
-def _setting(facts: ServerFacts, required: Required) -> str:
-    return facts.setting.format(name=required.name, value=f"'{required.value}'")
 
 
 def _identity(variables: dict[str, str]) -> Iterator[Finding]:
@@ -146,7 +143,7 @@ def privilege_checks(
 
 
 def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool | None:
-    """None when there is no such table. One that may not be seen is told by the refusal, not by its absence."""
+    """None when there is no such table; False when the server refuses to read it."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")

@@ -49,17 +49,11 @@ _MYSQL = {
     "utf8mb3": "33 76 83 192-215 223",
     "utf8mb4": "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323",
 }
-_FILLED_UP = {
-    "utf8mb4": (255, 323)
-}  # MySQL numbers this range through for one character set; gaps are for new ones
+# MySQL numbers this range through for one character set; gaps are for new ones.
+_FILLED_UP = {"utf8mb4": (255, 323)}
 _MARIADB_NOPAD = 1024  # added to the number of the padding collation
-_MARIADB_UCA = {
-    576: "utf8mb3",
-    608: "utf8mb4",
-    640: "ucs2",
-    672: "utf16",
-    736: "utf32",
-}  # croatian, myanmar, thai
+# Croatian, myanmar, thai.
+_MARIADB_UCA = {576: "utf8mb3", 608: "utf8mb4", 640: "ucs2", 672: "utf16", 736: "utf32"}
 _MARIADB_UCA1400 = {2048: "utf8mb3", 2304: "utf8mb4", 2560: "ucs2", 2816: "utf16", 3072: "utf32"}  # 256 each
 
 

@@ -13,21 +13,22 @@ from typing import NoReturn
 
 import zstandard
 
-from changes.errors import SourceError
+from changes.batches import RowChanges
+from changes.errors import SourceError, TableUnreadableError
 from ingest.binlog import events
-from ingest.binlog.events import Event
+from ingest.binlog.events import DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import unknown_event
-from ingest.binlog.table_readers import OWN_TABLE, TableReader
+from ingest.binlog.table_readers import OWN_TABLE, OwnTable, TableReader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
+_HEAD_BYTES = 19
 _HEAD = struct.Struct("<IBIIIH")  # time, type, server id, event size, end position, flags
 _TABLE_ID = struct.Struct("<IH").unpack_from
-_TABLE_BYTES = 8  # table id and flags
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,10 +40,6 @@ class Compressed:
     length: int
     log_pos: int  # the header's end position
     done: int = 0  # bytes of the events that were walked
-
-    def place(self, end: int) -> int:
-        """The place in the file of what ends so many bytes behind the last piece's end."""
-        return self.start + (self.done + end) * self.length // self.payload.size
 
 
 class CompressedTransactions:
@@ -71,69 +68,91 @@ class CompressedTransactions:
                 return
             content = payload.whole()
         except MalformedPayloadError as error:
-            self.refuse(compressed_at=event.log_pos, why=error)
-        if (
-            self.walk_events(compressed, content) != len(content)
-            or transaction.end is None
-            or transaction.end[1] != end
-        ):
-            self.refuse(compressed_at=event.log_pos, why="it ends inside an event or a transaction")
+            self.refuse(event.log_pos, error)
+        walked = self.walk_events(compressed, content)
+        if walked != len(content) or transaction.end is None or transaction.end[1] != end:
+            self.refuse(event.log_pos, "it ends inside an event or a transaction")
 
-    def refuse(self, compressed_at: int, why: object) -> NoReturn:
+    def refuse(self, log_pos: int, why: object) -> NoReturn:
         """Raise the SourceError for a compressed transaction that cannot be read."""
         raise SourceError(
-            f"the compressed transaction at {self._walk.place.file}:{compressed_at} cannot be read: {why}. The "
+            f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}. The "
             "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
             "--new-history"
         )
 
     def walk_events(self, compressed: Compressed, content: bytes) -> int:
         """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
-        base, p, filled = self._walk.place.base, 0, len(content)
-        while filled - p >= _HEAD.size:
-            _, kind, _, size, _, flags = _HEAD.unpack_from(content, p)
-            if size < _HEAD.size:
-                self.refuse(compressed.log_pos, f"an event of {size} bytes")
-            q = p + size
-            if q > filled:
-                if size > self._walk.max_event_bytes:
-                    why = f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
-                    self.refuse(compressed.log_pos, why)
+        head, table_id, by_id, base = (
+            _HEAD.unpack_from,
+            _TABLE_ID,
+            self._walk.tables.by_id,
+            self._walk.place.base,
+        )
+        start, length, whole, done = (
+            compressed.start,
+            compressed.length,
+            compressed.payload.size,
+            compressed.done,
+        )
+        log_pos, p, filled = compressed.log_pos, 0, len(content)
+        while filled - p >= _HEAD_BYTES:
+            _, kind, _, size, _, flags = head(content, p)
+            q, b = p + size, p + _HEAD_BYTES
+            if size < _HEAD_BYTES or q > filled:
+                self._check_size(size, log_pos)
                 break
-            event = Event(kind, flags, content, p + _HEAD.size, q, compressed.log_pos, size)
-            self._handle_inner(event, base + (compressed.place(q) >> 4))
+            version = base + (start + (done + q) * length // whole >> 4)
+            reader: TableReader | OwnTable | None = None
+            if WRITE_ROWS <= kind <= DELETE_ROWS:
+                low, high = table_id(content, b)
+                reader = by_id.get(low | high << 32)
+            if not (reader and self._read_rows(reader, kind, version, content, b, q)):
+                self._handle(Event(kind, flags, content, b, q, log_pos, size), version)
             p = q
         compressed.done += p
         return p
 
-    def _handle_inner(self, event: Event, version: int) -> None:
-        kind = event.kind
+    def _read_rows(
+        self, reader: TableReader, kind: int, version: int, content: bytes, b: int, q: int
+    ) -> bool:
+        """Gather the rows of an event with a full image; False: it needs more care."""
+        image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
+        r = b + 8 + len(image)
+        if content[b + 8 : r] != image:
+            return False
+        try:
+            rows = reader.decode(content, r, q)
+        except (UnicodeDecodeError, TableUnreadableError):
+            return False
+        if kind == UPDATE_ROWS and len(rows) & 1:
+            return False
+        transaction = self._walk.transaction
+        transaction.held_bytes += q - b + _HEAD_BYTES
+        transaction.changes.append(
+            tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
+        )
+        return True
+
+    def _check_size(self, size: int, log_pos: int) -> None:
+        """Raise SourceError for an event that cannot be, or may not be, as large as it says."""
+        if size < _HEAD_BYTES:
+            self.refuse(log_pos, f"an event of {size} bytes")
+        if size > self._walk.max_event_bytes:
+            self.refuse(log_pos, f"an event of {size} bytes is above run.max_event_bytes; raise that setting")
+
+    def _handle(self, event: Event, version: int) -> None:
+        kind, walk = event.kind, self._walk
         if kind == events.TABLE_MAP:
-            self._table_map(event, version)
-        elif events.WRITE_ROWS <= kind <= events.DELETE_ROWS or kind == events.PARTIAL_UPDATE_ROWS:
-            if reader := self._walk.tables.of_event(kind, event.buffer, event.start):
-                self._walk.transaction.held_bytes += event.size
-                self._read_rows(reader, event, version)
+            if walk.tables.add(event.buffer[event.start : event.end], version) is not OWN_TABLE:
+                walk.transaction.is_quiet = False
         elif kind == events.QUERY and is_begin(event.buffer, event.start, event.end):
-            self._walk.transaction.mark_begun()
+            walk.transaction.mark_begun()
+        elif kind in events.ROWS:
+            if reader := walk.tables.of_event(event):
+                walk.transaction.held_bytes += event.size
+                self._rows.read(reader, event, version)
         elif (handler := self._handlers.get(kind)) is not None:
             handler(event)
         elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:
-            unknown_event(kind, f"{self._walk.place.file}:{event.log_pos}")
-
-    def _table_map(self, event: Event, version: int) -> None:
-        tables, body = self._walk.tables, bytes(event.buffer[event.start : event.end])
-        low, high = _TABLE_ID(body)
-        reader = tables.by_body[body] if body in tables.by_body else tables.reader(body, version)
-        tables.by_id[low | high << 32] = reader
-        if reader is not OWN_TABLE:
-            self._walk.transaction.is_quiet = False
-
-    def _read_rows(self, reader: TableReader, event: Event, version: int) -> None:
-        kind, buffer = event.kind, event.buffer
-        image = reader.update_image if kind == events.UPDATE_ROWS else reader.write_image
-        rows_at = event.start + _TABLE_BYTES + len(image)
-        if kind == events.PARTIAL_UPDATE_ROWS or buffer[event.start + _TABLE_BYTES : rows_at] != image:
-            self._rows.read(reader, event, version)
-        else:
-            self._rows.full(reader, event, version, rows_at)
+            unknown_event(kind, f"{walk.place.file}:{event.log_pos}")

@@ -21,7 +21,6 @@ from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untag
 from ingest.binlog.mariadb_events import MariaDBEvents
 from ingest.binlog.mariadb_tables import compile_mariadb_reader
 from ingest.binlog.open_transaction import BEGINNING
-from ingest.binlog.place import BEFORE_ALL
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import diverged, not_ended, unknown_event
@@ -40,15 +39,12 @@ _GTIDS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.GTID_TAGGED, even
 class ControlEvents:
     """Hands each event to the handler of its type."""
 
-    def __init__(
-        self,
-        walk: Walk,
-        rows: RowEvents,
-        statements: StatementEvents,
-        compressed: CompressedTransactions,
-        xa: XaTransactions,
-    ) -> None:
+    def __init__(self, walk: Walk, after: Position) -> None:
         self._walk, self._place = walk, walk.place
+        self.rows = rows = RowEvents(walk)
+        self.xa = xa = XaTransactions(walk, after)
+        statements = StatementEvents(walk, xa)
+        self.compressed = compressed = CompressedTransactions(walk, rows, statements, xa)
         self._mariadb = mariadb = MariaDBEvents(walk, rows, statements)
         # These move to their position by themselves, or have none.
         self._unplaced: dict[int, Callable[[Event], None]] = {
@@ -76,8 +72,7 @@ class ControlEvents:
         if handler is None or place.saved is not None:
             self._handle_other(event)
             return
-        if event.log_pos or place.last_pos == BEFORE_ALL:
-            place.last_pos = event.log_pos
+        place.move_to(event.log_pos)
         handler(event)
 
     def _handle_other(self, event: Event) -> None:
@@ -86,8 +81,8 @@ class ControlEvents:
         if kind in self._unplaced and (place.saved is None or kind in events.ARTIFICIAL):
             self._unplaced[kind](event)
             return
-        if (event.log_pos or place.last_pos == BEFORE_ALL) and kind not in events.ARTIFICIAL:
-            place.last_pos = event.log_pos
+        if kind not in events.ARTIFICIAL:
+            place.move_to(event.log_pos)
         if kind == events.PREVIOUS_GTIDS:
             place.learn_gtids(bytes(event.buffer[event.start : event.end]))
         elif kind in events.SILENT:
@@ -183,7 +178,7 @@ class ControlEvents:
         self._walk.tables.by_id.clear()
 
     def _forget_cut(self, started_at_s: int) -> None:
-        """A transaction stands at a file's end without its own: rolled back, if the server then started anew.
+        """A transaction stands at a file's end without its own: rolled back, if the server restarted then.
 
         The server died while it wrote the transaction, and does not find its commit when it recovers.
         """

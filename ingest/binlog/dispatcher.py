@@ -16,7 +16,6 @@ from changes.batches import Followed, RowChanges
 from changes.errors import TableUnreadableError
 from ingest.binlog import stream_errors
 from ingest.binlog.common_transactions import CommonTransactions
-from ingest.binlog.compressed_transactions import CompressedTransactions
 from ingest.binlog.control_events import ControlEvents
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.delivery import Delivery
@@ -37,12 +36,9 @@ from ingest.binlog.open_transaction import OpenTransaction
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.query_event import is_begin
-from ingest.binlog.row_events import RowEvents
-from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.table_readers import OWN_TABLE, TableReaders
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
-from ingest.binlog.xa_transactions import XaTransactions
 
 # Packet length and sequence, status byte | timestamp, type, server id, event size, end position, flags.
 _HEAD = struct.Struct("<IBIBIIIH")
@@ -54,18 +50,13 @@ _CHECKSUM_BYTES = 4
 class Dispatcher:
     """One connection's walk. `consume` takes what was received; `batches` gives what is committed.
 
-    Args:
-        followed: by (schema, table): the tables to decode.
+    Args, beside those of BinlogSource:
         watermark: the watermark table; its rows become `Batch.watermarks`.
-        own_schemas: viewtail's own databases; a stream of nothing else is quiet.
         after: the position to go on from; where it names a transaction, that one is read again and compared.
         has_checksums: whether events end with four bytes of CRC-32.
-        spool_bytes: bytes of followed row events of one open transaction kept in memory.
-        max_event_bytes: a larger row event is not received, and halts its table's views.
         large_files: where a start by set would not know its place: what the server leaves out may hide a wrap.
         unchecked_formats: format descriptions that have no checksum.
         server: identity of the server, for positions.
-        fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
     def __init__(
@@ -88,14 +79,11 @@ class Dispatcher:
         self._tables = TableReaders(
             self._place, self._transaction, followed, watermark, own_schemas, fits_from
         )
-        self._walk = walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
+        walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
         self._unchecked_formats = unchecked_formats
-        self._rows, self._xa = RowEvents(walk), XaTransactions(walk, after)
-        statements = StatementEvents(walk, self._xa)
-        self._compressed = CompressedTransactions(walk, self._rows, statements, self._xa)
+        self._others = ControlEvents(walk, after)
         self._common = CommonTransactions(walk)
-        self._delivery = Delivery(walk, self._compressed, self._xa)
-        self._others = ControlEvents(walk, self._rows, statements, self._compressed, self._xa)
+        self._delivery = Delivery(walk, self._others.compressed, self._others.xa)
         self.max_event_bytes = max_event_bytes
         self.halt_too_large = walk.halt_too_large
         self.batches = self._delivery.batches
@@ -108,7 +96,7 @@ class Dispatcher:
     @property
     def prepared(self) -> tuple[int, int]:
         """How many XA transactions wait for their commit, and when the oldest was prepared (microseconds)."""
-        return self._xa.waiting
+        return self._others.xa.waiting
 
     @property
     def has_checksums(self) -> bool:
@@ -118,7 +106,7 @@ class Dispatcher:
     @property
     def is_stopped(self) -> bool:
         """Whether `consume` stopped behind a transaction above the memory bound, with more to walk after `batches`."""
-        return self._transaction.spooled_end is not None or self._compressed.large is not None
+        return self._transaction.spooled_end is not None or self._others.compressed.large is not None
 
     def consume(self, buffer: bytearray, start: int, filled: int) -> int:
         """Walk every whole event in buffer[start:filled]; returns where the first incomplete one begins.
@@ -137,12 +125,7 @@ class Dispatcher:
         head, table_id, check, residue = _HEAD.unpack_from, _TABLE_ID, crc32, CHECKSUM_RESIDUE
         transaction, tables, place, common = self._transaction, self._tables, self._place, self._common
         by_body, by_id, changes, gtids = tables.by_body, tables.by_id, transaction.changes, place.new_gtids
-        new, change_type, handle, compressed = (
-            tuple.__new__,
-            RowChanges,
-            self._others.handle,
-            self._compressed,
-        )
+        new, change_type, others = tuple.__new__, RowChanges, self._others
         base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
         txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
         most_held, p = transaction.most_held, start
@@ -170,9 +153,8 @@ class Dispatcher:
                             other_at = common.take(buffer, p, filled)
                             if p != other_at:
                                 p, last_pos = other_at, place.last_pos
-                                (txn_start, gtid, held, committed, committed_bytes, end, is_quiet) = (
-                                    self._load_transaction()
-                                )
+                                txn = self._load_transaction()
+                                txn_start, gtid, held, committed, committed_bytes, end, is_quiet = txn
                                 continue
                         gtid, txn_start = buffer[b : b + GTID_BYTES], above + log_pos - size
                         by_id.clear()
@@ -205,18 +187,18 @@ class Dispatcher:
                             version = base | log_pos >> 4
                             if buffer[b + 8 : r] != image:  # not the full image, or with extra data
                                 event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
-                                self._rows.read(reader, event, version)
+                                others.rows.read(reader, event, version)
                             else:
                                 try:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        stream_errors.unpaired(reader.followed)
+                                        stream_errors.check_pairs(kind, rows, reader.followed)
                                     changes.append(
                                         new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )
                                 except (UnicodeDecodeError, TableUnreadableError) as error:
                                     event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
-                                    self._rows.after_failure(reader, event, version, r, error)
+                                    others.rows.after_failure(reader, event, version, r, error)
                         last_pos, p = log_pos, q
                         continue
                     if kind == QUERY:
@@ -243,12 +225,12 @@ class Dispatcher:
                     is_quiet,
                 )
                 if not place.has_wrapped(kind, log_pos, size):
-                    handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
+                    others.handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
                     p = q
                 # else it is walked again, with its true position
                 base, above, file, last_pos, checksum_bytes, is_comparing = self._load_place()
                 txn_start, gtid, held, committed, committed_bytes, end, is_quiet = self._load_transaction()
-                if transaction.spooled_end is not None or compressed.large is not None:
+                if transaction.spooled_end is not None or others.compressed.large is not None:
                     break
         place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
         transaction.held_bytes, transaction.committed = held, committed

@@ -47,7 +47,7 @@ def committed_us(gtid: Buffer) -> int:
 
 
 def mariadb(domain: int, server: int, number: int, committed_at_s: int) -> bytearray:
-    """MariaDB's GTID as GTID_BYTES of a plain one; its commit time is told in seconds."""
+    """MariaDB's GTID as GTID_BYTES of a plain one; its commit time is in seconds."""
     gtid = bytearray(GTID_BYTES)
     gtid[0] = _IS_MARIADB
     _MARIADB.pack_into(gtid, 1, domain, server, number)

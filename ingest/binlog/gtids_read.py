@@ -1,4 +1,4 @@
-"""Which transactions a reader has seen, as a set of GTIDs that grows with each batch.
+"""The GTIDs of all transactions that were read; the set grows with each batch.
 
 Exact, since it decides where reading goes on upon another server: a transaction too many would be skipped there, one
 too few be applied out of its order. It costs next to nothing where numbers follow each other, as they do on a primary.
@@ -20,7 +20,7 @@ _TAG = re.compile(rb"(?:[a-z_][a-z_0-9]{0,31})?")  # MySQL manual, "GTID Format"
 
 
 class GtidsRead:
-    """The set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
+    """The set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same set."""
 
     def __init__(self, base: str) -> None:
         self._set = GtidSet(base)

@@ -25,15 +25,17 @@ _LITERALS = {0: "null", 1: "true", 2: "false"}
 # Types of opaque values (include/field_types.h).
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _NEWDECIMAL = 7, 10, 11, 12, 246
 
-_INT16_AT = struct.Struct("<h").unpack_from
-_UINT16_AT = struct.Struct("<H").unpack_from
-_INT32_AT = struct.Struct("<i").unpack_from
-_UINT32_AT = struct.Struct("<I").unpack_from
-_INT64_AT = struct.Struct("<q").unpack_from
-_UINT64_AT = struct.Struct("<Q").unpack_from
-_DOUBLE_AT = struct.Struct("<d").unpack_from
-_TWO_UINT16_AT = struct.Struct("<HH").unpack_from
-_TWO_UINT32_AT = struct.Struct("<II").unpack_from
+(
+    _INT16_AT,
+    _UINT16_AT,
+    _INT32_AT,
+    _UINT32_AT,
+    _INT64_AT,
+    _UINT64_AT,
+    _DOUBLE_AT,
+    _TWO_UINT16_AT,
+    _TWO_UINT32_AT,
+) = (struct.Struct(f"<{code}").unpack_from for code in ("h", "H", "i", "I", "q", "Q", "d", "HH", "II"))
 
 # Entries of objects and arrays: a key's place and length; a value's type and its place, or the value.
 _SMALL_KEY, _LARGE_KEY = struct.Struct("<HH"), struct.Struct("<IH")

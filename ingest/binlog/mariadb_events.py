@@ -51,13 +51,13 @@ class MariaDBEvents:
 
     def rows(self, event: Event) -> None:
         """A row event of the present version."""
-        if reader := self._walk.tables.of_event(event.kind, event.buffer, event.start):
+        if reader := self._walk.tables.of_event(event):
             self._walk.transaction.hold(event.size)
             self._rows.read(reader, event, self._walk.place.version(event.log_pos))
 
     def rows_v1(self, event: Event) -> None:
         """A row event of the first version."""
-        if reader := self._walk.tables.of_event(event.kind, event.buffer, event.start):
+        if reader := self._walk.tables.of_event(event):
             self._walk.transaction.hold(event.size)
             as_v2 = tuple.__new__(Event, (event.kind + _V2_LESS_V1, *event[1:]))
             self._rows.from_image(reader, as_v2, self._walk.place.version(event.log_pos), event.start + 8)
@@ -81,7 +81,7 @@ class MariaDBEvents:
         return self._plain(event, buffer[b - PACKET_HEAD_BYTES : at] + content)
 
     def _plain(self, event: Event, packet: Buffer) -> Event:
-        """An event of a packet that was put together: header and checksum are made anew."""
+        """The event of a packet that was put together, with a new header and checksum."""
         checksum_bytes, plain, kind = (
             self._walk.place.checksum_bytes,
             bytearray(packet),

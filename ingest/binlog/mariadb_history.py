@@ -7,7 +7,6 @@ What is asked before that says in words what is wrong.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 import pymysql
@@ -49,25 +48,26 @@ class MariaDBGtidsRead:
 def lacked_and_purged(connection: pymysql.Connection[Any], seen: str) -> tuple[str, str]:
     """What was read and the server never had, and what it purged and was not read; each '' when there is nothing.
 
-    A purge is told by the place at which the oldest binlog begins.
+    The place at which the oldest binlog begins shows what was purged.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@GLOBAL.gtid_binlog_state")
-        (state,) = cursor.fetchone() or ("",)
-        cursor.execute("SHOW BINARY LOGS")
-        oldest = (cursor.fetchone() or ("",))[0]
-        cursor.fetchall()
-        cursor.execute("SELECT BINLOG_GTID_POS(%s, 4)", (oldest,))
-        (begin,) = cursor.fetchone() or ("",)
-    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, (state or "").split(","))}
-    read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin or "").last
-    lacked = {gtid for gtid in _all(read) if has.get(gtid[:2], -1) < gtid[2]}
-    purged = {gtid for gtid in _all(oldest_kept) if read.get(gtid[0], (0, 0))[1] < gtid[2]}
+        state = _first(cursor, "SELECT @@GLOBAL.gtid_binlog_state")
+        oldest = _first(cursor, "SHOW BINARY LOGS")
+        begin = _first(cursor, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)
+    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
+    read, oldest_kept = GtidPosition(seen).last, GtidPosition(begin).last
+    lacked = {(domain, *last) for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
+    purged = {
+        (domain, *last) for domain, last in oldest_kept.items() if read.get(domain, (0, 0))[1] < last[1]
+    }
     return _text(lacked), _text(purged)
 
 
-def _all(last: Mapping[int, tuple[int, int]]) -> set[tuple[int, int, int]]:
-    return {(domain, server, number) for domain, (server, number) in last.items()}
+def _first(cursor: pymysql.cursors.Cursor, sql: str, *arguments: str) -> str:
+    """The first value of the first row; '' where there is none."""
+    cursor.execute(sql, arguments)
+    found = cursor.fetchall()
+    return found[0][0] or "" if found else ""
 
 
 def _text(gtids: set[tuple[int, int, int]]) -> str:

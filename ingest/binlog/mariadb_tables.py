@@ -44,9 +44,7 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
 class CurrentRows:
     """Changes of a system-versioned table as a reader of current rows sees them.
 
-    Args:
-        row_end_at: where a decoded row has the end of its validity.
-        is_added: whether that is the last value, which no view asked for.
+    A decoded row has the end of its validity at `row_end_at`; `is_added`: the last value, which no view asked for.
     """
 
     def __init__(self, row_end_at: int, is_added: bool) -> None:

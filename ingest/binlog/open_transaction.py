@@ -21,13 +21,13 @@ _NO_PLACE = -1
 class Savepoint:
     """How much the open transaction held at a savepoint, or at its beginning."""
 
-    change_count: int
-    refused_count: int
-    held_bytes: int
-    piece_count: int  # of those in the spool; the other counts are of what was in memory
+    change_count: int = 0
+    refused_count: int = 0
+    held_bytes: int = 0
+    piece_count: int = 0  # of those in the spool; the other counts are of what was in memory
 
 
-BEGINNING = Savepoint(change_count=0, refused_count=0, held_bytes=0, piece_count=0)
+BEGINNING = Savepoint()
 
 
 class OpenTransaction:

@@ -54,6 +54,11 @@ class Place:
         """Bytes from the file's start; a header holds the low 32 bits only."""
         return self.wraps << 32 | log_pos
 
+    def move_to(self, log_pos: int) -> None:
+        """An event ended there; some that the server makes up have the position 0."""
+        if log_pos or self.last_pos == BEFORE_ALL:
+            self.last_pos = log_pos
+
     def has_wrapped(self, kind: int, log_pos: int, size: int) -> bool:
         """Count a wrap of the header's 32-bit position. Raises WentBackError for any other step back."""
         if log_pos > self.last_pos or kind in ARTIFICIAL:

@@ -48,14 +48,14 @@ def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int = QUERY_FIXED_BYTES
     status_at = b + fixed_bytes
     at = status_at + int.from_bytes(buffer[b + 11 : b + 13], "little")
     behind_database = at + buffer[b + 8] + 1
-    told = _status(bytes(buffer[status_at:at]))
-    collation = int.from_bytes(told.get(_CHARSET, b"")[:2], "little")
+    variables = _status(bytes(buffer[status_at:at]))
+    collation = int.from_bytes(variables.get(_CHARSET, b"")[:2], "little")
     flags = int.from_bytes(buffer[b - _FLAGS_BEFORE_BODY : b], "little")
-    databases = told.get(_DATABASES)
+    databases = variables.get(_DATABASES)
     return Query(
         texts=readings(bytes(buffer[behind_database:end]), charset_of(collation)),
         database=buffer[at : behind_database - 1].decode("utf-8", "replace"),
-        sql_mode=int.from_bytes(told.get(_SQL_MODE, b""), "little"),
+        sql_mode=int.from_bytes(variables.get(_SQL_MODE, b""), "little"),
         databases=None if databases is None else _names(databases),
         uses_temporary_tables=bool(flags & _USES_TEMPORARY_TABLES),
     )

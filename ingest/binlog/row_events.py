@@ -26,17 +26,21 @@ class RowEvents:
         """An event of the present form; extra data before its rows (partitions) is stepped over."""
         at = event.start + _TABLE_BYTES
         at += int.from_bytes(event.buffer[at : at + 2], "little")
-        if event.kind == PARTIAL_UPDATE_ROWS:
-            self._partial_update(reader, event, version, at)
-        else:
-            self.from_image(reader, event, version, at)
+        self.from_image(reader, event, version, at)
 
     def from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
         """Rows behind the bitmaps at `at`; a partial image halts the table."""
-        image = (reader.update_image if event.kind == UPDATE_ROWS else reader.write_image)[2:]
+        is_update = event.kind == UPDATE_ROWS or event.kind == PARTIAL_UPDATE_ROWS
+        image = (reader.update_image if is_update else reader.write_image)[2:]
         rows_at = at + len(image)
         if event.buffer[at:rows_at] != image:
-            self._halt_partial(reader, version)
+            why = (
+                "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
+                "no session changes it), then fill the views again: viewtail replay VIEW"
+            )
+            self._tables.halt(reader.followed, version, why)
+        elif event.kind == PARTIAL_UPDATE_ROWS:
+            self._partial_update(reader, event, version, rows_at)
         elif reader.current is not None:
             self._versioned(reader, event, version, rows_at)
         else:
@@ -47,9 +51,8 @@ class RowEvents:
         try:
             rows = reader.decode(event.buffer, rows_at, event.end)
             check_pairs(event.kind, rows, reader.followed)
-            self._transaction.changes.append(
-                RowChanges(reader.followed, event.kind - WRITE_ROWS, version, rows)
-            )
+            change = (reader.followed, event.kind - WRITE_ROWS, version, rows)
+            self._transaction.changes.append(tuple.__new__(RowChanges, change))
         except (UnicodeDecodeError, TableUnreadableError) as error:
             self.after_failure(reader, event, version, rows_at, error)
 
@@ -79,28 +82,16 @@ class RowEvents:
             for change, some in reader.current(event.kind - WRITE_ROWS, rows):
                 self._sort_out(reader, change + WRITE_ROWS, version, some)
 
-    def _partial_update(self, reader: TableReader, event: Event, version: int, at: int) -> None:
+    def _partial_update(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
         """An update whose after-images hold of a JSON column only what changed."""
-        image = reader.update_image[2:]
-        if event.buffer[at : at + len(image)] != image:
-            self._halt_partial(reader, version)
-            return
         try:
             if reader.partial is None:
                 reader.partial = PartialUpdates(reader.table_map, reader.followed)
-            rows = reader.partial.decode(event.buffer, at + len(image), event.end)
+            rows = reader.partial.decode(event.buffer, rows_at, event.end)
         except TableUnreadableError as error:
             self._tables.halt(reader.followed, version, str(error))
             return
         self._sort_out(reader, UPDATE_ROWS, version, rows)
-
-    def _halt_partial(self, reader: TableReader, version: int) -> None:
-        self._tables.halt(
-            reader.followed,
-            version,
-            "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
-            "no session changes it), then fill the views again: viewtail replay VIEW",
-        )
 
     def _sort_out(self, reader: TableReader, kind: int, version: int, rows: list[Row]) -> None:
         """Keep the rows that can be read, refuse the others."""

@@ -181,6 +181,11 @@ class Writer:
             return
         self._run.append(PREFIXES[layout.prefix])
         self._settle()
+        self._variable(layout)
+        self._offset = 0
+
+    def _variable(self, layout: Layout) -> None:
+        """The bytes behind their length, which was read."""
         length = {1: "n", 2: "n", 3: "n + (n2 << 16)", 4: "n"}[layout.prefix]
         if self._offset:
             self._line(f"{self._at} += {self._offset}")
@@ -192,7 +197,6 @@ class Writer:
             value = layout.careful if self._is_careful and layout.careful else layout.value
             self._line(f"v{layout.number} = {value.format(raw=f'buffer[{start}:{stop}]')}")
             self._at = stop
-        self._offset = 0
 
     def _step_over(self, prefix: int) -> None:
         # Nothing to unpack before the length: indexing is cheaper than a Struct of one field.

@@ -34,11 +34,8 @@ def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int 
     if _ROWS_STAY.match(text) or not (tables := concerned(text, database, followed)):
         return []
     if not _READ.match(text):
-        verb = text.split(None, 1)[0].upper()
-        return [
-            Verdict(table, None, f"a {verb} statement may have changed rows without row events")
-            for table in tables
-        ]
+        why = f"a {text.split(None, 1)[0].upper()} statement may have changed rows without row events"
+        return [Verdict(table, None, why) for table in tables]
     from ingest import ddl  # 17 MiB, which a stream without such statements does without
     from ingest.binlog import table_effects
 

@@ -52,7 +52,7 @@ class BinlogSource:
         server_id: replica number to use; None for a random one a connection.
         spool_bytes: bytes of row events of one open transaction that are kept in memory.
         max_event_bytes: a larger row event halts its table's views.
-        fits_from: by (schema, table): up to this version it is not followed, whatever becomes of it.
+        fits_from: by (schema, table): up to this version the table is not followed, and cannot halt.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Spool:
         self._followed: list[Followed] = []  # in the file they are numbers
         self._numbers: dict[Followed, int] = {}
         self._decimals: list[tuple[int, ...]] = []  # by number: at which places the rows have some
-        self._count = 0
+        self.count = 0  # pieces written so far
         self._starts: list[int] = []  # of each piece in the file
 
     def append(self, changes: Sequence[RowChanges], refused: Sequence[Refused], event_bytes: int) -> None:
@@ -71,12 +71,7 @@ class Spool:
         except OSError as error:
             self.close()
             raise _unavailable(error) from None
-        self._count += 1
-
-    @property
-    def count(self) -> int:
-        """Pieces written so far."""
-        return self._count
+        self.count += 1
 
     def cut(self, count: int) -> Piece:
         """Forget all pieces behind that many; the first of them is given back, since a part of it may have to stay."""
@@ -89,7 +84,7 @@ class Spool:
             self.close()
             raise _unavailable(error) from None
         del self._starts[count:]
-        self._count = count
+        self.count = count
         return piece
 
     def _number(self, followed: Followed) -> int:
@@ -107,7 +102,7 @@ class Spool:
         """The pieces again; once."""
         try:
             self._file.seek(0)
-            for _ in range(self._count):
+            for _ in range(self.count):
                 yield self._piece()
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise _unavailable(error) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from changes.batches import Followed, TableChange, TableChangeKind
 from ingest.binlog import query_event, schema_changes, statements
 from ingest.binlog.events import Event
@@ -18,14 +20,14 @@ class StatementEvents:
     def __init__(self, walk: Walk, xa: XaTransactions) -> None:
         self._walk, self._xa = walk, xa
         self.changes_nothing = False  # of MariaDB's ALTER TABLE in two steps: the step that changes nothing
-        self._by_meaning = {
+        self._by_meaning: dict[Meaning, Callable[[str, int], None]] = {
             Meaning.BEGIN: self._begin,
             Meaning.OPENING_STATEMENT: self._begin,
             Meaning.SAVEPOINT: self._savepoint,
-            Meaning.XA_BRANCH: self._branch,
+            Meaning.XA_BRANCH: lambda _, __: walk.transaction.mark_branch(),
             Meaning.XA_COMMIT: self._xa.commit,
             Meaning.XA_ROLLBACK: self._xa.roll_back,
-            Meaning.COMMIT: self._commit,
+            Meaning.COMMIT: lambda _, log_pos: walk.commit(log_pos),
             Meaning.ROLLBACK: self._roll_back,
             Meaning.ROLLBACK_TO: self._roll_back_to,
         }
@@ -62,12 +64,6 @@ class StatementEvents:
         self._begin(statement, log_pos)
         if statement[:7].upper() != "RELEASE":
             self._walk.transaction.set_savepoint(statements.savepoint(statement))
-
-    def _branch(self, statement: str, log_pos: int) -> None:
-        self._walk.transaction.mark_branch()
-
-    def _commit(self, statement: str, log_pos: int) -> None:
-        self._walk.commit(log_pos)
 
     def _roll_back(self, statement: str, log_pos: int) -> None:
         # In row format a rollback stands behind transactional rows only.

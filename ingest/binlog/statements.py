@@ -55,9 +55,7 @@ def _keeping(single: str, double: str) -> re.Pattern[str]:
 _KEPT = {  # by whether strings have escapes, and whether "..." is an identifier
     (True, False): _keeping(_SINGLE, _DOUBLE),
     (True, True): _keeping(_SINGLE, _DOUBLE_WITHOUT_ESCAPES),
-    (False, False): _keeping(_SINGLE_WITHOUT_ESCAPES, _DOUBLE_WITHOUT_ESCAPES),
-    (False, True): _keeping(_SINGLE_WITHOUT_ESCAPES, _DOUBLE_WITHOUT_ESCAPES),
-}
+} | dict.fromkeys(((False, False), (False, True)), _keeping(_SINGLE_WITHOUT_ESCAPES, _DOUBLE_WITHOUT_ESCAPES))
 _STRING = re.compile(rf"{_SINGLE}|{_DOUBLE}", re.DOTALL)
 _SHOWN_CHARACTERS = 200
 

@@ -1,4 +1,4 @@
-"""What is said when a stream cannot be read on, and by which error: the connection is tried again, or it is over."""
+"""Errors that end a read: after some the source connects again, after the others the pipeline stops."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
 
 
 def unchecked_format(event: bytes, place: str) -> NoReturn:
-    """A checksum failed that may be none."""
+    """The last bytes of a format description may be no checksum."""
     raise UncheckedFormatError(
         f"the format description after {place} fails its checksum, or has none; reconnecting to read it again",
         event,
@@ -84,18 +84,14 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
     )
 
 
-def unpaired(followed: Followed) -> NoReturn:
-    """An update has a row before the change and none behind it."""
-    raise TableUnreadableError(
-        f"{followed.table.full_name}: an update event holds a row without what became of it, although the event is "
-        "whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail replay VIEW"
-    )
-
-
 def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
     """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
     if kind == UPDATE_ROWS and len(rows) & 1:
-        unpaired(followed)
+        raise TableUnreadableError(
+            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
+            "is whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail "
+            "replay VIEW"
+        )
 
 
 def not_ended(place: str) -> NoReturn:
@@ -108,7 +104,7 @@ def not_ended(place: str) -> NoReturn:
 
 
 def not_an_event(packet: bytes, place: str) -> NoReturn:
-    """A packet that is the server's last word, or garbled."""
+    """A packet that ends the dump, or is garbled."""
     if packet[0] == 0xFF:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:

@@ -5,6 +5,10 @@ Imported with the first statement that changes a table: sqlglot's grammar takes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+from typing import TypeVar
+
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column
 from ingest import ddl
@@ -22,6 +26,7 @@ _OTHER_KEY = (
     "the primary key, by which the views tell entities apart, was changed (a view in Redis or Elasticsearch needs a "
     "new name then: what it shows under keys of the old form would stay)"
 )
+_Change = TypeVar("_Change")
 _UNSEEN = "values may have changed without row events"
 
 
@@ -64,7 +69,7 @@ def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why
 
 
 def _about_any(
-    followed: Followed, names: list[ddl.Name], kind: TableChangeKind | None, why: str
+    followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str
 ) -> Verdict | None:
     found = (_about(followed, name, kind, why) for name in names)
     return next((verdict for verdict in found if verdict is not None), None)
@@ -74,8 +79,7 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
     """A table that goes takes its rows along; one that comes in its place (gh-ost, pt-online-schema-change) brings its
     own."""
     own = ddl.Name(followed.table.schema, followed.table.name)
-    names = [name for pair in pairs for name in pair]
-    if (mention := _about_any(followed, names, None, "the table was renamed")) is None:
+    if (mention := _about_any(followed, chain(*pairs), None, "the table was renamed")) is None:
         return None
     before: dict[ddl.Name, ddl.Name] = {}  # of a table's name now, the one it had
     for old, new in pairs:
@@ -92,8 +96,12 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
+def _of_type(altered: ddl.Altered, type_: type[_Change]) -> list[_Change]:
+    return [change for change in altered.changes if isinstance(change, type_)]
+
+
 def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdict | None:
-    exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
+    exchanged = [change.other for change in _of_type(altered, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
     if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
         return found
@@ -105,8 +113,8 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
     if exchanged:
         why = "a partition's rows were exchanged for a table's"
         return _about(followed, altered.table, TableChangeKind.REPLACED, why)
-    if emptied := [change.verb for change in altered.changes if isinstance(change, ddl.PartitionsEmptied)]:
-        return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0]} took rows away")
+    if emptied := _of_type(altered, ddl.PartitionsEmptied):
+        return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0].verb} took rows away")
     return _widened(followed, altered) or _redefined(followed, altered)
 
 
@@ -165,8 +173,8 @@ class _Losses:
             column is not None and column.is_generated for column in self._columns.values()
         )
         self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
-        added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
-        self._new_key = tuple(name.lower() for name in added[0]) if added else ()
+        added = _of_type(altered, ddl.PrimaryKeyAdded)
+        self._new_key = tuple(name.lower() for name in added[0].columns) if added else ()
 
     def of(self, change: ddl.Change) -> str | None:
         """Why it may, for messages."""

@@ -67,8 +67,8 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     difference = _difference(seen, kind, described)
     if difference:
         raise TableUnreadableError(
-            f"{where}: it was {described.declared} when its views were set up, and {difference}. Start viewtail again "
-            "so that it looks at the table anew, and fill the views of this table again: viewtail replay VIEW"
+            f"{where}: it was {described.declared} when its views were set up, and {difference}. Restart viewtail, so "
+            "that it reads the table's definition again, and fill the views of this table again: viewtail replay VIEW"
         )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from changes.errors import TableUnreadableError
+from ingest.binlog import packed_integers
 
 # Server type bytes (include/field_types.h).
 DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
@@ -346,13 +347,11 @@ class _Reader:
 
     def length(self) -> int:
         """A length-encoded integer."""
-        first = self.byte()
-        if first < 251:
-            return first
-        size = {252: 2, 253: 3, 254: 8}.get(first)
-        if size is None:
-            raise self.garbled("it holds a length that cannot be")
-        return int.from_bytes(self.take(size), "little")
+        try:
+            found, self._at = packed_integers.integer(self._body, self._at)
+        except IndexError:
+            raise self.garbled("it holds a length that cannot be") from None
+        return found
 
     def text(self) -> bytes:
         """Bytes after their length."""

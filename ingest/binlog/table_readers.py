@@ -11,6 +11,7 @@ import structlog
 
 from changes.batches import Followed, Halt, Row, TableChange
 from changes.errors import TableUnreadableError
+from ingest.binlog.events import Event
 from ingest.binlog.open_transaction import OpenTransaction
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
@@ -117,13 +118,20 @@ class TableReaders:
         self.by_body[body] = found
         return found
 
-    def of_event(self, kind: int, buffer: Buffer, at: int) -> TableReader | OwnTable | None:
-        """The reader for a row event whose body begins at `at`. Raises SourceError when its table map is missing."""
-        low, high = _TABLE_ID(buffer, at)
+    def add(self, body: Buffer, version: int) -> TableReader | OwnTable | None:
+        """A table map of the open transaction; returns its reader."""
+        body, (low, high) = bytes(body), _TABLE_ID(body)
+        found = self.by_body[body] if body in self.by_body else self.reader(body, version)
+        self.by_id[low | high << 32] = found
+        return found
+
+    def of_event(self, event: Event) -> TableReader | OwnTable | None:
+        """The reader for a row event. Raises SourceError when its table map is missing."""
+        low, high = _TABLE_ID(event.buffer, event.start)
         try:
             return self.by_id[low | high << 32]
         except KeyError:
-            rows_without_map(kind, str(self._place))
+            rows_without_map(event.kind, str(self._place))
 
     def halt(self, followed: Followed, version: int, reason: str) -> None:
         """Stop decoding a table; its views halt with the next batch."""

@@ -80,22 +80,15 @@ def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:
     first = f"{_STATUS_AND_END}{GTID_BYTES}s{gtid_bytes + 5 - PACKET_HEAD_BYTES - GTID_BYTES}x"
     skipped = begin_bytes + 5 - PACKET_HEAD_BYTES - len(BEGIN_TAIL) - _CHECKSUM_BYTES
     second = f"4xB4x9s6x{skipped}x{len(BEGIN_TAIL)}s{_CHECKSUM_BYTES}x"
+    unpack = struct.Struct(f"<{first}{second}4xB9xI6x").unpack_from
+    commit_head = bytes((XID,)) + gtid_head[1:5] + XID_BYTES.to_bytes(4, "little")
     return Opening(
-        unpack=struct.Struct(f"<{first}{second}4xB9xI6x").unpack_from,
-        gtid_head=gtid_head,
-        begin_head=begin_head,
-        xid_head=bytes((XID,)) + gtid_head[1:5] + XID_BYTES.to_bytes(4, "little"),
-        gtid_bytes=gtid_bytes,
-        map_at=begin_at + begin_bytes + 5 - gtid_at,
+        unpack, gtid_head, begin_head, commit_head, gtid_bytes, begin_at + begin_bytes + 5 - gtid_at
     )
 
 
 def rows_head(write_image: bytes, update_image: bytes) -> RowsHead:
     """Of a table's row events."""
-    rows_at = PACKET_HEAD_BYTES + 8 + len(write_image)
-    return RowsHead(
-        unpack=struct.Struct(f"<{_STATUS_AND_KIND}I2x6s2x{len(write_image)}s").unpack_from,
-        image=write_image,
-        second=update_image[len(write_image) :],
-        rows_at=rows_at,
-    )
+    size = len(write_image)
+    unpack = struct.Struct(f"<{_STATUS_AND_KIND}I2x6s2x{size}s").unpack_from
+    return RowsHead(unpack, write_image, update_image[size:], PACKET_HEAD_BYTES + 8 + size)

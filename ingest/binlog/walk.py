@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from changes.batches import Followed
 from changes.errors import SourceError
-from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT
+from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT, Event
 from ingest.binlog.open_transaction import OpenTransaction, Savepoint
 from ingest.binlog.place import Place
 from ingest.binlog.stream_errors import name_of
@@ -40,15 +42,13 @@ class Walk:
 
     def halt_touched(self, why: str) -> None:
         """Halt every followed table that the open transaction has a table map of; drop what it holds."""
-        readers = [reader for reader in self.tables.by_id.values() if reader]
-        touched = {reader.followed.table.full_name: reader.followed for reader in readers}
-        for followed in touched.values():
-            self.tables.halt(followed, self.place.version(self.place.last_pos), f"{why}. {_FILL_AGAIN}")
+        touched = [reader.followed for reader in self.tables.by_id.values() if reader]
+        self.halt(touched, self.place.last_pos, why)
         self.transaction.forget()
 
-    def halt_all(self, why: str, log_pos: int) -> None:
-        """Halt every followed table."""
-        for followed in list(self.tables.followed.values()):
+    def halt(self, tables: Iterable[Followed], log_pos: int, why: str) -> None:
+        """Halt tables whose views must be filled again."""
+        for followed in dict.fromkeys(tables):
             self.tables.halt(followed, self.place.version(log_pos), f"{why}. {_FILL_AGAIN}")
 
     def halt_too_large(self, event: bytes, size: int) -> None:
@@ -66,7 +66,8 @@ class Walk:
         if kind not in ROW_EVENTS:
             raise SourceError(f"{above} at {place.file}:{log_pos} {bound}; raise that setting")
         # While the saved transaction is compared, table maps are not read.
-        reader = None if place.saved is not None else self.tables.of_event(kind, event, _HEADER_BYTES)
+        whole = Event(kind, flags, event, _HEADER_BYTES, len(event), log_pos, size)
+        reader = None if place.saved is not None else self.tables.of_event(whole)
         place.last_pos = log_pos
         if reader:
             why = f"{above} {bound}. Raise that setting and fill the views again: viewtail replay VIEW"

@@ -30,7 +30,7 @@ _MANY_PREPARED = 100
 XaName = tuple[int, bytes, bytes]  # format, global part, branch part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """An XA transaction that waits for its XA COMMIT or XA ROLLBACK."""
 
@@ -73,30 +73,21 @@ class XaTransactions:
             self._halt_too_large()
         place.add_gtids()
         before, gtid_base = transaction.end or self.delivered, place.gtids.exact() if place.gtids else ""
-        changes, refused, held_bytes = transaction.taken_out()
         # One without followed rows is kept too: its commit must differ from one whose rows were never read.
         self._prepared[number, global_part, bytes(event.buffer[branch_at : event.end])] = Prepared(
-            changes=changes,
-            refused=refused,
-            held_bytes=held_bytes,
-            before=before,
-            gtid_base=gtid_base,
-            at_us=committed_us(transaction.gtid),
+            *transaction.taken_out(), before, gtid_base, committed_us(transaction.gtid)
         )
         if len(self._prepared) % _MANY_PREPARED == 0:
-            _log.warning(
-                "XA transactions wait for their commit", count=len(self._prepared), position=str(place)
-            )
+            count, position = len(self._prepared), str(place)
+            _log.warning("XA transactions wait for their commit", count=count, position=position)
         walk.commit(event.log_pos)
 
     def commit(self, statement: str, log_pos: int) -> None:
         """XA COMMIT: the rows of a prepared transaction join the open one."""
         transaction = self._walk.transaction
         if (prepared := self._take(statement)) is None:
-            self._walk.halt_all(
-                "an XA transaction was committed whose rows stand before the place where reading began",
-                log_pos,
-            )
+            why = "an XA transaction was committed whose rows stand before the place where reading began"
+            self._walk.halt(self._walk.tables.followed.values(), log_pos, why)
         else:
             version = self._walk.place.version(log_pos)
             transaction.changes += [change._replace(version=version) for change in prepared.changes]

@@ -65,7 +65,7 @@ BUGS: dict[str, tuple[Any, str, str, str]] = {
     "an exception of MariaDB's events": (
         MariaDBEvents, "decompressed", "(MalformedCompressionError, IndexError)", "IndexError",
     ),
-    "a hang": (CompressedTransactions, "walk_events", "if size < _HEAD.size:", "if size < 0:"),
+    "a hang": (CompressedTransactions, "walk_events", "if size < _HEAD_BYTES or q", "if q"),
     "a wrong value": (column_forms, "_time_text", 'sign, number = ("-", -number)', 'sign, number = ("", -number)'),
     "wrong NULLs": (
         row_source.Writer, "_one_column", 'f"nulls & {1 << index}"', 'f"nulls & {2 << index}"',
