@@ -18,8 +18,9 @@ from pathlib import Path
 from changes.positions import Position
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
+from projectors.ownership import Ownership, take
 from viewtail import declarations, settings
-from viewtail.composition import Ownership, deploy, take
+from viewtail.composition import deploy
 from viewtail.worker import tune_interpreter
 
 
@@ -72,7 +73,7 @@ def _fill(own: Ownership) -> float:
     while own.pipeline.vitals.state != "running":
         time.sleep(0.01)
     session = OwnSession(own.deployment.open_store)
-    (view,) = own.views_to_fill(session)
+    (view,) = own.life.on(session).to_backfill()
     began = time.perf_counter()
     own.backfill(view, session).run()
     seconds = time.perf_counter() - began

@@ -85,3 +85,7 @@ class TableUnreadableError(SourceError):
 
 class ValueUnreadableError(SourceError):
     """One value of one row cannot be read exactly; its key is parked."""
+
+
+class StopRequested(Exception):
+    """Work was asked to stop, which is no error; it goes on from its last finished step."""

@@ -9,10 +9,19 @@ from changes.positions import Position
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """The row that says who owns a pipeline: a statement that finds it under a lock is the owner's."""
+
+    table: str  # quoted
+    id: int
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """What taking a pipeline gives its new owner."""
 
-    fence: int
+    owner: Owner
     position: Position | None  # None: this pipeline never saved one
 
 

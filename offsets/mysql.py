@@ -11,14 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pymysql
 
 from changes.errors import FencedError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
-from offsets import OffsetStore, Taken
+from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
 from servers.sessions import quote
 
@@ -61,15 +60,6 @@ class transaction:
             raise unavailable(error, self._doing) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The row that says who owns a pipeline: a statement that finds it under a lock is the owner's."""
-
-    table: str  # quoted
-    id: int
-    fence: int
-
-
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
@@ -104,7 +94,7 @@ class MySQLOffsets:
             connection.close()
             raise unavailable(error, f"taking pipeline {self._pipeline}") from None
         self._id, self.fence = row[0], row[1] + 1
-        return Taken(self.fence, _position(row[2:]))
+        return Taken(self.owner, _position(row[2:]))
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
@@ -180,7 +170,7 @@ class MySQLOffsets:
         try:
             with connection.cursor() as cursor:
                 if position is None or self._move(connection, position) != 1:
-                    check_fence(cursor, self._table, self._pipeline, self.fence)
+                    check_fence(cursor, self.owner)
             connection.commit()
         except pymysql.err.MySQLError as error:
             connection.close()
@@ -205,13 +195,14 @@ class MySQLOffsets:
         return found
 
 
-def check_fence(cursor: Any, table: str, pipeline: str, fence: int) -> None:
+def check_fence(cursor: Any, owner: Owner) -> None:
     """Lock the pipeline's row and raise FencedError when somebody else has taken it."""
-    cursor.execute(f"SELECT fence FROM {table} WHERE name = %s FOR UPDATE", (pipeline,))
+    cursor.execute(f"SELECT name, fence FROM {owner.table} WHERE id = %s FOR UPDATE", (owner.id,))
     row = cursor.fetchone()
-    if row is None or row[0] != fence:
+    name, fence = row or (f"number {owner.id}", None)
+    if fence != owner.fence:
         raise FencedError(
-            f"pipeline {pipeline} was taken over by another viewtail (fence {row and row[0]}, ours is {fence}); "
+            f"pipeline {name} was taken over by another viewtail (fence {fence}, ours is {owner.fence}); "
             "this one stops writing and stands by"
         )
 

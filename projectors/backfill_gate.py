@@ -1,4 +1,4 @@
-"""Keeps a fill from writing rows that it read before a statement took them away.
+"""Keeps a backfill from writing rows that it read before a statement took them away.
 
 A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the keys
 that are shown, so a chunk that was read before it must not be written after it: it is read again.
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class FillGate:
-    """Shared by a pipeline and its fills; one lock a view."""
+class BackfillGate:
+    """Shared by a pipeline and its backfills; one lock a view."""
 
     def __init__(self) -> None:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -30,7 +30,7 @@ class FillGate:
 
     @contextmanager
     def binding(self, view: str) -> Iterator[None]:
-        """While a view is bound to its table anew: `closed`, and fills that were made before are not gone on with."""
+        """While a view is bound to its table anew: `closed`, and backfills from before do not go on."""
         with self.closed(view):
             self._bound_at[view] = time.monotonic()
             yield

@@ -17,43 +17,30 @@ import contextlib
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from changes.batches import Batch, Halt
+from changes.batches import Batch
 from changes.errors import HistoryGoneError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
-from changes.writes import Parked, ViewWrites
 from ingest import Source
 from ingest.read_ahead import Limits, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters
-from projectors.projection import Projected, Projections
-from projectors.registry import Registry
+from projectors.parking import Parking
+from projectors.projection import Projected
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.table_changes import TableChanges
+from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.pipeline")
 
 IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but other tables' changes
-PARKED_IN_A_ROW = 100  # so many refusals of a view without one success halt it
 _LONGEST_PAUSE_S = 5.0
-
-
-class ReadTooEarly(Exception):
-    """Views that are not filled yet kept a table from being read for others, which may need less of it.
-
-    They are to be held back until the changes of before their time are read. Nothing of the batch was written.
-    """
-
-    def __init__(self, views: frozenset[str]) -> None:
-        super().__init__(", ".join(sorted(views)))
-        self.views = views
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,33 +75,21 @@ class Pipeline:
 
     name: str
     source: Source
-    projections: Projections
     sink: Sink
     offsets: OffsetStore
-    registry: Registry
+    life: ViewLife
     dead_letters: DeadLetters
     watermarks: Watermarks
     table_changes: TableChanges
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
-    is_before_its_fill: Callable[
-        [str], bool
-    ]  # of a view: nothing of it is filled, and its table fits it, so that it can be taken up anew
-    follow_from: Callable[
-        [Halt], None
-    ]  # no view of its table was filled by then: nothing up to there concerns them
-    on_store_lost: Callable[[frozenset[str]], None]  # the store holds nothing of these views: fill them again
-    on_store_behind: Callable[
-        [int], None
-    ]  # it has kept no more than this version: fills that ended later are lost
-    begin_epoch_above: Callable[
-        [int], None
-    ]  # of another server's, which this one continues: ends the pipeline
+    # Of another server's, which this one continues: ends the pipeline.
+    begin_epoch_above: Callable[[int], None]
     epoch: int = 0  # of the source's history; 0: the offset's
     server: str = ""  # identity of the source; '' when not known
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
-    _parked_in_a_row: dict[str, int] = field(default_factory=dict)
+    _parking: Parking = field(init=False)
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
@@ -122,6 +97,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self._guarded = guarded(self.sink)
+        self._parking = Parking(self.dead_letters, self.life.halt)
 
     def run(self, offset: Position) -> None:
         """From `offset` until stopped; a store that is away is waited for.
@@ -136,8 +112,9 @@ class Pipeline:
             try:
                 missing = self._guarded.missing() if self._guarded else None
                 if missing:
-                    self.on_store_lost(missing)
-                self._halt_refused(self.sink.prepare())
+                    self.life.lost(missing)
+                for view, reason in self.sink.prepare().items():
+                    self.life.refused(view, reason)
                 self._keep_up(self._durable())
                 return
             except StoreUnavailableError as error:
@@ -173,14 +150,16 @@ class Pipeline:
     def _apply(self, batch: Batch) -> None:
         failpoints.reach("after read")
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
-        self._halt_unreadable(batch)
+        self.life.cannot_read(batch.halts)
         if batch.table_changes:
-            self.table_changes.prepare(batch.table_changes, self.halt)
+            self.table_changes.prepare(batch.table_changes)
         projected = self._projected(batch)
         failpoints.reach("before write")
         refused = self.sink.write(projected.writes, None if batch.table_changes else batch.end)
         failpoints.reach("after write")
-        self._park(projected.writes, projected.parked, refused)
+        self._parking.park(projected.writes, projected.parked, refused)
+        self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
+        self.vitals.parked_count = self.dead_letters.count
         if batch.table_changes and not self._change_tables(batch):
             return
         if batch.end is None:
@@ -203,18 +182,24 @@ class Pipeline:
         if following is None or following.halts or following.table_changes:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
-            self._ahead = _Ahead(following, self.projections.of(following), self.projections.halted_count)
+            self._ahead = _Ahead(
+                following, self.life.projections.of(following), self.life.projections.halted_count
+            )
 
     def _projected(self, batch: Batch) -> Projected:
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.batch is batch and ahead.halted_count == self.projections.halted_count:
+        if (
+            ahead is not None
+            and ahead.batch is batch
+            and ahead.halted_count == self.life.projections.halted_count
+        ):
             return ahead.projected
-        return self.projections.of(batch)
+        return self.life.projections.of(batch)
 
     def _change_tables(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""
         self.offsets.save_rows()
-        is_done = self.table_changes.apply(batch.table_changes, self.halt)
+        is_done = self.table_changes.apply(batch.table_changes)
         if is_done and batch.end is not None:
             self.sink.write([], batch.end)
         return is_done
@@ -243,71 +228,6 @@ class Pipeline:
             self.vitals.position, self._unsaved = self._unsaved, None
         self.offsets.settle()
 
-    def _halt_unreadable(self, batch: Batch) -> None:
-        for halt in batch.halts:
-            views = [one.id for one in self.projections.views_of(halt.followed)]
-            views = [name for name in views if not self.projections.is_halted(name)]
-            early = frozenset(name for name in views if self.is_before_its_fill(name))
-            if early and len(early) < len(views):
-                raise ReadTooEarly(early)
-            if early:
-                self.follow_from(halt)
-            for view in self.projections.views_of(halt.followed):
-                if view.id in early:
-                    # What became of the table before is in what the fill will read.
-                    _log.info(
-                        "view not filled yet: taken up anew behind this", view=view.id, reason=halt.reason
-                    )
-                    self.projections.halt(view.id)
-                    continue
-                self.halt(view.id, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}"))
-
-    def _halt_refused(self, refused: dict[str, str]) -> None:
-        """Views that the store has no place for; the others go on."""
-        for view in refused.keys() & self.projections.views:
-            self.halt(view, f"{refused[view]}. When that is mended: viewtail replay {view}")
-
-    def halt(self, view: str, reason: str) -> None:
-        """From now on the view gets nothing, until it is filled again. The first reason stays."""
-        if self.projections.is_halted(view):
-            return
-        _log.error("view halted", view=view, reason=reason)
-        self.registry.halt(view, reason)
-        self.projections.halt(view)
-
-    def _park(self, writes: list[ViewWrites], unprojected: list[Parked], refused: list[Parked]) -> None:
-        """Dead letters for what was refused, none any more for what was applied; a view that only refuses halts.
-
-        `unprojected` never became writes; `refused` are writes that the store would not take.
-        """
-        parked = unprojected + refused
-        if parked:
-            self.dead_letters.record(parked)
-            for letter in parked[:10]:
-                _log.warning(
-                    "key parked", view=letter.view, version=str(letter.version), reason=letter.reason
-                )
-        self.dead_letters.clear_applied(writes, parked)
-        self.vitals.parked_count = self.dead_letters.count
-        if not parked and not self._parked_in_a_row:
-            return
-        refused_writes = Counter(letter.view for letter in refused)
-        given = Counter[str]()
-        for found in writes:
-            given[found.view] += found.count
-        for view, count in given.items():
-            if count > refused_writes[view]:
-                self._parked_in_a_row.pop(view, None)
-        for view, count in Counter(letter.view for letter in parked).items():
-            self._parked_in_a_row[view] = self._parked_in_a_row.get(view, 0) + count
-            if self._parked_in_a_row[view] >= PARKED_IN_A_ROW:
-                reasons = [letter.reason for letter in parked if letter.view == view]
-                self.halt(
-                    view,
-                    f"{self._parked_in_a_row.pop(view)} keys in a row could not be applied, the last because: "
-                    f"{reasons[-1]}. Mend that, then fill the view again: viewtail replay {view}",
-                )
-
     def _durable(self) -> Position:
         """Where to read from: the offset, or further back when the store shows that it lost acknowledged writes."""
         offset = self.vitals.position
@@ -328,7 +248,7 @@ class Pipeline:
                 "Point viewtail at the database it had, or fill every view again with: viewtail replay --new-history"
             )
         if kept.is_comparable_with(offset):
-            self.on_store_behind(kept.version)
+            self.life.kept_only(kept.version)
         elif kept.epoch == offset.epoch:
             self._check_contained(kept)
             return kept  # by its set: what that has is in the store, whatever was read of this server before
@@ -360,7 +280,7 @@ class Pipeline:
             _log.error(
                 "the source no longer has what the store lost: filling its views again", reason=str(error)
             )
-            self.on_store_lost(self.projections.views)
+            self.life.lost(self.life.projections.views)
             return offset
         return kept
 

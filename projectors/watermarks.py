@@ -9,14 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pymysql
+import structlog
 
 from changes.batches import Watermark
-from changes.errors import SourceUnavailableError
+from changes.errors import SourceUnavailableError, StopRequested
+from offsets.mysql import OwnSession
 from servers.sessions import quote
+
+_log = structlog.get_logger("viewtail.backfill")
+
+_WRITE_AGAIN_AFTER_S = 300.0  # the pipeline is as far behind as that, or could not read the watermark
+_REMEMBERED = 1000
+_KEEP_SESSION_S = 5.0
 
 
 class Watermarks:
-    """Writes watermarks and waits for the pipeline to come by.
+    """Writes watermarks and waits for the pipeline to pass them. Thread-safe.
 
     Args:
         open_primary: a session on the source's primary.
@@ -25,34 +33,62 @@ class Watermarks:
     """
 
     def __init__(self, open_primary: Callable[[], pymysql.Connection[Any]], schema: str, name: str) -> None:
-        self._open_primary = open_primary
+        self._session = OwnSession(open_primary)
         self._table = quote(schema, "watermark")
         self._name = name
         self._seen: dict[str, int] = {}
         self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._asking = threading.Lock()
+        self._used_at = 0.0
+        self._last = (float("-inf"), 0)  # of the watermark that was shared last: when it was written, version
+
+    def now(self, stop: threading.Event) -> int:
+        """The version of a watermark from now on, once the pipeline has written everything before it.
+
+        Threads that ask while another one waits share the next. Raises StopRequested, SourceUnavailableError.
+        """
+        asked_at = time.monotonic()
+        with self._asking:
+            if self._last[0] > asked_at:
+                return self._last[1]
+            began_at, tokens = time.monotonic(), []
+            while True:
+                tokens.append(self.write())
+                version = self.wait_for_any(tokens, stop, _WRITE_AGAIN_AFTER_S)
+                if version is not None:
+                    self._last = (began_at, version)
+                    return version
+                if stop.is_set():
+                    raise StopRequested
+                _log.warning("watermark not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
 
     def write(self) -> str:
         """Commit a watermark; returns its token."""
         token = secrets.token_hex(16)
-        connection = self._open_primary()
-        try:
-            with connection.cursor() as cursor:
-                update = f"UPDATE {self._table} SET token = %s WHERE name = %s"
-                # Not INSERT at once: InnoDB spends a number of the key on each, whether a row comes of it or not.
-                if not cursor.execute(update, (token, self._name)):
-                    cursor.execute(
-                        f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) "
-                        "ON DUPLICATE KEY UPDATE token = %s",
-                        (self._name, token, token),
-                    )
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise SourceUnavailableError(
-                f"writing a watermark into {self._table} on the source's primary failed: "
-                f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
-            ) from None
-        finally:
-            connection.close()
+        with self._writing:
+            # Kept for those that follow at once; later the address may lead to another server.
+            if time.monotonic() - self._used_at > _KEEP_SESSION_S:
+                self._session.close()
+            self._used_at = time.monotonic()
+            connection = self._session()
+            try:
+                with connection.cursor() as cursor:
+                    update = f"UPDATE {self._table} SET token = %s WHERE name = %s"
+                    # Not INSERT at once: InnoDB spends a number of the key on each, whether a row comes of it or not.
+                    if not cursor.execute(update, (token, self._name)):
+                        cursor.execute(
+                            f"INSERT INTO {self._table} (name, token) VALUES (%s, %s) "
+                            "ON DUPLICATE KEY UPDATE token = %s",
+                            (self._name, token, token),
+                        )
+                connection.commit()
+            except pymysql.err.MySQLError as error:
+                connection.close()
+                raise SourceUnavailableError(
+                    f"writing a watermark into {self._table} on the source's primary failed: "
+                    f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
+                ) from None
         return token
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
@@ -60,7 +96,7 @@ class Watermarks:
         if watermarks:
             with self._changed:
                 self._seen.update({mark.token: mark.version for mark in watermarks})
-                while len(self._seen) > 1000:
+                while len(self._seen) > _REMEMBERED:
                     del self._seen[next(iter(self._seen))]
                 self._changed.notify_all()
 
@@ -84,3 +120,6 @@ class Watermarks:
         row = cursor.fetchone()
         with self._changed:
             return row is not None and self._seen.get(row[0], -1) >= version
+
+    def close(self) -> None:
+        self._session.close()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CLIENT
 from pymysql.constants import CR as CLIENT_ERRORS
 
 from changes.errors import SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
+
+Connection: TypeAlias = "pymysql.Connection[Any]"
 
 # STRICT_ALL_TABLES: a value that does not fit is an error, never cut. No ANSI_QUOTES, no NO_BACKSLASH_ESCAPES:
 # the literals that sinks build count on both.

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pymysql
 import structlog
 
-from changes.batches import Followed, Halt
-from changes.errors import AnotherServerError, DeclarationError, SourceError, TemporaryError, ViewtailError
+from changes.batches import Followed
+from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.positions import Position, file_number
 from ingest.binlog.continuity import check_identity
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe, is_denied
 from ingest.read_ahead import Limits
-from offsets import OffsetStore, epochs, schema
-from offsets.lease import Lease
+from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position, transaction
-from projectors.backfill import Backfill, FillVitals, fill_order
-from projectors.backfill_gate import FillGate
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.bound_views import BoundView
-from projectors.dead_letters import DeadLetters
-from projectors.every_change import projections_for
-from projectors.pipeline import Pipeline
-from projectors.projection import Projections, followed_tables
-from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, ViewRecord, known_views
 from projectors.stores import Sink, guarded
+from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
-from projectors.table_changes import TableChanges
+from projectors.view_states import Event, State, ViewStates, known_views
 from projectors.views import View
-from projectors.watermarks import Watermarks
 from servers.facts import facts_of
 from servers.sessions import open_session, session_error
 from viewtail.settings import Settings
@@ -54,6 +43,22 @@ class Deployment:
     settings: Settings
     views: list[BoundView]
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
+
+    @property
+    def limits(self) -> Limits:
+        """Of what a pipeline holds between reading and writing."""
+        run = self.settings.run
+        return Limits(rows=run.batch_rows, bytes=run.batch_bytes, waiting_bytes=run.waiting_bytes)
+
+    @property
+    def chunk_rows(self) -> int:
+        """The most rows of a backfill's chunk."""
+        return self.settings.run.chunk_rows
+
+    @property
+    def watermark_database(self) -> str:
+        """Of the watermark table, on the source's primary."""
+        return self.settings.source.database
 
     @property
     def database(self) -> str:
@@ -126,6 +131,19 @@ class Deployment:
             saved = saved_position(connection, self.database, pipeline)
             return epochs.current(connection, self.database, SOURCE_NAME, identity, base, check_continues)
 
+    def raise_epoch_above(self, epoch: int) -> int:
+        """Let the source's epoch be above this one; returns what it is then."""
+        with closing(self.open_store()) as connection:
+            return epochs.raise_above(connection, self.database, SOURCE_NAME, epoch)
+
+    def misfit(self, view: View) -> str | None:
+        """Why the view cannot be kept as its table is now; None where it can."""
+        try:
+            deploy(self.settings, [view])
+        except DeclarationError as error:
+            return str(error)
+        return None
+
     def source(
         self,
         followed: Mapping[tuple[str, str], Followed],
@@ -166,10 +184,13 @@ class Deployment:
         file_number(status[0])
         return identity, status[0].rsplit(".", 1)[0]
 
+    def access(self, store: str) -> Access:
+        """How a store is reached."""
+        return self.settings.access(store_named(store))
+
     def sink(self, store: str, views: Sequence[BoundView]) -> Sink:
         """A new writer of one store, not connected yet."""
-        found = store_named(store)
-        return found.sink(self.settings.access(found), views, store)
+        return store_named(store).sink(self.access(store), views, store)
 
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -199,15 +220,6 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
         return replace(deployment, left_out=[one.view for one in left_out.values()])
 
 
-def misfit(settings: Settings, view: View) -> str | None:
-    """Why the view cannot be kept as its table is now; None where it can."""
-    try:
-        deploy(settings, [view])
-    except DeclarationError as error:
-        return str(error)
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LeftBehind:
     """A view whose table does not fit it any more."""
@@ -230,10 +242,10 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
     found = {}
     for view in views:
         record = known.get(view.id)
-        reason = misfit(settings, view) if record is not None else None
+        reason = deployment.misfit(view) if record is not None else None
         if record is None or reason is None:
             continue
-        is_halted = record.state == HALTED
+        is_halted = record.state == State.HALTED
         if is_halted or (record.declaration == declaration_hash(view) and not _is_hidden(deployment, view)):
             found[view.id] = _LeftBehind(view=view, reason=reason, is_halted=is_halted)
     return found
@@ -252,276 +264,12 @@ def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
     try:
         for one in views:
             if not one.is_halted:
-                Registry(session, deployment.database, one.view.store).halt(
+                ViewStates(session, deployment.database, one.view.store).halt(
                     one.view.id, f"{one.reason}. {one.view.entity.table} was changed while its changes were not read, "
                     f"and the view gets none from here on. When that is mended: viewtail replay {one.view.id}",
                 )  # fmt: skip
     finally:
         session.close()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Ownership:
-    """What lasts as long as a process owns a pipeline: its lease, fence, source, loop, and what fills need."""
-
-    deployment: Deployment
-    store: str
-    views: list[BoundView]
-    lease: Lease
-    stop: threading.Event
-    source: BinlogSource
-    sink: Sink
-    offsets: OffsetStore
-    session: OwnSession
-    registry: Registry
-    projections: Projections
-    watermarks: Watermarks
-    pipeline: Pipeline
-    offset: Position
-    fence: int
-    fills: dict[str, FillVitals]
-    gate: FillGate
-    refill: threading.Event  # set when views are to be looked at for filling
-    running: frozenset[str]  # the views that were not halted when the pipeline was taken
-    held_back: frozenset[str]  # views that follow once the changes of before their time are read
-    open_source: Callable[[], pymysql.Connection[Any]]  # the server whose changes are read, and no other
-    fill_error: str | None = None
-    another_server: AnotherServerError | None = None  # was met by a fill
-
-    def views_to_fill(self, session: OwnSession) -> list[str]:
-        """Views that are new, or whose fill was interrupted."""
-        records = Registry(session, self.deployment.database, self.store).sync(self.views)
-        return [
-            name
-            for name, record in records.items()
-            if record.state in (NEW, FILLING) and name not in self.held_back
-        ]
-
-    def has_caught_up(self) -> bool:
-        """Wait until all that is committed now was read; False when it was stopped before."""
-        mark = self.watermarks.write()
-        while not self.stop.is_set():
-            if self.watermarks.wait(mark, self.stop, CATCH_UP_ROUND_S) is not None:
-                return True
-        return False
-
-    def is_brought_back(self, session: OwnSession) -> bool:
-        """Whether a view that was left out is to be filled again, and its table fits; where not it is halted anew."""
-        deployment = self.deployment
-        left_out = {view.id: view for view in deployment.left_out if view.store == self.store}
-        registry = Registry(session, deployment.database, self.store)
-        is_any = False
-        for name in registry.marked(list(left_out)):
-            reason = misfit(deployment.settings, left_out[name])
-            is_any = is_any or reason is None
-            if reason is not None:
-                registry.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
-        return is_any
-
-    def backfill(self, name: str, session: OwnSession) -> Backfill:
-        """A fill of one view, with a sink of its own; `session` is the filling thread's."""
-        bound_at = time.monotonic()
-        view = next(view for view in self.views if view.id == name)
-        store = store_named(self.store)
-        access = self.deployment.settings.access(store)
-        sink, rows_session = store.for_backfill(access, view, self.store, session)
-        database = self.deployment.database
-        registry = Registry(session, database, self.store)
-        registry.sync(self.views)
-        vitals = self.fills.setdefault(name, FillVitals(view=name))
-        followed = followed_tables([view])
-        return Backfill(
-            view=view,
-            bound_at=bound_at,
-            followed=followed[view.table.schema, view.table.name],
-            projections=projections_for(store, [view], followed),
-            sink=sink,
-            progress=FillProgress(rows_session, database, self.store, self.fence, name, fill_order(view)),
-            registry=registry,
-            dead_letters=self.pipeline.dead_letters.on(session),
-            on_halt=self.projections.halt,
-            is_halted=self.projections.is_halted,
-            watermarks=self.watermarks,
-            open_source=self.open_source,
-            stop=self.stop,
-            gate=self.gate,
-            vitals=vitals,
-            chunk_rows=self.deployment.settings.run.chunk_rows,
-        )
-
-    def close(self) -> None:
-        self.sink.close()
-        self.session.close()
-
-
-def take(
-    deployment: Deployment,
-    store: str,
-    lease: Lease,
-    stop: threading.Event,
-    held_back: frozenset[str] = frozenset(),
-    fits_from: dict[tuple[str, str], int] | None = None,
-) -> Ownership:
-    """Take a pipeline whose lease is held: raise its fence, read its offset and its views' states.
-
-    Views that are `held_back` wait: the table as they need it is newer than the changes that come first. `fits_from`:
-    by table, the version up to which nothing that became of it concerns its views, since none of them was filled then;
-    noted here for the next time that the pipeline is taken.
-    """
-    known_from = {} if fits_from is None else fits_from
-    settings = deployment.settings
-    database = deployment.database
-    views = deployment.views_of(store)
-    history = deployment.history(store)
-    session = OwnSession(deployment.open_store)
-    kind = store_named(store)
-    sink, offsets = kind.with_offsets(settings.access(kind), views, store)
-    may_fit = guarded(sink)
-    taken = offsets.take()
-    registry = Registry(session, database, store)
-    records = registry.sync(views)
-    registry.retire_others([view.id for view in views])
-    running = [view for view in views if records[view.id].state != HALTED and view.id not in held_back]
-    followed = followed_tables(running)
-    source = deployment.source(followed, history, store, known_from)
-    offset = _offset(source, offsets, taken.position, history.epoch, records)
-    letters = DeadLetters(session, database, views, registry.ids)
-    letters.load()
-    refill = threading.Event()
-    watermarks = Watermarks(deployment.open_primary, settings.source.database, f"{database}:{store}")
-    projections = projections_for(kind, running, followed)
-
-    def fill_again(is_lost: Callable[[ViewRecord], bool]) -> None:
-        records = [registry.read(view.id) for view in running]
-        lost = [one.name for one in records if one.state in (FILLING, FILLED) and is_lost(one)]
-        if lost:
-            registry.fill_anew(lost)
-            refill.set()
-
-    def fill_after(view: str, version: int) -> None:
-        registry.fill_after(view, version)
-        refill.set()
-
-    def is_before_its_fill(view: str) -> bool:
-        if registry.read(view).state != NEW:
-            return False
-        fits = misfit(settings, next(one.view for one in views if one.id == view)) is None
-        if fits:
-            refill.set()  # whoever fills finds that the view gets no changes, and has the pipeline taken anew
-        return fits
-
-    def follow_from(halt: Halt) -> None:
-        # Where an XA transaction holds the offset back, reading begins before this again.
-        known_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
-
-    def bind_anew(view: BoundView) -> None:
-        at = [one.id for one in views].index(view.id)
-        views[at] = view  # fills from now on know it
-        if may_fit is not None and not may_fit.fit(view):
-            # A new place is made only before there are changes: see the fingerprint.
-            projections.halt(view.id)
-            refill.set()
-            return
-        registry.keep(view)
-
-    def begin_again_after(view: str, version: int) -> None:
-        registry.begin_again_after(view, version)
-        refill.set()
-
-    open_source = partial(deployment.open_source_read, history.server_identity)
-    gate = FillGate()
-    table_changes = TableChanges(
-        projections=projections,
-        sink=sink,
-        offsets=offsets,
-        dead_letters=letters,
-        open_source=open_source,
-        gate=gate,
-        fill_after=fill_after,
-        bind_anew=bind_anew,
-        begin_again_after=begin_again_after,
-        check_lease=lease.check,
-        stop=stop,
-    )
-
-    def begin_epoch_above(epoch: int) -> None:
-        with closing(deployment.open_store()) as connection:
-            raised = epochs.raise_above(connection, database, SOURCE_NAME, epoch)
-        raise AnotherServerError(
-            f"{store} holds what was read from another server in epoch {epoch}, and this one continues it: the "
-            f"pipeline is taken anew under epoch {raised}"
-        )
-
-    pipeline = Pipeline(
-        name=store,
-        source=source,
-        projections=projections,
-        sink=sink,
-        offsets=offsets,
-        registry=registry,
-        dead_letters=letters,
-        watermarks=watermarks,
-        table_changes=table_changes,
-        stop=stop,
-        epoch=history.epoch,
-        server=history.server_identity,
-        begin_epoch_above=begin_epoch_above,
-        check_lease=lease.check,
-        is_before_its_fill=is_before_its_fill,
-        follow_from=follow_from,
-        on_store_lost=lambda lost: fill_again(lambda view: view.name in lost),
-        on_store_behind=lambda kept: fill_again(
-            lambda view: view.state == FILLED and (view.watermark_version or 0) > kept
-        ),
-        limits=Limits(
-            rows=settings.run.batch_rows,
-            bytes=settings.run.batch_bytes,
-            waiting_bytes=settings.run.waiting_bytes,
-        ),
-    )
-    pipeline.vitals.parked_count = letters.count
-    return Ownership(
-        deployment=deployment,
-        store=store,
-        views=views,
-        lease=lease,
-        stop=stop,
-        source=source,
-        sink=sink,
-        offsets=offsets,
-        session=session,
-        registry=registry,
-        projections=projections,
-        watermarks=watermarks,
-        pipeline=pipeline,
-        offset=offset,
-        fence=taken.fence,
-        fills={},
-        gate=gate,
-        refill=refill,
-        running=frozenset(view.id for view in running),
-        held_back=held_back & {view.id for view in views},
-        open_source=open_source,
-    )
-
-
-def _offset(
-    source: BinlogSource,
-    offsets: OffsetStore,
-    saved: Position | None,
-    epoch: int,
-    records: dict[str, ViewRecord],
-) -> Position:
-    """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
-
-    With none, and where every view is filled again (a new history), the stream's present end.
-    """
-    is_needed = any(record.state not in (NEW, HALTED) for record in records.values())
-    if saved is not None and (saved.epoch == epoch or is_needed):
-        return saved
-    now = source.now()
-    offsets.save(now)
-    return now
 
 
 def begin_new_history(deployment: Deployment) -> int:
@@ -532,11 +280,12 @@ def begin_new_history(deployment: Deployment) -> int:
     identity, base = deployment.server_identity()
     above = max(_kept_epoch(deployment, store) for store in deployment.stores())
     session = OwnSession(deployment.open_store)
+    states = {store: ViewStates(session, deployment.database, store) for store in deployment.stores()}
+    known = {store: one for store, one in states.items() if one.pipeline_id >= 0}
     with transaction(session, "beginning a new history") as cursor:
         epoch = epochs.begin_new_history(session(), deployment.database, SOURCE_NAME, identity, base, above)
-        for store in deployment.stores():
-            registry_names = [view.id for view in deployment.views_of(store)]
-            Registry(session, deployment.database, store).mark_anew(cursor, registry_names)
+        for store, one in known.items():
+            one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(store)])
     session.close()
     return epoch
 
@@ -547,11 +296,8 @@ def _kept_epoch(deployment: Deployment, store: str) -> int:
     try:
         sink.prepare()
         by_version = guarded(sink)
-        kept = (
-            None
-            if by_version is None
-            else by_version.witness(Position(epoch=0, file="none.000000", end=0, start=0))
-        )
+        nowhere = Position(epoch=0, file="none.000000", end=0, start=0)
+        kept = None if by_version is None else by_version.witness(nowhere)
     finally:
         sink.close()
     return kept.epoch if kept is not None else 0

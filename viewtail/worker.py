@@ -1,4 +1,4 @@
-"""One pipeline's process: holds the lease or stands by for it, keeps the views up, fills new ones, reports.
+"""One pipeline's process: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
 
 Started by the supervisor as `python -m viewtail.worker STORE FD [--config FILE]`; each second it writes one line of
 JSON about itself to the file descriptor FD. Whatever goes wrong with a server is waited out here; only what the user
@@ -12,17 +12,13 @@ import faulthandler
 import gc
 import os
 import random
-import resource
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import orjson
 import structlog
 
 from changes.errors import (
@@ -36,30 +32,23 @@ from changes.errors import (
     ViewtailError,
 )
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, OwnSession
-from operations import status
-from projectors.backfill import Stopped
-from projectors.pipeline import ReadTooEarly, Vitals
+from offsets.mysql import BackgroundOffsets
+from projectors.backfills import Backfills
+from projectors.ownership import Ownership, take
+from projectors.view_life import ReadTooEarly
 from projectors.views import View
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
+from viewtail.composition import Deployment, deploy_what_works, open_store_session
+from viewtail.reports import Reporter
 from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
 
-REPORT_EVERY_S = 0.5
-SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
-SAVE_IDLE_REPORT_EVERY_S = 60.0
-TELL_PREPARED_AFTER_S = 10.0
-LOOK_FOR_NEW_FILLS_EVERY_S = 2.0
 STANDBY_ROUND_S = 1
-COLLECT_GARBAGE_EVERY_S = 60.0
 SWITCH_INTERVAL_S = (
     0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
 )
 _LONGEST_PAUSE_S = 5.0
-
-_Told = tuple[str | None, str | None, int | None]  # of a report: state, error, and how many writes
 
 
 class Worker:
@@ -69,25 +58,17 @@ class Worker:
         self.store = store
         self.settings = config
         self.stop = threading.Event()
-        self.report_to = report_to
-        self.state = "starting"
-        self.error: str | None = None
-        self.rate = 0  # writes a second, over the last report
-        self.own: Ownership | None = None
-        self.fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
-        self.views: tuple[str, ...] = ()  # the ids of those that are kept
+        self.reporter = Reporter(
+            store, report_to, lambda: open_store_session(config), config.store_database, self.stop
+        )
+        self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
+        self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
-        self._saving = (
-            threading.Lock()
-        )  # two threads save reports: what was looked at last must be what stays
-        self._saved: _Told = (None, None, None)
-        self._saved_at = 0.0
-        self.owner = f"{socket.gethostname()}:{os.getpid()}"
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
-        reporter = threading.Thread(target=self._report, name="report", daemon=True)
-        reporter.start()
+        report = threading.Thread(target=self.reporter.run, name="report", daemon=True)
+        report.start()
         attempt = 0
         while not self.stop.is_set():
             began_at = time.monotonic()
@@ -96,42 +77,43 @@ class Worker:
                 attempt = 0
             except FencedError as error:
                 _log.warning("standing by", reason=str(error))
-                self.state, self.error = "standby", str(error)
+                self.reporter.say("standby", str(error))
             except MisuseError:
                 raise
             except ViewtailError as error:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
-                is_passing = isinstance(error, TemporaryError | AnotherServerError)
-                self.state = "retrying" if is_passing else "halted"
-                self.error = str(error)
-                if isinstance(error, HistoryGoneError) and self.views:
-                    self.error += f". Views that need it: {', '.join(self.views)}"
-                (_log.warning if attempt > 1 else _log.error)(
-                    "pipeline stopped", error=self.error, state=self.state
-                )
-                self._save_report()
+                self._say_why(error, attempt)
                 self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
-        self.state = "stopped"
-        reporter.join()
+        self.reporter.say("stopped", None)
+        report.join()
+
+    def _say_why(self, error: ViewtailError, attempt: int) -> None:
+        state = "retrying" if isinstance(error, TemporaryError | AnotherServerError) else "halted"
+        text = str(error)
+        if isinstance(error, HistoryGoneError) and self._views:
+            text += f". Views that need it: {', '.join(self._views)}"
+        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=state)
+        self.reporter.say(state, text)
+        self.reporter.save()
 
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
         deployment = self._deployed(views)
-        self.views = tuple(view.view.id for view in deployment.views)
+        self._views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:
             if self._acquire(lease):
-                if self.state == "standby":
-                    deployment = self._deployed_anew(views, deployment)
+                if self.reporter.state == "standby":
+                    deployment = self._deployed_again(views, deployment)
                 self._run_owned(deployment, lease)
         finally:
-            self.own = None
+            self.reporter.own = None
             lease.release()
 
-    def _deployed_anew(self, views: Sequence[View], before: Deployment) -> Deployment:
+    def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
         """With the tables as they are now: they may have changed while another viewtail followed them.
 
         What no longer fits is halted by the stream, which tells the statement too.
@@ -153,237 +135,55 @@ class Worker:
         while not self.stop.is_set():
             if lease.acquire(STANDBY_ROUND_S):
                 return True
-            self.state, self.error = (
-                "standby",
-                "another viewtail runs this pipeline; taking over when it ends",
-            )
+            self.reporter.say("standby", "another viewtail runs this pipeline; taking over when it ends")
         return False
 
     def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
         ending = threading.Event()  # of this ownership; `stop` ends it too
-        own = take(deployment, self.store, lease, ending, self._held_back, self.fits_from)
-        self.own, self.state, self.error = own, "running", None
-        self._save_report()
-        watcher = threading.Thread(target=self._end_with_stop, args=(ending,), name="stop", daemon=True)
-        filler = threading.Thread(target=self._fill, args=(own, ending), name="fill", daemon=True)
-        watcher.start()
-        filler.start()
+        own = take(deployment, self.store, lease, ending, self._held_back, self._fits_from)
+        backfills = Backfills(own)
+        self.reporter.own = own
+        self.reporter.say("running", None)
+        self.reporter.save()
+        threads = [
+            threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
+            threading.Thread(target=backfills.run, name="backfill", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
         try:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
         except ReadTooEarly as error:
-            _log.info("reading on without views that are yet to be filled", views=sorted(error.views))
+            _log.info("reading on without views that are not backfilled yet", views=sorted(error.views))
             self._held_back |= error.views
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
             ending.set()
-            own.refill.set()
-            filler.join()
-            watcher.join()
+            own.life.wake.set()
+            for thread in threads:
+                thread.join()
             own.close()
+        if backfills.has_caught_up:
+            self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
 
-    def _end_with_stop(self, ending: threading.Event) -> None:
+    def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
-        while not ending.is_set() and not self.stop.wait(0.1):
+        while not own.stop.is_set() and not self.stop.wait(0.1):
             pass
-        ending.set()
-        if self.own is not None:
-            self.own.source.interrupt()
-
-    # -- fills --------------------------------------------------------------------------------------------------
-
-    def _fill(self, own: Ownership, ending: threading.Event) -> None:
-        """Fill what is new; look now and then for views that an operator marked to be filled again, left out or not."""
-        session = OwnSession(own.deployment.open_store)
-        attempt = 0
-        while not ending.is_set():
-            try:
-                if own.held_back and own.has_caught_up():
-                    _log.info("taking the pipeline anew", views=sorted(own.held_back))
-                    self._held_back = frozenset()
-                    ending.set()
-                    break
-                if own.is_brought_back(session):
-                    _log.info("taking the pipeline anew for a view that was left out")
-                    ending.set()
-                    break
-                for view in own.views_to_fill(session):
-                    # It was halted, then or since: its table is followed again once the pipeline is taken anew.
-                    if view not in own.running or own.projections.is_halted(view):
-                        _log.info("taking the pipeline anew", view=view)
-                        ending.set()
-                        return
-                    own.backfill(view, session).run()
-                    own.fills.pop(view, None)
-                    own.fill_error = None
-                    self._save_report()
-                attempt = 0
-            except Stopped:  # asked to, or its view was halted
-                continue
-            except FencedError:
-                break
-            except AnotherServerError as error:  # what it means is decided as the pipeline is taken anew
-                own.another_server = error
-                ending.set()
-                break
-            except ViewtailError as error:
-                attempt += 1
-                _log.warning("filling interrupted", error=str(error), attempt=attempt)
-                own.fill_error = str(error)
-                ending.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 8)))
-                continue
-            except Exception as error:
-                own.fill_error = f"filling failed: {type(error).__name__}{_place(error)}; please report it"
-                _log.error(own.fill_error)
-                ending.wait(_LONGEST_PAUSE_S)
-                continue
-            own.fill_error = None
-            own.refill.wait(LOOK_FOR_NEW_FILLS_EVERY_S)
-            own.refill.clear()
-        session.close()
-
-    # -- reports ------------------------------------------------------------------------------------------------
-
-    def _report(self) -> None:
-        collected_at = last_at = time.monotonic()
-        last_count = 0
-        while True:
-            is_last = self.stop.wait(REPORT_EVERY_S)
-            now = time.monotonic()
-            if now - collected_at > COLLECT_GARBAGE_EVERY_S:
-                gc.collect()
-                collected_at = now
-            own = self.own
-            count = own.pipeline.vitals.write_count if own else 0
-            self.rate = max(0, int((count - last_count) / max(now - last_at, 0.001)))
-            last_count, last_at = count, now
-            line = self._vitals()
-            try:
-                os.write(self.report_to, orjson.dumps(line) + b"\n")
-            except OSError:  # the supervisor is gone: nobody would stop us later
-                self.stop.set()
-            if is_last:
-                return
-            if own and self._is_due(line):
-                self._save_report()
-
-    def _is_due(self, line: dict[str, Any]) -> bool:
-        """Whether what was saved last, by whichever thread, is not true any more or too old."""
-        told, saved = _told(line), self._saved
-        every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
-        return told[:2] != saved[:2] or time.monotonic() - self._saved_at > every_s
-
-    def _vitals(self) -> dict[str, Any]:
-        """This process, as the supervisor shows it."""
-        own = self.own
-        vitals = own.pipeline.vitals if own else Vitals()
-        state, error = self.state, self.error
-        if own and state == "running":
-            state, error = vitals.state, vitals.error
-            if own.source.progress.trouble:
-                state, error = "retrying", own.source.progress.trouble
-            error = error or _held_back(*own.source.progress.prepared)
-        return {
-            "pipeline": self.store,
-            "state": state,
-            "error": error or (own.fill_error if own else None),
-            "position": str(vitals.position) if vitals.position else None,
-            "lag_s": round(lag_s(own), 3) if own else 0.0,
-            "rate": self.rate,
-            "rows": vitals.row_count,
-            "writes": vitals.write_count,
-            "batches": vitals.batch_count,
-            "parked": vitals.parked_count,
-            "store_retries": vitals.store_retry_count,
-            "reconnects": own.source.progress.reconnect_count if own else 0,
-            "prepared": own.source.progress.prepared[0] if own else 0,
-            "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "fills": [
-                {
-                    "view": fill.view,
-                    "rows": fill.row_count,
-                    "about": fill.row_estimate,
-                    "state": fill.state,
-                }
-                for fill in list(own.fills.values())
-            ]
-            if own
-            else [],
-        }
-
-    def _save_report(self) -> None:
-        """Into MySQL, for `status`; a failure here is no reason to stop."""
-        with self._saving:
-            line = self._vitals()
-            is_saved = self._save(line)
-            # One that failed is tried again after a while, not at each look.
-            self._saved = _told(line) if is_saved else (line["state"], line["error"], None)
-            self._saved_at = time.monotonic()
-
-    def _save(self, line: dict[str, Any]) -> bool:
-        report = status.Report(
-            state=line["state"],
-            error=line["error"],
-            lag_ms=int(line["lag_s"] * 1000),
-            rows_per_second=line["rate"],
-            applied_row_count=line["writes"],
-            reconnect_count=line["reconnects"],
-            owner=self.owner,
-        )
-        session = OwnSession(lambda: open_store_session(self.settings))
-        try:
-            status.save(session, self.settings.store_database, self.store, report)
-        except ViewtailError as error:
-            _log.debug("status not saved", error=str(error))
-            return False
-        finally:
-            session.close()
-        return True
-
-
-def _told(line: dict[str, Any]) -> _Told:
-    return line["state"], line["error"], line["writes"]
-
-
-def _held_back(prepared_count: int, oldest_us: int) -> str | None:
-    """What is said of XA transactions that stay prepared for longer than they do where all is well."""
-    if not prepared_count or time.time() - oldest_us / 1e6 < TELL_PREPARED_AFTER_S:
-        return None
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(oldest_us / 1e6))
-    return (
-        f"prepared: {prepared_count} XA transactions are not decided, the oldest since {since} UTC; the offset stays "
-        "before it, and so must the source's binlogs. XA RECOVER lists them: XA COMMIT or XA ROLLBACK each"
-    )
-
-
-def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
-
-
-def lag_s(own: Ownership) -> float:
-    """Age of the oldest change that is not durable yet; 0 at the source's end."""
-    vitals, progress = own.pipeline.vitals, own.source.progress
-    if vitals.oldest_waiting_us:
-        return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
-    if progress.trouble:
-        return time.monotonic() - progress.received_at
-    if progress.is_at_end or not vitals.last_commit_us:
-        return 0.0
-    return max(0.0, time.time() - vitals.last_commit_us / 1e6)
+        own.stop.set()
+        own.source.interrupt()
 
 
 def tune_interpreter() -> None:
     """For two threads that pass rows on: short turns, and no looking for garbage among the rows.
 
-    Rows make no cycles, and looking for some among them took a third of the time; `_report` collects now and then.
+    Rows make no cycles, and looking for some among them took a third of the time; the reporter collects now and then.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()

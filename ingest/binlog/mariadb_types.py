@@ -1,7 +1,7 @@
 """MariaDB's own column types: UUID, INET4 and INET6, which its binlog shows as BINARY, and compressed columns.
 
 Values of the first three are the texts that a SELECT gives. Nothing of the binlog says which of them a column is: that
-is known from the table's description (ingest/canonical.py).
+is known from the table's description (ingest/canonical/tables.py).
 
 Source of the forms: sql/sql_type_inet.cc (Inet6::to_string), plugin/type_uuid, sql/field.cc (Field_longstr::uncompress)
 of MariaDB 10.11.

@@ -7,7 +7,6 @@ import struct
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
 from zlib import crc32
 
 import pymysql
@@ -17,6 +16,7 @@ from changes.batches import Batch, Followed
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError
 from changes.positions import Position
 from changes.tables import Column, Kind, Table
+from ingest import Progress
 from ingest.binlog import continuity
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.dispatcher import Dispatcher
@@ -33,20 +33,6 @@ _PIECE_BYTES = 1 << 20
 _LONGEST_PAUSE_S = 5.0
 _BEFORE_ALL = "none.000000"  # a file's name, before the first that a server sends
 _U32 = struct.Struct("<I").unpack_from
-
-
-@dataclass(slots=True, kw_only=True)
-class Progress:
-    """What a source tells of itself while it is read; written by its thread, read by others."""
-
-    is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
-    reconnect_count: int = 0
-    trouble: str | None = None  # why it is not reading at the moment
-    prepared: tuple[int, int] = (
-        0,
-        0,
-    )  # XA transactions that hold the offset back; when the oldest was prepared, us
-    received_at: float = field(default_factory=time.monotonic)  # when bytes last came, heartbeats included
 
 
 class BinlogSource:

@@ -1,7 +1,7 @@
 """Whether a table of the binlog still fits its description: each followed column there, with the values it had.
 
 Source of the types and character sets: the table map (table_map.py, collations.py); of the description:
-information_schema (ingest/canonical.py).
+information_schema (ingest/canonical/tables.py).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import pytest
 import stack.mysql
 import viewtail
 from changes.errors import MisuseError
-from projectors.registry import FILLED
+from projectors.view_states import State
 from stack.server import Server
 from tests.support.running import Run, addresses, clean_environment, wait_for
 from viewtail.settings import load
@@ -120,7 +120,7 @@ def deployed(
 
     def is_filled() -> bool:
         states = found.execute(f"SELECT state FROM {STORE}.view")
-        return len(states) == 7 and all(state == FILLED for (state,) in states)
+        return len(states) == 7 and all(state == State.FILLED for (state,) in states)
 
     try:
         wait_for("filled views", is_filled, 60)
@@ -149,7 +149,9 @@ def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> N
     try:
         wait_for(
             "filled views",
-            lambda: all(state == FILLED for (state,) in deployed.execute(f"SELECT state FROM {STORE}.view")),
+            lambda: all(
+                state == State.FILLED for (state,) in deployed.execute(f"SELECT state FROM {STORE}.view")
+            ),
             60,
         )
     finally:

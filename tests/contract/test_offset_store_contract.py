@@ -77,7 +77,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 def test_a_new_pipeline_has_no_position_and_each_taking_raises_the_fence(case: Case) -> None:
     first, second = case.owner().take(), case.owner().take()
     assert first.position is None and second.position is None
-    assert second.fence == first.fence + 1
+    assert second.owner.fence == first.owner.fence + 1
 
 
 def test_what_was_saved_is_what_the_next_owner_takes(case: Case) -> None:

@@ -22,6 +22,7 @@ from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors import backfill, projection
+from projectors.ownership import take
 from projectors.projection import Projections
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.index_tables import upserts
@@ -33,7 +34,7 @@ from tests.support.running import addresses, wait_for
 from tests.support.watcher import Watcher
 from tests.support.world import VIEWS, World, differences
 from viewtail import declarations, settings
-from viewtail.composition import Deployment, deploy, take
+from viewtail.composition import Deployment, deploy
 
 STORES = ("mysql", "redis", "elasticsearch")
 HISTORY = (
@@ -151,7 +152,7 @@ class Story:
             wait_for("the pipeline runs", lambda: own.pipeline.vitals.state == "running")
             assert own.watermarks.wait(own.watermarks.write(), stop, 20) is not None
             session = OwnSession(self._deployment.open_store)
-            for view in own.views_to_fill(session) if fill else []:
+            for view in own.life.on(session).to_backfill() if fill else []:
                 own.backfill(view, session).run()
             session.close()
         finally:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from changes.errors import StopRequested
+from ingest.canonical import chunks
+from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
-from projectors.backfill import Stopped
-from projectors.registry import FillProgress
+from projectors.backfill_progress import BackfillProgress
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -102,10 +105,10 @@ class Chunks:
     def __init__(self, patch: pytest.MonkeyPatch, after_first: Callable[[], None]) -> None:
         self._read = 0
         self._changed = threading.Condition()
-        read, save = backfill._Chunks._read, FillProgress.save
+        read, save = CanonicalRows.after, BackfillProgress.save
 
-        def counted(chunks: Any, after: Any) -> Any:
-            found = read(chunks, after)
+        def counted(chunks: Any, after: Any, version: int) -> Any:
+            found = read(chunks, after, version)
             with self._changed:
                 self._read += 1
                 self._changed.notify_all()
@@ -120,8 +123,8 @@ class Chunks:
                 after_first()
 
         self._is_first = True
-        patch.setattr(backfill._Chunks, "_read", counted)
-        patch.setattr(FillProgress, "save", saved)
+        patch.setattr(CanonicalRows, "after", counted)
+        patch.setattr(BackfillProgress, "save", saved)
 
 
 # -- under live changes -----------------------------------------------------------------------------------------
@@ -235,16 +238,16 @@ def test_a_statement_before_a_view_s_watermark_has_it_filled_under_another_takin
             return write()
 
         monkeypatch.setattr(made.watermarks, "write", lose_values_first)
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             made.run()
         assert owner.state(view) == "new"
-        assert owner.own.projections.is_halted(view) and owner.own.refill.is_set()
+        assert owner.own.life.projections.is_halted(view) and owner.own.life.wake.is_set()
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
         owner.backfill(view).run()
         assert owner.state(view) == "filled"
         shelf.execute("UPDATE fill.item SET name = 'live' WHERE id = 3")
         owner.pass_everything()
-        assert not owner.own.projections.is_halted(view) and shelf.shown("mysql")[3] == "live"
+        assert not owner.own.life.projections.is_halted(view) and shelf.shown("mysql")[3] == "live"
 
 
 def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
@@ -261,7 +264,7 @@ def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
         Chunks(monkeypatch, lose_values)
         try:
             owner.backfill(view, chunk_rows=10).run()
-        except Stopped:
+        except StopRequested:
             pass
         assert owner.state(view) == "halted"
 
@@ -286,9 +289,9 @@ def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(
             return looks[-1]
 
         read: list[int] = []
-        fetch = backfill.fetch_rows
-        monkeypatch.setattr(made.watermarks, "is_visible", late)
-        monkeypatch.setattr(backfill, "fetch_rows", lambda *given: read.append(len(looks)) or fetch(*given))
+        fetch = chunks.fetch_rows
+        monkeypatch.setattr(made.rows, "_shows", late)
+        monkeypatch.setattr(chunks, "fetch_rows", lambda *given: read.append(len(looks)) or fetch(*given))
         made.run()
         assert looks[:4] == [False, False, False, True] and min(read) == 4
         assert shelf.shown("mysql") == {1: "n1", 2: "late", 3: "n3"}
@@ -319,15 +322,15 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.add(30)
-    read = backfill._Chunks._read
+    read = CanonicalRows.after
     ages = iter([0.0, backfill.CHUNK_AGE_LIMIT_S + 1])
 
-    def old(chunks: Any, after: Any) -> Any:
-        rows, read_at, rows_follow = read(chunks, after)
+    def old(chunks: Any, after: Any, version: int) -> Any:
+        found = read(chunks, after, version)
         age = next(ages, 0.0)
         if age:
             shelf.execute("UPDATE fill.item SET name = 'newer' WHERE id = 15")
-        return rows, read_at - age, rows_follow
+        return found and replace(found, read_at=found.read_at - age)
 
     written: list[Any] = []
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
@@ -338,7 +341,7 @@ def test_a_chunk_that_waited_too_long_is_read_again_and_never_written(
             written.extend(found.writes[15,][1] for found in writes if (15,) in found.writes)
             return write(writes, upto)
 
-        monkeypatch.setattr(backfill._Chunks, "_read", old)
+        monkeypatch.setattr(CanonicalRows, "after", old)
         monkeypatch.setattr(made.sink, "write", seen)
         made.run()
         assert written == [("newer",)]
@@ -392,22 +395,22 @@ def test_a_fill_interrupted_after_every_chunk_shows_every_row_once(
             for b in range(3):
                 cursor.execute("INSERT INTO fill.keyed VALUES (%s, %s, %s)", (key, b, 10 * at + b))
         connection.commit()
-    entity, save = Entity("fill.keyed"), FillProgress.save
+    entity, save = Entity("fill.keyed"), BackfillProgress.save
     counts: list[int] = []
 
     def stopping(progress: Any, key: Any, count: int) -> None:
         save(progress, key, count)
         counts.append(count)
-        raise Stopped
+        raise StopRequested
 
-    monkeypatch.setattr(FillProgress, "save", stopping)
+    monkeypatch.setattr(BackfillProgress, "save", stopping)
     with owned(deployed([IndexTable("ix_keyed", entity, value="v")], shelf.world.mysql), "mysql") as owner:
 
         def filled() -> bool:
             try:
                 owner.backfill("mysql:ix_keyed", chunk_rows=2).run()
                 return True
-            except Stopped:
+            except StopRequested:
                 assert len(counts) < 20, "it does not come to an end"
                 return False
 
@@ -608,19 +611,20 @@ def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_no
 def test_chunks_of_wide_rows_are_cut_by_bytes_and_none_is_left_out(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "CHUNK_BYTES", 40_000)
-    read, sizes = backfill._Chunks._read, []
+    read, sizes = CanonicalRows.after, []
 
-    def counted(chunks: Any, after: Any) -> Any:
-        found = read(chunks, after)
-        sizes.append(len(found[0]))
+    def counted(chunks: Any, after: Any, version: int) -> Any:
+        found = read(chunks, after, version)
+        sizes.append(len(found.rows))
         return found
 
-    monkeypatch.setattr(backfill._Chunks, "_read", counted)
-    monkeypatch.setattr("ingest.canonical._READ_BYTES", 4_096)
+    monkeypatch.setattr(CanonicalRows, "after", counted)
+    monkeypatch.setattr("ingest.canonical.rows._READ_BYTES", 4_096)
     shelf.add(3_000)
     shelf.execute("UPDATE fill.item SET name = REPEAT('w', 60) WHERE id BETWEEN 1200 AND 2400")
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
-        owner.backfill("mysql:ix_item").run()
+        made = owner.backfill("mysql:ix_item")
+        made.rows.chunk_bytes = 40_000
+        made.run()
     assert shelf.shown("mysql") == shelf.in_table()
     assert sum(sizes) == 3_000 and sizes[0] == 1_500 and max(sizes[1:]) < 1_500, sizes

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import DeclarationError, StoreUnavailableError
-from projectors.backfill import Stopped
+from changes.errors import DeclarationError, StopRequested, StoreUnavailableError
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -134,7 +133,7 @@ def test_an_interrupted_fill_into_a_table_that_is_gone_begins_anew(
     with owned(deployed([view], *servers(shelf)), "mysql") as owner:
         made = owner.backfill(view.id, chunk_rows=10)
         monkeypatch.setattr(made, "stop", _StopAfter(2))
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             made.run()
         monkeypatch.undo()
         assert len(shelf.shown("mysql")) in (10, 20)
@@ -365,7 +364,7 @@ def test_a_fill_that_a_redis_restarted_under_begins_again(
         made = owner.backfill(view.id, chunk_rows=10)
         runs = iter(["first run"])
         monkeypatch.setattr(type(made.sink), "incarnation", lambda _: next(runs, "second run"))
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             made.run()
         assert states(shelf) == {view.id: "new"}
         for key in client.scan_iter("item:*"):

@@ -72,7 +72,7 @@ def assert_equal_at_the_end(owner: Owner, store: str, shelf: Shelf) -> None:
     owner.pass_everything()
     owner.fill_all()
     assert owner.failure is None
-    assert owner.own.registry.read(VIEWS[store].id).reason is None
+    assert owner.own.life.states.read(VIEWS[store].id).reason is None
     assert shelf.shown(store) == shelf.in_table()
     with shelf.world.cursor() as cursor:
         cursor.execute("SHOW COLUMNS FROM fill.item LIKE 'age'")

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import redis
 
-from changes.errors import SourceError
+from changes.errors import SourceError, StopRequested
+from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
-from projectors.backfill import Stopped
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
+from projectors.view_states import Event
 from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
@@ -50,7 +51,7 @@ def fill(owner: Owner) -> None:
         for name in names:
             try:
                 owner.backfill(name, chunk_rows=2).run()
-            except Stopped:
+            except StopRequested:
                 continue
 
 
@@ -105,20 +106,20 @@ def test_a_fill_reads_a_column_as_it_is_now(
         f"CREATE TABLE again.item (id INT PRIMARY KEY, {column})",
         "INSERT INTO again.item VALUES " + ", ".join(f"({i}, {value})" for i in range(10, 20)),
     )
-    read, passed = backfill._Chunks._read, []
+    read, passed = CanonicalRows.after, []
 
-    def read_amid(chunks: Any, after: Any) -> Any:
+    def read_amid(chunks: Any, after: Any, version: int) -> Any:
         if after is not None and not passed:
             passed.append(True)
             execute(mysql_server, statements)
-        return read(chunks, after)
+        return read(chunks, after, version)
 
     with owned(deployed([HASH], mysql_server, redis_server), "redis") as owner:
         if amid:
-            monkeypatch.setattr(backfill._Chunks, "_read", read_amid)
+            monkeypatch.setattr(CanonicalRows, "after", read_amid)
             try:
                 owner.backfill(HASH.id, chunk_rows=2).run()
-            except Stopped:
+            except StopRequested:
                 pass
             except SourceError:  # what the SELECT of before gets, the server or viewtail may refuse
                 pass
@@ -129,7 +130,7 @@ def test_a_fill_reads_a_column_as_it_is_now(
             owner.fill_all()
             execute(mysql_server, statements)
             owner.pass_everything()
-            owner.own.registry.fill_anew([HASH.id])
+            owner.own.life.states.move(Event.REPLAYED, [HASH.id])
             fill(owner)
         assert owner.state(HASH.id) == "filled" and owner.failure is None
         assert in_redis(redis_server) == {str(i): shown for i in range(10, 20)}
@@ -151,22 +152,22 @@ def test_a_fill_begins_again_where_rows_got_another_order(
     )
     statement = "ALTER TABLE again.item MODIFY id VARCHAR(5) COLLATE utf8mb4_bin NOT NULL"
     deployment = deployed([TABLE], mysql_server)
-    read, passed = backfill._Chunks._read, []
+    read, passed = CanonicalRows.after, []
 
-    def read_amid(chunks: Any, after: Any) -> Any:
+    def read_amid(chunks: Any, after: Any, version: int) -> Any:
         if after == ("c",) and not passed:
             passed.append(True)
             if is_interrupted:
-                raise Stopped
+                raise StopRequested
             execute(mysql_server, [statement])
-        return read(chunks, after)
+        return read(chunks, after, version)
 
-    monkeypatch.setattr(backfill._Chunks, "_read", read_amid)
+    monkeypatch.setattr(CanonicalRows, "after", read_amid)
     monkeypatch.setattr(backfill, "FIRST_CHUNK_ROWS", 3)
     with owned(deployment, "mysql") as owner:
         try:
             owner.backfill(TABLE.id, chunk_rows=3).run()
-        except Stopped:
+        except StopRequested:
             pass
         assert passed
         if not is_interrupted:
@@ -237,7 +238,7 @@ def test_an_index_whose_field_became_wider_is_made_anew(
             ["ALTER TABLE again.item MODIFY n INT", "INSERT INTO again.item VALUES (2, 1000)"],
         )
         owner.pass_everything()
-        assert owner.to_fill() == [view.id] and owner.own.projections.is_halted(view.id)
+        assert owner.to_fill() == [view.id] and owner.own.life.projections.is_halted(view.id)
         assert owner.own.pipeline.vitals.parked_count == 0
     with owned(deployed([view], *servers), "elasticsearch") as owner:
         owner.fill_all()

@@ -245,7 +245,7 @@ def _run(world: World, store: str, titles: list[str]) -> dict[str, Case]:
         owner.pass_everything()
         owner.fill_all()
         for case in cases.values():
-            record = owner.own.registry.read(_view(store, case.name).id)
+            record = owner.own.life.states.read(_view(store, case.name).id)
             case.state, case.reason = record.state, record.reason or ""
             case.shown = _shown(world, store, case.name)
             if case.state == "filled":

@@ -63,7 +63,7 @@ def test_a_column_is_recognised_in_the_character_set_of_its_session(server: Serv
             cursor.execute("ALTER TABLE names.item ADD COLUMN größe INT NOT NULL DEFAULT 7")
         client.close()
         owner.pass_everything()
-        record = owner.own.registry.read(view.id)
+        record = owner.own.life.states.read(view.id)
         assert record.state == "halted" and "column größe was renamed to alt" in (record.reason or "")
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from projectors import backfill
-from projectors.backfill import Backfill, Stopped
+from changes.errors import StopRequested
+from ingest.canonical.chunks import CanonicalRows
+from projectors.backfill import Backfill
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
 from stack import Server
@@ -121,17 +122,17 @@ def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(
     view = VIEWS["mysql"]
     passed = []
     with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        read = backfill._Chunks._read
+        read = CanonicalRows.after
 
-        def amid(chunks: Any, after: Any) -> Any:
-            found = read(chunks, after)
+        def amid(chunks: Any, after: Any, version: int) -> Any:
+            found = read(chunks, after, version)
             if not passed:
                 passed.append(True)
                 shelf.execute("TRUNCATE fill.item", "INSERT INTO fill.item VALUES (999, 'new', 'x')")
                 owner.pass_everything()
             return found
 
-        monkeypatch.setattr(backfill._Chunks, "_read", amid)
+        monkeypatch.setattr(CanonicalRows, "after", amid)
         owner.backfill(view.id, chunk_rows=50).run()
         assert owner.state(view.id) == "filled"
         assert shelf.shown("mysql") == shelf.in_table() == {999: "new"}
@@ -155,7 +156,7 @@ def test_a_watermark_before_a_replacement_begins_no_fill(
             return estimate(self)
 
         monkeypatch.setattr(Backfill, "_estimate", amid)
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             owner.backfill(view.id).run()
         owner.fill_all()
         assert shelf.shown("mysql") == shelf.in_table() == {}
@@ -184,7 +185,7 @@ def test_a_table_that_no_longer_fits_halts_the_view_before_its_first_row(
         shelf.execute("RENAME TABLE fill.item TO fill._item_del, fill._item_gho TO fill.item")
         shelf.execute("INSERT INTO fill.item (id, other) VALUES (5000, 'x')")
         owner.pass_everything()
-        record = owner.own.registry.read(view.id)
+        record = owner.own.life.states.read(view.id)
         assert record.state == "halted" and record.reason is not None
         for word in [*words, "RENAME TABLE fill.item", f"viewtail replay {view.id}"]:
             assert word in record.reason.lower() or word in record.reason

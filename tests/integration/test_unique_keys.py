@@ -11,7 +11,6 @@ from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
 from tests.support.pipelines import deployed, owned
-from viewtail.composition import misfit
 
 VIEW = IndexTable("ix_keyed", Entity("keyed.item", key=("ext",)), value="name")
 TABLE = (
@@ -60,14 +59,14 @@ def test_a_view_halts_with_the_unique_key_that_it_relies_on(statement: str, mysq
             item.execute("INSERT INTO keyed.item VALUES (2, NULL, 2, 'has no key')")
         item.execute("INSERT INTO keyed.item VALUES (3, 'c', 3, 'behind it')")
         owner.pass_everything()
-        record = owner.own.registry.read(VIEW.id)
+        record = owner.own.life.states.read(VIEW.id)
         assert record.state == "halted" and record.reason is not None
         for words in (statement[:30], "unique key (ext)", f"viewtail replay {VIEW.id}"):
             assert words in record.reason
         assert item.shown() == {"a": "one"}
     if "RENAME" not in statement:
         missing = "may be NULL" if "MODIFY" in statement else "no unique key"
-        assert missing in (misfit(deployment.settings, VIEW) or ""), "a replay says what is missing"
+        assert missing in (deployment.misfit(VIEW) or ""), "a replay says what is missing"
 
 
 def test_other_indexes_may_come_and_go(mysql_server: Server) -> None:
@@ -97,7 +96,7 @@ def test_a_swapped_in_table_is_known_by_its_own_indexes(mysql_server: Server) ->
             "RENAME TABLE keyed.item TO keyed.gone, keyed.other TO keyed.item",
         )
         owner.pass_everything()
-        assert owner.to_fill() == [VIEW.id] and owner.own.projections.is_halted(VIEW.id)
+        assert owner.to_fill() == [VIEW.id] and owner.own.life.projections.is_halted(VIEW.id)
     with owned(deployed([VIEW], mysql_server), "mysql") as owner:
         owner.fill_all()
         item.execute("DROP INDEX ext_unique ON keyed.item")

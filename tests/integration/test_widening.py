@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from projectors import backfill
-from projectors.backfill import Stopped
+from changes.errors import StopRequested
+from ingest.canonical.chunks import CanonicalRows
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
 from stack import Server
@@ -78,7 +78,7 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
     last = 1 << 40 if "key" in how else 400
     with owned(deployed([view], table.server), "mysql") as owner:
         owner.fill_all()
-        before = owner.own.registry.read(view.id)
+        before = owner.own.life.states.read(view.id)
         table.execute(
             *WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL, NULL)"
         )
@@ -86,7 +86,7 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         assert owner.own.pipeline.vitals.parked_count == 0
         assert table.shown() == table.in_table()
         if how != "swapped in":
-            assert owner.own.registry.read(view.id) == before, "no fill is needed"
+            assert owner.own.life.states.read(view.id) == before, "no fill is needed"
         owner.fill_all()
         table.execute("UPDATE wide.item SET n = n + 1")
         owner.pass_everything()
@@ -107,7 +107,7 @@ def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such
             f"INSERT INTO wide.item VALUES (404, '{'w' * 1000}', 1, 'a', 1), (405, 'short', 1, 'a', 1)"
         )
         owner.pass_everything()
-        record = owner.own.registry.read(view.id)
+        record = owner.own.life.states.read(view.id)
         assert record.state == "halted" and record.reason is not None
         for words in (
             "ALTER TABLE wide.item MODIFY name",
@@ -127,10 +127,10 @@ def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(
     view = VIEW
     passed = []
     with owned(deployed([view], table.server), "mysql") as owner:
-        read = backfill._Chunks._read
+        read = CanonicalRows.after
 
-        def amid(chunks: Any, after: Any) -> Any:
-            found = read(chunks, after)
+        def amid(chunks: Any, after: Any, version: int) -> Any:
+            found = read(chunks, after, version)
             if not passed:
                 passed.append(True)
                 table.execute(
@@ -140,10 +140,10 @@ def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(
                 owner.pass_everything()
             return found
 
-        monkeypatch.setattr(backfill._Chunks, "_read", amid)
+        monkeypatch.setattr(CanonicalRows, "after", amid)
         early = owner.backfill(view.id)
         owner.backfill(view.id, chunk_rows=20).run()
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             early.run()
         assert table.shown() == table.in_table()
         assert owner.to_fill() == [] and owner.own.pipeline.vitals.parked_count == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from changes.errors import FencedError, StoreUnavailableError
 from changes.positions import Position
-from offsets import Taken
+from offsets import Owner, Taken
 
 
 class Memory:
@@ -27,7 +27,7 @@ class FakeOffsets:
         self._check_server()
         self._memory.fence += 1
         self._fence = self._memory.fence
-        return Taken(self._fence, self._memory.position)
+        return Taken(Owner("", 0, self._fence), self._memory.position)
 
     def save(self, position: Position) -> None:
         self.save_rows()

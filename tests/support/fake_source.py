@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from changes.batches import Batch
 from changes.errors import HistoryGoneError
 from changes.positions import Position
+from ingest import Progress
 
 
 class FakeSource:
@@ -18,6 +19,7 @@ class FakeSource:
         self._batches = list(batches)
         self._interrupted = threading.Event()
         self.purged_up_to = begin
+        self.progress = Progress()
 
     def now(self) -> Position:
         ends = [batch.end for batch in self._batches if batch.end is not None]

@@ -11,11 +11,13 @@ from changes.errors import ViewtailError
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from projectors.backfill import Backfill
+from projectors.ownership import Ownership, take
+from projectors.view_states import Event
 from projectors.views import View
 from stack import Server
 from tests.support.running import addresses, wait_for
 from viewtail import settings
-from viewtail.composition import Deployment, Ownership, deploy, take
+from viewtail.composition import Deployment, deploy
 
 
 def deployed(views: Sequence[View], *servers: Server) -> Deployment:
@@ -51,11 +53,11 @@ class Owner:
         assert marks.wait(marks.write(), self.own.stop, 30) is not None, self.failure
 
     def to_fill(self) -> list[str]:
-        return self.own.views_to_fill(self._session)
+        return self.own.life.on(self._session).to_backfill()
 
     def backfill(self, view: str, chunk_rows: int = 5000) -> Backfill:
         found = self.own.backfill(view, self._session)
-        found.chunk_rows = chunk_rows
+        found.rows.chunk_rows = chunk_rows
         return found
 
     def fill_all(self) -> None:
@@ -63,11 +65,11 @@ class Owner:
             self.backfill(view).run()
 
     def fill_again(self, view: str, chunk_rows: int = 5000) -> None:
-        self.own.registry.fill_anew([view])
+        self.own.life.states.move(Event.REPLAYED, [view])
         self.backfill(view, chunk_rows).run()
 
     def state(self, view: str) -> str:
-        return self.own.registry.read(view).state
+        return self.own.life.states.read(view).state
 
     def close(self) -> None:
         self.own.stop.set()

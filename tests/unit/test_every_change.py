@@ -23,7 +23,7 @@ from changes.writes import KeptChange
 from projectors.binding import bind
 from projectors.bound_views import BoundView
 from projectors.every_change import EveryChange, projections_for
-from projectors.pipeline import PARKED_IN_A_ROW
+from projectors.parking import PARKED_IN_A_ROW
 from projectors.projection import Projections, followed_tables
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
@@ -196,13 +196,13 @@ def test_the_store_chooses_its_projection() -> None:
 def test_a_truncate_halts_the_view_of_a_store_that_cannot_tell_its_keys() -> None:
     scene = Scene(RedisHash("a", USER, fields=["name"]))
     unused: Any = None
+    loop = Loop(scene.views, scene.followed, [scene._batch(1, (INSERT, []))], scene.sink, EveryChange)
     changes = TableChanges(
-        projections=EveryChange(scene.views, scene.followed), sink=scene.sink, offsets=unused, dead_letters=unused,
-        open_source=unused, gate=unused, fill_after=unused, begin_again_after=unused, bind_anew=unused,
-        check_lease=unused, stop=threading.Event(),
+        life=loop.life, sink=scene.sink, offsets=unused, dead_letters=unused, open_source=unused, check_lease=unused,
+        stop=threading.Event(),
     )  # fmt: skip
-    halted: dict[str, str] = {}
     truncate = TableChange(scene.table, 9, TableChangeKind.EMPTIED, "TRUNCATE TABLE user at binlog.000001:4")
-    assert changes.apply([truncate], halted.__setitem__)
-    assert "cannot tell which keys it holds" in halted["redis:a"]
-    assert "viewtail replay redis:a" in halted["redis:a"]
+    assert changes.apply([truncate])
+    assert loop.halted == ["redis:a"]
+    assert "cannot tell which keys it holds" in loop.reasons[0]
+    assert "viewtail replay redis:a" in loop.reasons[0]

@@ -16,9 +16,12 @@ from changes.tables import Column, Kind, Table
 from ingest.read_ahead import Limits, ReadAhead
 from projectors.binding import bind
 from projectors.bound_views import BoundView
-from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
+from projectors.parking import PARKED_IN_A_ROW
+from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
+from projectors.view_life import ViewLife
+from projectors.view_states import State
 from projectors.views import Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
@@ -69,6 +72,7 @@ class Loop:
         self.sink = FakeSink(bound) if sink is None else sink
         self.sink.prepare()
         self.cleared: list[Any] = []
+        self.reasons: list[str] = []
         self.offsets = FakeOffsets(Memory())
         self.offsets.take()
         self.stop = threading.Event()
@@ -79,29 +83,35 @@ class Loop:
             count=0,
         )
         nothing: Any = SimpleNamespace(saw=lambda tokens: None)
-        self.reasons: list[str] = []
-        registry: Any = SimpleNamespace(
-            halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason))
+        states: Any = SimpleNamespace(
+            halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
+            read=lambda view: SimpleNamespace(state=State.FILLED),
+            move=lambda event, views, **chosen: [],
+        )
+        self.life = ViewLife(
+            views=bound,
+            running=frozenset(view.id for view in bound),
+            held_back=frozenset(),
+            left_out=[],
+            states=states,
+            projections=projected(bound, followed),
+            misfit=lambda view: None,
+            fits_from={},
         )
         self.source = FakeSource(at(0), batches)
         self.last = batches[-1].end
         self.pipeline = Pipeline(
             name="fake",
             source=self.source,
-            projections=projected(bound, followed),
             sink=self.sink,
             offsets=self.offsets,
-            registry=registry,
+            life=self.life,
             dead_letters=letters,
             watermarks=nothing,
             table_changes=nothing,
             stop=self.stop,
             epoch=1,
             check_lease=lambda: None,
-            is_before_its_fill=lambda view: False,
-            follow_from=lambda halt: None,
-            on_store_lost=lambda views: None,
-            on_store_behind=lambda version: None,
             begin_epoch_above=lambda epoch: None,
             limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
         )

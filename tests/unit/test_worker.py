@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from viewtail.worker import TELL_PREPARED_AFTER_S, _held_back
+from viewtail.reports import TELL_PREPARED_AFTER_S, _held_back
 
 
 def test_transactions_that_stay_prepared_are_told_after_a_while() -> None:

@@ -18,10 +18,10 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.reading import choose
 from operations.status import PipelineStatus, read
-from projectors.registry import HALTED, Registry
+from projectors.view_states import Event, State, ViewStates
 from projectors.views import View
 from viewtail import declarations, settings
-from viewtail.composition import Deployment, begin_new_history, deploy, misfit
+from viewtail.composition import Deployment, begin_new_history, deploy
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
@@ -39,15 +39,15 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     with closing(deployment.open_store()) as connection:
         pipelines = {one.name: one for one in read(connection, deployment.database)}
     known = {view.name for one in pipelines.values() for view in one.views}
-    halted = {view.name for one in pipelines.values() for view in one.views if view.state == HALTED}
-    misfits = {view.id: misfit(loaded, view) for view in chosen if view.id in halted}
+    halted = {view.name for one in pipelines.values() for view in one.views if view.state == State.HALTED}
+    misfits = {view.id: deployment.misfit(view) for view in chosen if view.id in halted}
     refused = {name: why for name, why in misfits.items() if why is not None}
     chosen = [view for view in chosen if view.id not in refused]
     session = OwnSession(deployment.open_store)
     try:
         for store in dict.fromkeys(view.store for view in chosen):
             marked = [view.id for view in chosen if view.store == store and view.id in known]
-            Registry(session, deployment.database, store).fill_anew(marked)
+            ViewStates(session, deployment.database, store).move(Event.REPLAYED, marked)
     finally:
         session.close()
     for view in chosen:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pymysql
 
 from changes.errors import ViewtailError
-from offsets.mysql import Owner
+from offsets import Owner
 from projectors.stores.index_tables.upserts import Item, Upsert
 from servers.pipelined import Flight, Prepared
 

@@ -21,7 +21,7 @@ from changes.errors import DeclarationError, StoreError, StoreUnavailableError, 
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
-from offsets.mysql import Owner
+from offsets import Owner
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError, nothing
 from projectors.stores.index_tables.reading import end_of_page, stale_keys

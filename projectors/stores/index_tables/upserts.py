@@ -15,7 +15,7 @@ import pymysql
 
 from changes.tables import Column, Kind
 from changes.writes import Key, Write
-from offsets.mysql import Owner
+from offsets import Owner
 from projectors.bound_views import BoundView
 from projectors.stores import takes_equal_versions
 from projectors.stores.index_tables.table import VERSION, IndexTableShape

@@ -1,9 +1,7 @@
-"""Canonical rows: what a table looks like, and reading its rows with SELECT in the same form as from the
-binlog.
+"""Reads rows with SELECT, in the same form as from the binlog.
 
-Owns the description of tables, the SELECT expression of every column type, and a reader of text-protocol
-results that is generated for the columns asked for: PyMySQL's own takes several times as long per row. It
-opens no session and decides no transaction: the caller's connection is a PyMySQL one from
+A reader of text-protocol results is generated for the columns asked for: PyMySQL's own takes several times as long
+a row. It opens no session and decides no transaction: the caller's connection is a PyMySQL one from
 servers.sessions.open_session, whose time zone, SQL mode and character set the values rely on.
 
 Source of the protocol: MySQL's internals manual, "Text Resultset".
@@ -11,230 +9,21 @@ Source of the protocol: MySQL's internals manual, "Text Resultset".
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 import pymysql
-import pymysql.cursors
-from pymysql.constants import COMMAND, ER, SERVER_STATUS
+from pymysql.constants import COMMAND, SERVER_STATUS
 
 from changes.batches import Row, Unreadable
-from changes.errors import DeclarationError, SourceError, ViewtailError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
-from ingest.charsets import READABLE, decoder_of
-from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, quote, session_error
-
-# --- Describing a table ---
-
-_GEOMETRIES = (
-    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
-    *("geomcollection", "geometrycollection"),
-)
-_KINDS = (
-    dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), Kind.INTEGER)
-    | dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT)
-    | dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES)
-    | dict.fromkeys(_GEOMETRIES, Kind.GEOMETRY)
-    | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
-    | {name: Kind(name) for name in ("timestamp", "json", "vector")}
-)
-_CONVERTED = frozenset(
-    ("utf8mb4", "utf8mb3", "latin1")
-)  # every valid text of theirs reaches the client as it is
-_DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
-_OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
-
-
-def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Table:
-    """The table as information_schema shows it now.
-
-    Raises DeclarationError when there is no such table, when the user may not see it, and for a view.
-    """
-    columns = _query(
-        connection,
-        "SELECT table_schema, table_name, column_name, data_type, column_type, is_nullable, character_set_name, "
-        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision, generation_expression, "
-        "collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
-        "ORDER BY ordinal_position",
-        (schema, name),
-    )
-    found = _query(
-        connection,
-        "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-        (schema, name),
-    )
-    if not columns or not found:
-        raise DeclarationError(
-            f"table {schema}.{name} does not exist, or the user {_user(connection)} may not see it: check the name, "
-            f"or GRANT SELECT ON {quote(schema, name)} to that user"
-        )
-    is_versioned = found[0][0] == "SYSTEM VERSIONED"
-    if found[0][0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
-        raise DeclarationError(
-            f"{schema}.{name} is no base table but a {str(found[0][0]).lower()}: its changes are not in the binlog. "
-            "Name the tables it draws on"
-        )
-    nullable = {row[2]: row[5] == "YES" for row in columns}
-    keys = _keys(connection, columns[0][0], columns[0][1])
-    primary = keys.pop("PRIMARY", [])
-    unique = {
-        index: parts
-        for index, parts in keys.items()
-        if all(column and prefix is None and not nullable[column] for column, prefix in parts)
-    }
-    row_end = _row_end(columns, f"{schema}.{name}") if is_versioned else None
-    return Table(
-        schema=columns[0][0],
-        name=columns[0][1],
-        columns=tuple(_column(row[2:]) for row in columns),
-        primary_key=tuple(str(column) for column, _ in primary if column != row_end),
-        unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
-        unique_names=tuple(unique),
-        row_end=row_end,
-    )
-
-
-def _row_end(columns: Sequence[Any], table: str) -> str:
-    """The column that ends a row's validity: a declared one, or else MariaDB's hidden one."""
-    found = next((row for row in columns if str(row[11]).upper() == "ROW END"), None)
-    if found is not None and found[3] != "timestamp":
-        raise DeclarationError(
-            f"{table} is system-versioned by transaction numbers, and MariaDB writes the changes of such a table into "
-            "the binlog as statements, which do not say what rows they changed. Let its period be one of TIMESTAMP(6) "
-            "columns"
-        )
-    return "row_end" if found is None else str(found[2])
-
-
-def _column(row: Sequence[Any]) -> Column:
-    (
-        name,
-        data_type,
-        declared,
-        is_nullable,
-        charset,
-        length,
-        precision,
-        scale,
-        fraction,
-        expression,
-        collation,
-    ) = row
-    charset = _OLD_NAMES.get(charset, charset)
-    declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
-    kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
-    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in READABLE:
-        kind = Kind.UNSUPPORTED
-    if kind is Kind.INTEGER:
-        length = precision if data_type == "bit" else 0
-    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
-        kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
-    if declared == "year(2)" or declared.endswith(
-        "/* mariadb-5.3 */"
-    ):  # what a SELECT shows is not what is stored
-        kind = Kind.UNSUPPORTED
-    is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
-    return Column(
-        name=name,
-        kind=kind,
-        declared=declared,
-        is_nullable=is_nullable == "YES",
-        charset=charset,
-        collation=collation,
-        is_unsigned=" unsigned" in declared and data_type not in ("enum", "set"),
-        length=int(length or 0) if kind not in (Kind.ENUM, Kind.SET, Kind.JSON) else 0,
-        precision=int(precision) if kind is Kind.DECIMAL else 0,
-        scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
-        labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
-        is_generated=bool(expression),
-    )
-
-
-def _labels(declared: str) -> tuple[str, ...]:
-    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n
-    # \r.
-    unescaped = {"0": "\0", "n": "\n", "r": "\r"}
-    quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
-    return tuple(
-        re.sub(
-            r"''|\\(.)",
-            lambda found: unescaped.get(found[1], found[1]) if found[1] else "'",
-            label,
-            flags=re.DOTALL,
-        )
-        for label in quoted
-    )
-
-
-def _keys(
-    connection: pymysql.Connection[Any], schema: str, name: str
-) -> dict[str, list[tuple[str | None, int | None]]]:
-    keys: dict[str, list[tuple[str | None, int | None]]] = {}
-    for index, column, prefix in _query(
-        connection,
-        "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
-        "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
-        (schema, name),
-    ):
-        keys.setdefault(index, []).append((column, prefix))
-    return keys
-
-
-def is_denied(connection: pymysql.Connection[Any], schema: str, name: str, columns: Iterable[str]) -> bool:
-    """Whether the user lacks rights on the table or the columns, so that information_schema hides what may be there."""
-    wanted = ", ".join(map(quote, columns)) or "1"
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {wanted} FROM {quote(schema, name)} LIMIT 0")
-    except pymysql.err.MySQLError as error:
-        return bool(error.args) and error.args[0] in _DENIED
-    return False
-
-
-def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[str, ...]) -> Sequence[Any]:
-    try:
-        # A plain cursor: the caller's session may give rows in another form.
-        with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(sql, arguments)
-            return cursor.fetchall()
-    except pymysql.err.MySQLError as error:
-        raise _source_error(error, connection) from None
-
-
-# --- The SELECT expression of a column ---
-
-
-def select_list(columns: Sequence[Column]) -> str:
-    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog
-    does."""
-    return ", ".join(_expression(column) for column in columns)
-
-
-def reading(column: Column) -> tuple[object, ...]:
-    """How values are asked for and understood: where it changes, what was made for the column before reads others."""
-    has_codec = column.kind is Kind.TEXT and column.charset not in _CONVERTED
-    return _expression(column), column.kind, column.charset if has_codec else None
-
-
-def _expression(column: Column) -> str:
-    name, declared = quote(column.name), column.declared.lower()
-    if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and declared != "double"):
-        # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a
-        # double is the same value, printed in full. (A sum would turn -0.0 into 0.0.)
-        return f"{name} * 1e0"
-    if declared.startswith("bit"):
-        return f"CAST({name} AS UNSIGNED)"
-    if column.kind is Kind.TEXT and column.charset not in _CONVERTED and declared not in TEXTS_IN_BINARY:
-        # The conversion for the client would turn codes without a character into '?'.
-        return f"CAST({name} AS BINARY)"
-    return name
-
-
-# --- Reading rows ---
+from changes.errors import SourceError, ViewtailError
+from changes.tables import Column, Kind
+from ingest.canonical.select import CONVERTED
+from ingest.charsets import decoder_of
+from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, session_error
 
 
 def fetch_rows(
@@ -270,14 +59,14 @@ def fetch_rows(
     except pymysql.err.MySQLError as error:
         if not _is_refusal(error):
             session._force_close()
-        raise _source_error(error, connection) from None
+        raise source_error(error, connection) from None
     except (OSError, ValueError, IndexError, struct.error, AttributeError, ViewtailError) as error:
         session._force_close()
         if isinstance(error, ViewtailError):
             raise
         if isinstance(error, OSError):
             lost = pymysql.err.OperationalError(2013, f"lost while reading rows ({type(error).__name__})")
-            raise _source_error(lost, connection) from None
+            raise source_error(lost, connection) from None
         raise SourceError(
             f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
             "If it happens again, report it with the server's version"
@@ -293,9 +82,10 @@ def _is_refusal(error: pymysql.err.MySQLError) -> bool:
     return number >= 1000 and not 2000 <= number < 3000
 
 
-def _source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[Any]) -> ViewtailError:
+def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[Any]) -> ViewtailError:
+    """The error of viewtail's tree for one that reading from the source met."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=_user(connection))
+    address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=user_of(connection))
     mapped = session_error(error, address, "source")
     if (
         not _is_refusal(error)
@@ -310,7 +100,8 @@ def _source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[
     )
 
 
-def _user(connection: pymysql.Connection[Any]) -> str:
+def user_of(connection: pymysql.Connection[Any]) -> str:
+    """The user that a session is logged in as."""
     user = connection.user
     return user.decode(errors="replace") if isinstance(user, bytes) else str(user)
 
@@ -444,7 +235,7 @@ def _compiled(
     lines.append("        q = p + 4")
     for number, column in enumerate(columns):
         value = _VALUES.get(column.kind, "{raw}.decode()")
-        if column.kind is Kind.TEXT and column.charset not in _CONVERTED:
+        if column.kind is Kind.TEXT and column.charset not in CONVERTED:
             names[f"decode{number}"] = decoder_of(column.charset or "")
             value = f"decode{number}({{raw}})"
         if is_careful:
@@ -476,7 +267,7 @@ def _compiled(
 
 
 def _careful(column: Column) -> Callable[[bytes], str | Unreadable]:
-    is_raw = column.kind is Kind.TEXT and column.charset not in _CONVERTED
+    is_raw = column.kind is Kind.TEXT and column.charset not in CONVERTED
     decode = decoder_of((column.charset or "") if is_raw else "utf8mb4")
 
     def careful(raw: bytes) -> str | Unreadable:

@@ -1,0 +1,7 @@
+"""Canonical rows: what a table looks like, and its rows as SELECT gives them, in the same form as from the binlog."""
+
+from ingest.canonical.rows import fetch_rows
+from ingest.canonical.select import reading, select_list
+from ingest.canonical.tables import describe, is_denied
+
+__all__ = ["describe", "fetch_rows", "is_denied", "reading", "select_list"]

@@ -1,0 +1,180 @@
+"""Canonical rows under a watermark: in chunks by key range, or by a set of keys.
+
+Each SELECT has a fresh snapshot in which the watermark is visible, so every row is at least as new as the watermark.
+Backfill, its sweep and whatever compares a view with its table read this way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from changes.batches import Row
+from changes.errors import StopRequested, TemporaryError
+from changes.tables import Column, Table
+from changes.writes import Key
+from ingest.canonical.rows import fetch_rows, source_error
+from ingest.canonical.select import reading, select_list
+from servers.paging import beyond, one_of
+from servers.sessions import Connection, quote
+
+CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
+CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written
+_FIRST_CHUNK_ROWS = 1_500
+_KEYS_A_QUERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows in key order."""
+
+    rows: list[Row]
+    last_key: tuple[Any, ...]  # the values of the table's paging key in the last row
+    read_at: float  # monotonic, when its reading began
+    is_last: bool
+
+
+class CanonicalRows:
+    """Rows of one table. Not thread-safe; opens a session of its own when first asked.
+
+    Args:
+        table: as it was described.
+        columns: the names of the columns of each row, in ordinal order.
+        open_source: a session on the tailed server.
+        shows: whether the snapshot of a cursor's transaction has the watermark of a version.
+        stop: ends the wait for a snapshot.
+        chunk_rows: the most rows of a chunk.
+        chunk_bytes: the most bytes of a chunk, as the server sends them.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        open_source: Callable[[], Connection],
+        shows: Callable[[Any, int], bool],
+        stop: threading.Event,
+        chunk_rows: int = CHUNK_ROWS,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._table = table
+        self._open = open_source
+        self._shows = shows
+        self._stop = stop
+        self.chunk_rows, self.chunk_bytes = chunk_rows, chunk_bytes
+        by_name = {column.name: column for column in table.columns}
+        self._paging = [by_name[name] for name in table.paging_key]
+        wanted = [by_name[name] for name in columns]
+        # Paging columns that nobody wants are read behind the row and cut off again.
+        self._columns = [*wanted, *(column for column in self._paging if column not in wanted)]
+        self._width = len(wanted)
+        self._key_at = [self._columns.index(column) for column in self._paging]
+        self._connection: Connection | None = None
+        self._limit = _FIRST_CHUNK_ROWS  # rows of the next chunk, if `chunk_rows` is not less
+        self._growth = 2.0
+
+    def after(self, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
+        """The rows after a key, None from the beginning; None where none follow.
+
+        A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
+        """
+        limit = min(self._limit, self.chunk_rows)
+        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        order = ", ".join(quote(column.name) for column in self._paging)
+        statement = f"SELECT {select_list(self._columns)} {self._from}{where} ORDER BY {order} LIMIT {limit}"
+        rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
+        is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
+        if is_cut:
+            self._growth = 1.1
+            self._limit = len(rows) * 3 // 4 + 1
+        else:
+            self._limit = min(int(limit * self._growth) + 1, self.chunk_rows)
+        if not rows:
+            return None
+        last = tuple(rows[-1][at] for at in self._key_at)
+        if len(self._columns) > self._width:
+            rows = [row[: self._width] for row in rows]
+        return Chunk(rows, last, read_at, is_last=not is_cut and len(rows) < limit)
+
+    def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
+        """Those of these keys over some columns that no row has."""
+        return absent_keys(
+            self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0]
+        )
+
+    def close(self) -> None:
+        if self._connection is not None and self._connection.open:
+            self._connection.close()
+        self._connection = None
+
+    @property
+    def _from(self) -> str:
+        return f"FROM {quote(self._table.schema, self._table.name)}"
+
+    def _snapshot(
+        self, version: int, statement: str, columns: Sequence[Column], max_bytes: int | None = None
+    ) -> tuple[list[Row], float]:
+        """Rows, and when their snapshot was taken. Those behind `max_bytes` are missing; the session is closed then."""
+        while True:
+            read_at = time.monotonic()
+            connection = self._session()
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                    if self._shows(cursor, version):
+                        rows = fetch_rows(connection, statement, columns, max_bytes)
+                        if connection.open:
+                            connection.commit()
+                        return rows, read_at
+                connection.commit()
+            except pymysql.err.MySQLError as error:
+                self.close()
+                raise source_error(error, connection) from None
+            except TemporaryError:
+                self.close()
+                raise
+            if self._stop.wait(0.05):
+                raise StopRequested
+
+    def _session(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            self._connection = self._open()
+            with self._connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return self._connection
+
+
+def absent_keys(
+    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]]
+) -> set[Key]:
+    """Those of these keys over some columns that no row has; `read` gives the rows of a SELECT of these columns."""
+    absent: set[Key] = set()
+    for start in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[start : start + _KEYS_A_QUERY]
+        found = read(
+            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {one_of(columns, some)}"
+        )
+        absent |= set(some) - {tuple(row) for row in found}
+    return absent
+
+
+def row_order(table: Table) -> str:
+    """In which order chunks are read; where it is another, the last key of an interrupted reading says nothing."""
+    columns = {column.name: column for column in table.columns}
+    return ", ".join(_order_of(columns[name]) for name in table.paging_key)
+
+
+def _order_of(column: Column) -> str:
+    unsigned = "unsigned" * column.is_unsigned
+    return " ".join((column.name, column.kind.value, column.collation or "", unsigned)).strip()
+
+
+def reading_of(table: Table, names: Sequence[str]) -> object:
+    """How these columns are read: where it is equal, reading can go on with another description of the table."""
+    return [reading(column) for column in table.columns if column.name in names], row_order(table)

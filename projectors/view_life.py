@@ -1,0 +1,196 @@
+"""The life of a pipeline's views while one process owns the pipeline.
+
+It knows which views get changes, which are halted and which are to be backfilled. The pipeline and the handling of
+table changes tell it what happened; backfills ask it what is to be done. What state a view may go to from which is
+in view_states.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, MutableMapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from changes.batches import Followed, Halt
+from offsets.mysql import Session
+from projectors.backfill_gate import BackfillGate
+from projectors.bound_views import BoundView
+from projectors.projection import Projections
+from projectors.stores import Sink, guarded
+from projectors.view_states import Event, State, ViewRecord, ViewStates
+from projectors.views import View
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+FitsFrom = MutableMapping[tuple[str, str], int]
+# Of a view: why its table as it is now cannot be kept in it; None where it can.
+Misfit = Callable[[View], str | None]
+
+
+class ReadTooEarly(Exception):
+    """Views that were never backfilled kept a table from being read for others, which may need less of it.
+
+    They are to be held back until the changes from before their time are read. Nothing of the batch was written.
+    """
+
+    def __init__(self, views: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(views)))
+        self.views = views
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ViewLife:
+    """Shared by the threads of one ownership; each uses a twin `on` its own session.
+
+    Args:
+        views: bound to their tables; one that is bound again takes its place here.
+        running: the ids of those that get changes: neither halted nor held back when the pipeline was taken.
+        left_out: halted views whose table does not fit them.
+        fits_from: by table, the version up to which no view of it was backfilled, so that what a statement did to the
+            table until then concerns none. Kept from one ownership to the next.
+    """
+
+    views: list[BoundView]
+    running: frozenset[str]
+    held_back: frozenset[str]
+    left_out: Collection[View]
+    states: ViewStates
+    projections: Projections
+    misfit: Misfit
+    fits_from: FitsFrom
+    gate: BackfillGate = field(default_factory=BackfillGate)
+    wake: threading.Event = field(default_factory=threading.Event)  # views are to be looked at for a backfill
+
+    def on(self, session: Session) -> ViewLife:
+        """The same on another thread's session."""
+        return replace(self, states=self.states.on(session))
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def following(self, followed: Followed) -> list[BoundView]:
+        """The views of a table that get its changes, as they are bound now."""
+        now = {view.id: view for view in self.views}
+        return [
+            now[view.id]
+            for view in self.projections.views_of(followed)
+            if not self.projections.is_halted(view.id)
+        ]
+
+    def is_halted(self, view: str) -> bool:
+        """Whether it gets no changes any more, in this ownership."""
+        return self.projections.is_halted(view)
+
+    def halt(self, view: str, reason: str) -> None:
+        """From now on the view gets nothing, until it is backfilled again. The first reason stays."""
+        if self.projections.is_halted(view):
+            return
+        _log.error("view halted", view=view, reason=reason)
+        self.states.halt(view, reason)
+        self.projections.halt(view)
+
+    def cannot_read(self, halts: Iterable[Halt]) -> None:
+        """Halt the views of tables that cannot be read exactly from here on. Raises ReadTooEarly."""
+        for halt in halts:
+            views = [view.id for view in self.following(halt.followed)]
+            early = frozenset(name for name in views if self._is_before_its_backfill(name))
+            if early and len(early) < len(views):
+                raise ReadTooEarly(early)
+            if early:
+                # Where an XA transaction holds the offset back, reading begins before this again.
+                self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
+            for name in views:
+                if name in early:
+                    # What became of the table before is in what its backfill will read.
+                    _log.info("view is new: it follows from behind this on", view=name, reason=halt.reason)
+                    self.projections.halt(name)
+                else:
+                    self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
+
+    def _is_before_its_backfill(self, view: str) -> bool:
+        """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this."""
+        if self.states.read(view).state is not State.NEW or self.misfit(self.view(view).view) is not None:
+            return False
+        self.wake.set()  # whoever backfills finds that it gets no changes, and has the pipeline taken again
+        return True
+
+    # -- the store ----------------------------------------------------------------------------------------------
+
+    def refused(self, view: str, reason: str) -> None:
+        """The store has no place for the view."""
+        if view in self.running:
+            self.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
+
+    def lost(self, views: Collection[str]) -> None:
+        """The store holds nothing of these views."""
+        self._backfill(Event.LOST, self.running & frozenset(views))
+
+    def kept_only(self, version: int) -> None:
+        """The store has kept no more than this version: backfills that ended later are lost."""
+
+        def is_lost(record: ViewRecord) -> bool:
+            return record.state is State.FILLED and (record.watermark_version or 0) > version
+
+        self._backfill(Event.LOST, self.running, is_lost)
+
+    # -- table changes ------------------------------------------------------------------------------------------
+
+    def replaced(self, view: str, version: int) -> None:
+        """Other rows came into its table, at this version: it is backfilled under a later watermark."""
+        self._backfill(Event.REPLACED, [view], floor=version)
+
+    def read_in_another_way(self, view: str, version: int) -> None:
+        """A backfill under way begins again under a watermark above this version."""
+        self._backfill(Event.INTERRUPTED, [view], floor=version)
+
+    def bind(self, view: BoundView, sink: Sink) -> None:
+        """The view is bound to its table as that is now; `sink` is the pipeline's."""
+        at = [one.id for one in self.views].index(view.id)
+        self.views[at] = view  # backfills from now on know it
+        guard = guarded(sink)
+        if guard is None or guard.fit(view):
+            self.states.keep(view)
+        else:  # its place is made again for that, and only before there are changes: see the fingerprint
+            self.projections.halt(view.id)
+            self.wake.set()
+
+    # -- backfills ----------------------------------------------------------------------------------------------
+
+    def view(self, name: str) -> BoundView:
+        return next(view for view in self.views if view.id == name)
+
+    def to_backfill(self) -> list[str]:
+        """Views that are new, or whose backfill was interrupted."""
+        records = self.states.sync(self.views)
+        return [
+            name
+            for name, record in records.items()
+            if record.state in (State.NEW, State.BACKFILLING) and name not in self.held_back
+        ]
+
+    def gets_changes(self, view: str) -> bool:
+        """Whether a backfill would do: a view that was halted gets changes once the pipeline is taken again."""
+        return view in self.running and not self.projections.is_halted(view)
+
+    def is_brought_back(self) -> bool:
+        """Whether a view that was left out is to be backfilled, and its table fits; where not it is halted again."""
+        left_out = {view.id: view for view in self.left_out}
+        records = self.states.read_all(left_out)
+        is_any = False
+        for name in [name for name, record in records.items() if record.state is State.NEW]:
+            reason = self.misfit(left_out[name])
+            is_any = is_any or reason is None
+            if reason is not None:
+                self.states.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
+        return is_any
+
+    def _backfill(
+        self,
+        event: Event,
+        views: Collection[str],
+        where: Callable[[ViewRecord], bool] | None = None,
+        floor: int | None = None,
+    ) -> None:
+        if self.states.move(event, views, where=where, floor=floor):
+            self.wake.set()

@@ -1,0 +1,336 @@
+"""The states of a pipeline's views, in viewtail's own table `view`, and every way from one to another: TRANSITIONS.
+
+Each method is one transaction on its session. A move that the table does not allow changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, StrEnum
+from typing import Any
+
+import orjson
+import pymysql
+
+from changes.errors import DeclarationError
+from offsets.mysql import Session, transaction
+from projectors.binding import declaration_hash
+from projectors.bound_views import BoundView
+from servers.sessions import quote
+
+
+class State(StrEnum):
+    """What a view's content can be relied on for."""
+
+    NEW = "new"  # for nothing: it is to be backfilled from the beginning
+    BACKFILLING = "filling"  # up to the last chunk's key
+    FILLED = "filled"  # it equals its table, as far as its pipeline has come
+    HALTED = "halted"  # it misses changes since, until an operator has it backfilled again
+
+
+class Event(Enum):
+    """What moves a view to another state."""
+
+    REDECLARED = "its declaration in views.py is another"
+    RETYPED = "its table's key or columns are others than it was made with"
+    BEGUN = "its backfill begins under a watermark"
+    INTERRUPTED = "what its backfill read cannot be relied on: it begins again"
+    FINISHED = "its backfill is done"
+    LOST = "its store lost rows of it"
+    REPLACED = "other rows came into its table without row events"
+    RETIRED = "views.py does not declare it any more, so it misses changes"
+    HALTED = "its changes cannot be applied exactly"
+    REPLAYED = "an operator asked for it: viewtail replay"
+
+
+_KEPT = frozenset({State.BACKFILLING, State.FILLED})
+_NOT_HALTED = _KEPT | {State.NEW}
+_ANY = frozenset(State)
+
+TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
+    Event.REDECLARED: (_ANY, State.NEW),
+    Event.RETYPED: (_NOT_HALTED, State.NEW),
+    Event.BEGUN: (frozenset({State.NEW}), State.BACKFILLING),
+    Event.INTERRUPTED: (frozenset({State.BACKFILLING}), State.NEW),
+    Event.FINISHED: (frozenset({State.BACKFILLING}), State.FILLED),
+    Event.LOST: (_KEPT, State.NEW),
+    Event.REPLACED: (_NOT_HALTED, State.NEW),
+    Event.RETIRED: (_KEPT, State.NEW),
+    Event.HALTED: (_ANY, State.HALTED),
+    Event.REPLAYED: (_ANY, State.NEW),
+}
+
+_FORGOTTEN = "reason = NULL, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
+_ASSIGNMENTS = {
+    State.NEW: f"{_FORGOTTEN}, fill_row_estimate = 0, fill_started_at = NULL, watermark_version = %(floor)s",
+    State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
+    "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
+    State.FILLED: "watermark_version = %(end)s, filled_at = CURRENT_TIMESTAMP(6)",
+    State.HALTED: "reason = %(reason)s",
+}
+# A backfill must not begin under a watermark from before its table's rows were replaced.
+_ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
+
+
+def move(
+    cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object
+) -> None:
+    """Those of the pipeline's views that the event moves from where they are, as a part of the caller's transaction.
+
+    Args:
+        table: `view`, quoted, with its database.
+        values: what the new state is kept with: `floor` (of the next watermark's version) of a new view; `watermark`,
+            `row_estimate`, `incarnation` of a backfill; `end` of a filled one; `reason` of a halted one.
+    """
+    sources, to = TRANSITIONS[event]
+    states = ", ".join(f"'{state}'" for state in sorted(sources))
+    statement = (
+        f"UPDATE {table} SET state = '{to}', {_ASSIGNMENTS[to]} WHERE pipeline_id = {pipeline_id} "
+        f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
+    )
+    for view in views:
+        cursor.execute(statement, {"floor": None, **values, "view": view})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRecord:
+    """One view's row in the table `view`."""
+
+    id: int
+    name: str  # the view's id: 'store:name'
+    state: State
+    reason: str | None  # why it is halted
+    # Of a running backfill; of a finished one, its end; of a new view, what its next watermark must be above.
+    watermark_version: int | None
+    last_key: tuple[Any, ...] | None  # of the table's paging key, in the last row of the last finished chunk
+    row_order: str  # in which its rows were read; '' where none was kept
+    row_count: int  # read by the backfill
+    incarnation: str  # of the store, when the backfill began
+
+
+class ViewStates:
+    """Reads and moves the views of one pipeline."""
+
+    def __init__(self, session: Session, database: str, pipeline: str) -> None:
+        self._session = session
+        self._database = database
+        self._table = quote(database, "view")
+        self._pipeline = pipeline
+        self._pipeline_id: int | None = None
+        self.ids: dict[str, int] = {}
+
+    def on(self, session: Session) -> ViewStates:
+        """The same views on another thread's session."""
+        return ViewStates(session, self._database, self._pipeline)
+
+    @property
+    def pipeline_id(self) -> int:
+        """The pipeline's number; -1 for one that never ran, which has no views."""
+        if self._pipeline_id is None:
+            with transaction(self._session, "looking for the pipeline") as cursor:
+                cursor.execute(
+                    f"SELECT id FROM {quote(self._database, 'pipeline')} WHERE name = %s", (self._pipeline,)
+                )
+                row = cursor.fetchone()
+            if row is None:
+                return -1
+            self._pipeline_id = row[0]
+        return self._pipeline_id
+
+    def _transaction(self, doing: str) -> transaction:
+        _ = self.pipeline_id  # asked for in a transaction of its own
+        return transaction(self._session, doing)
+
+    @property
+    def _ours(self) -> str:
+        return f"WHERE pipeline_id = {self.pipeline_id}"
+
+    def sync(self, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
+        """Make a row for each declared view; one whose declaration or table changed is new again.
+
+        Raises DeclarationError for a view whose kind of version changed.
+        """
+        with self._transaction("reading the views") as cursor:
+            present = self._fingerprints(cursor)
+            for view in views:
+                if view.id in present:
+                    self._compare(cursor, view, *present[view.id])
+            self._insert(cursor, [view for view in views if view.id not in present])
+            records = self._records(cursor, [view.id for view in views])
+        self.ids = {name: record.id for name, record in records.items()}
+        return records
+
+    def _fingerprints(self, cursor: Any) -> dict[str, tuple[str, str, str]]:
+        cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
+        return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
+
+    def _compare(
+        self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str
+    ) -> None:
+        if version_kind != _version_kind(view):
+            raise DeclarationError(
+                f"view {view.id} was filled with versions of kind {version_kind!r}, its declaration now asks for "
+                f"{_version_kind(view)!r}; the two cannot be compared. Give the view a new name, or change the entity "
+                "back"
+            )
+        declared = declaration_hash(view.view)
+        if (fingerprint, declaration) == (view.fingerprint, declared):
+            return
+        self._keep(cursor, view, declared)
+        if fingerprint != view.fingerprint:
+            # An earlier viewtail kept no hash of the declaration alone.
+            event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
+            move(cursor, self._table, self.pipeline_id, event, [view.id])
+
+    def _keep(self, cursor: Any, view: BoundView, declaration: str) -> None:
+        cursor.execute(
+            f"UPDATE {self._table} SET fingerprint = %(fingerprint)s, declaration = %(declaration)s "
+            f"{self._ours} AND name = %(view)s",
+            {"fingerprint": view.fingerprint, "declaration": declaration, "view": view.id},
+        )
+
+    def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
+        # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
+        if not views:
+            return
+        cursor.executemany(
+            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
+            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
+            [(view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view)) for view in views],
+        )
+
+    def read(self, view: str) -> ViewRecord:
+        return self.read_all([view])[view]
+
+    def read_all(self, views: Collection[str]) -> dict[str, ViewRecord]:
+        """By id, those of these views that have a row."""
+        with self._transaction("reading views") as cursor:
+            return self._records(cursor, views)
+
+    def _records(self, cursor: Any, views: Collection[str]) -> dict[str, ViewRecord]:
+        if not views:
+            return {}
+        cursor.execute(
+            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
+            f"FROM {self._table} {self._ours} AND name IN %(views)s",
+            {"views": sorted(views)},
+        )
+        return {row[1]: _record(*row) for row in cursor.fetchall()}
+
+    def move_in(self, cursor: Any, event: Event, views: Iterable[str]) -> None:
+        """Move views as a part of the caller's transaction; `pipeline_id` must have been asked for before."""
+        move(cursor, self._table, self.pipeline_id, event, views)
+
+    def move(
+        self,
+        event: Event,
+        views: Collection[str],
+        *,
+        where: Callable[[ViewRecord], bool] | None = None,
+        floor: int | None = None,
+    ) -> list[str]:
+        """Move those of these views that the event moves and `where` chooses; returns them.
+
+        `floor` is a version that the next backfill's watermark must be above.
+        """
+        with self._transaction(f"noting of views: {event.value}") as cursor:
+            sources, _ = TRANSITIONS[event]
+            records = self._records(cursor, views)
+            moved = [
+                name
+                for name, record in records.items()
+                if record.state in sources and (where is None or where(record))
+            ]
+            move(cursor, self._table, self.pipeline_id, event, moved, floor=floor)
+        return moved
+
+    def halt(self, view: str, reason: str) -> None:
+        with self._transaction("halting a view") as cursor:
+            move(cursor, self._table, self.pipeline_id, Event.HALTED, [view], reason=reason[:2000])
+
+    def begin_backfill(self, view: str, watermark: int, row_estimate: int, incarnation: str) -> ViewRecord:
+        """The view as it is then: one that was halted, or whose rows were replaced behind the watermark, stays so."""
+        with self._transaction("beginning a backfill") as cursor:
+            values = {"watermark": watermark, "row_estimate": row_estimate, "incarnation": incarnation}
+            move(cursor, self._table, self.pipeline_id, Event.BEGUN, [view], **values)
+            return self._records(cursor, [view])[view]
+
+    def keep(self, view: BoundView) -> None:
+        """The view was bound anew, and its content needs no backfill for that."""
+        with self._transaction("keeping a view as it is") as cursor:
+            self._keep(cursor, view, declaration_hash(view.view))
+
+    def retire_others(self, declared: Iterable[str]) -> None:
+        """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
+        with self._transaction("retiring views") as cursor:
+            others = sorted(self._fingerprints(cursor).keys() - set(declared))
+            move(cursor, self._table, self.pipeline_id, Event.RETIRED, others)
+
+
+def _version_kind(view: BoundView) -> str:
+    return view.view.entity.version or "binlog"
+
+
+def _record(
+    number: int, name: str, state: str, reason: str | None, watermark: int | None, kept: str | None, count: int,
+    incarnation: str,
+) -> ViewRecord:  # fmt: skip
+    key, order = _last_key_from(kept)
+    return ViewRecord(
+        id=number, name=name, state=State(state), reason=reason, watermark_version=watermark, last_key=key,
+        row_order=order, row_count=count, incarnation=incarnation,
+    )  # fmt: skip
+
+
+def last_key_text(key: tuple[Any, ...], row_order: str) -> str:
+    """How the last key of a chunk, and the order that it stands in, are kept."""
+    return orjson.dumps({"order": row_order, "key": [_to_json(part) for part in key]}).decode()
+
+
+def _last_key_from(kept: str | None) -> tuple[tuple[Any, ...] | None, str]:
+    """The key and the order of its rows, which an earlier viewtail did not keep."""
+    if kept is None:
+        return None, ""
+    found = orjson.loads(kept)
+    order, key = ("", found) if isinstance(found, list) else (found["order"], found["key"])
+    return tuple(_from_json(part) for part in key), order
+
+
+def _to_json(value: Any) -> Any:
+    """A key part as JSON can hold it: bytes and decimals tagged."""
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, Decimal):
+        return {"decimal": f"{value:f}"}
+    assert isinstance(value, int | str), "keys of other types are refused at start"
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownView:
+    """What is known of a view without its table."""
+
+    state: str
+    declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
+
+
+def known_views(connection: pymysql.Connection[Any], database: str) -> dict[str, KnownView]:
+    """By id, of every pipeline; none where viewtail's tables are not there or not readable."""
+    try:
+        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            # All columns: an earlier viewtail's table has fewer.
+            cursor.execute(f"SELECT * FROM {quote(database, 'view')}")
+            return {
+                row["name"]: KnownView(state=row["state"], declaration=row.get("declaration", ""))
+                for row in cursor.fetchall()
+            }
+    except pymysql.err.MySQLError:
+        return {}

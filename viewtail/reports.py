@@ -1,0 +1,200 @@
+"""What a pipeline's process says of itself: a line a moment to the supervisor, and now and then a row in MySQL.
+
+Rarely into MySQL while nothing happens, so that viewtail's own writes do not feed themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pymysql
+import structlog
+
+from changes.errors import ViewtailError
+from offsets.mysql import OwnSession
+from operations import status
+from projectors.ownership import Ownership
+from projectors.pipeline import Vitals
+
+_log = structlog.get_logger("viewtail.worker")
+
+REPORT_EVERY_S = 0.5
+SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
+SAVE_IDLE_REPORT_EVERY_S = 60.0
+TELL_PREPARED_AFTER_S = 10.0
+COLLECT_GARBAGE_EVERY_S = 60.0
+
+_Told = tuple[str | None, str | None, int | None]  # of a report: state, error, and how many writes
+
+
+class Reporter:
+    """Of one pipeline. `run` is a thread's; the others say what changes.
+
+    Args:
+        report_to: a file descriptor of the supervisor, one line of JSON a report.
+        stop: set here when the supervisor is gone: nobody would stop us later.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        report_to: int,
+        open_store: Callable[[], pymysql.Connection[Any]],
+        database: str,
+        stop: threading.Event,
+    ) -> None:
+        self.own: Ownership | None = None
+        self.state = "starting"
+        self._error: str | None = None
+        self._pipeline = pipeline
+        self._report_to = report_to
+        self._open_store = open_store
+        self._database = database
+        self._stop = stop
+        self._rate = 0  # writes a second, over the last report
+        # Two threads save reports: what was looked at last must be what stays.
+        self._saving = threading.Lock()
+        self._saved: _Told = (None, None, None)
+        self._saved_at = 0.0
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+
+    def say(self, state: str, error: str | None) -> None:
+        """Of the process; while it runs its pipeline says more."""
+        self.state, self._error = state, error
+
+    def run(self) -> None:
+        collected_at = last_at = time.monotonic()
+        last_count = 0
+        while True:
+            is_last = self._stop.wait(REPORT_EVERY_S)
+            now = time.monotonic()
+            if now - collected_at > COLLECT_GARBAGE_EVERY_S:
+                gc.collect()
+                collected_at = now
+            own = self.own
+            count = own.pipeline.vitals.write_count if own else 0
+            self._rate = max(0, int((count - last_count) / max(now - last_at, 0.001)))
+            last_count, last_at = count, now
+            line = self._line()
+            try:
+                os.write(self._report_to, orjson.dumps(line) + b"\n")
+            except OSError:
+                self._stop.set()
+            if is_last:
+                return
+            if own and self._is_due(line):
+                self.save()
+
+    def _is_due(self, line: dict[str, Any]) -> bool:
+        """Whether what was saved last, by whichever thread, is not true any more or too old."""
+        told, saved = _told(line), self._saved
+        every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
+        return told[:2] != saved[:2] or time.monotonic() - self._saved_at > every_s
+
+    def _line(self) -> dict[str, Any]:
+        """This process, as the supervisor shows it."""
+        own = self.own
+        return {
+            "pipeline": self._pipeline,
+            "rate": self._rate,
+            "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            **_pipeline(Vitals() if own is None else own.pipeline.vitals),
+            **({"lag_s": 0.0, "reconnects": 0, "prepared": 0, "fills": []} if own is None else _owned(own)),
+            **self._state(own),
+        }
+
+    def _state(self, own: Ownership | None) -> dict[str, Any]:
+        state, error = self.state, self._error
+        if own and state == "running":
+            state, error = own.pipeline.vitals.state, own.pipeline.vitals.error
+            if own.source.progress.trouble:
+                state, error = "retrying", own.source.progress.trouble
+            error = error or _held_back(*own.source.progress.prepared)
+        return {"state": state, "error": error or (own.backfill_error if own else None)}
+
+    def save(self) -> None:
+        """Into MySQL, for `status`; a failure here is no reason to stop."""
+        with self._saving:
+            line = self._line()
+            is_saved = self._save(line)
+            # One that failed is tried again after a while, not at each look.
+            self._saved = _told(line) if is_saved else (line["state"], line["error"], None)
+            self._saved_at = time.monotonic()
+
+    def _save(self, line: dict[str, Any]) -> bool:
+        report = status.Report(
+            state=line["state"],
+            error=line["error"],
+            lag_ms=int(line["lag_s"] * 1000),
+            rows_per_second=line["rate"],
+            applied_row_count=line["writes"],
+            reconnect_count=line["reconnects"],
+            owner=self._owner,
+        )
+        session = OwnSession(self._open_store)
+        try:
+            status.save(session, self._database, self._pipeline, report)
+        except ViewtailError as error:
+            _log.debug("status not saved", error=str(error))
+            return False
+        finally:
+            session.close()
+        return True
+
+
+def _pipeline(vitals: Vitals) -> dict[str, Any]:
+    return {
+        "position": str(vitals.position) if vitals.position else None,
+        "rows": vitals.row_count,
+        "writes": vitals.write_count,
+        "batches": vitals.batch_count,
+        "parked": vitals.parked_count,
+        "store_retries": vitals.store_retry_count,
+    }
+
+
+def _owned(own: Ownership) -> dict[str, Any]:
+    return {
+        "lag_s": round(lag_s(own), 3),
+        "reconnects": own.source.progress.reconnect_count,
+        "prepared": own.source.progress.prepared[0],
+        "fills": [
+            {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
+            for one in list(own.backfills.values())
+        ],
+    }
+
+
+def _told(line: dict[str, Any]) -> _Told:
+    return line["state"], line["error"], line["writes"]
+
+
+def _held_back(prepared_count: int, oldest_us: int) -> str | None:
+    """What is said of XA transactions that stay prepared for longer than they do where all is well."""
+    if not prepared_count or time.time() - oldest_us / 1e6 < TELL_PREPARED_AFTER_S:
+        return None
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(oldest_us / 1e6))
+    return (
+        f"prepared: {prepared_count} XA transactions are not decided, the oldest since {since} UTC; the offset stays "
+        "before it, and so must the source's binlogs. XA RECOVER lists them: XA COMMIT or XA ROLLBACK each"
+    )
+
+
+def lag_s(own: Ownership) -> float:
+    """Age of the oldest change that is not durable yet; 0 at the source's end."""
+    vitals, progress = own.pipeline.vitals, own.source.progress
+    if vitals.oldest_waiting_us:
+        return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
+    if progress.trouble:
+        return time.monotonic() - progress.received_at
+    if progress.is_at_end or not vitals.last_commit_us:
+        return 0.0
+    return max(0.0, time.time() - vitals.last_commit_us / 1e6)
