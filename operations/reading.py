@@ -28,7 +28,7 @@ from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
 from projectors.views import View
-from servers.literals import literal
+from servers.literals import equals
 from servers.sessions import MySQLAddress, quote, session_error
 
 DEFAULT_LIMIT = 100
@@ -242,7 +242,7 @@ def canonical_rows(
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     table = quote(view.table.schema, view.table.name)
-    conditions = " OR ".join(f"({_equals(view.key, key)})" for key in keys)
+    conditions = " OR ".join(f"({equals(view.key, key)})" for key in keys)
     rows = fetch_rows(connection, f"SELECT {select_list(columns)} FROM {table} WHERE {conditions}", columns)
     newest: dict[Key, _Values] = {}
     for row in rows:
@@ -252,12 +252,6 @@ def canonical_rows(
             newest[key] = named
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
-
-
-def _equals(columns: Sequence[Column], key: Key) -> str:
-    return " AND ".join(
-        f"{quote(column.name)} = {literal(value, column)}" for column, value in zip(columns, key, strict=True)
-    )
 
 
 def _named(row: Row, columns: Sequence[Column]) -> _Values:

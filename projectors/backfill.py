@@ -36,6 +36,7 @@ from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.backfill")
 
+
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
 
 
@@ -87,8 +88,9 @@ class Backfill:
             if guard is not None and guard.missing():
                 self.life.states.move(Event.INTERRUPTED, [view])  # what it wrote before is gone
             refused = self.sink.prepare()
-        if view in refused:
-            self._halt(view, f"{refused[view]}. When that is mended: viewtail replay {view}")
+        if refused:
+            self.life.refused(view, refused[view])
+            raise StopRequested
         incarnation = "" if guard is None else guard.incarnation()
         try:
             record, is_resumed = self._begin(self._now(), incarnation)

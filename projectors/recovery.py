@@ -40,7 +40,7 @@ class Recovery:
         if guard is not None and (missing := guard.missing()):
             self.life.lost(missing)
         for view, reason in self.sink.prepare().items():
-            self.life.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
+            self.life.refused(view, reason)
         if guard is None:
             return offset
         kept = guard.witness(offset)

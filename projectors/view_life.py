@@ -117,6 +117,11 @@ class ViewLife:
 
     # -- the store ----------------------------------------------------------------------------------------------
 
+    def refused(self, view: str, reason: str) -> None:
+        """The store has no place for the view."""
+        if view in self.running:
+            self.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
+
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""
         self._backfill(Event.LOST, self.running & frozenset(views))

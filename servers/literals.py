@@ -7,6 +7,7 @@ quoted string only the backslash and the quote are special then; everything else
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from changes.tables import Column, Kind
@@ -22,6 +23,12 @@ def literal(value: Any, column: Column) -> str:
         return "NULL"
     text: str = eval(f'f"{_piece("value", column)}"', {**_NAMES, "value": value})
     return text
+
+
+def equals(columns: Sequence[Column], values: Sequence[Any]) -> str:
+    """The condition that columns have these values."""
+    pairs = zip(columns, values, strict=True)
+    return " AND ".join(f"{quote(column.name)} = {literal(value, column)}" for column, value in pairs)
 
 
 def selected(column: Column) -> str:

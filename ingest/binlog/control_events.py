@@ -15,7 +15,7 @@ import structlog
 from changes.errors import HistoryGoneError, SourceError
 from ingest.binlog import events
 from ingest.binlog.compressed_transactions import CompressedTransactions
-from ingest.binlog.coordinates import file_number
+from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import Event
 from ingest.binlog.gtids import GTID_BYTES, MalformedGtidError, gtid_text, untagged
 from ingest.binlog.mariadb_events import MariaDBEvents
@@ -39,7 +39,7 @@ _GTIDS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.GTID_TAGGED, even
 class ControlEvents:
     """Hands each event to the handler of its type."""
 
-    def __init__(self, walk: Walk, after: Position) -> None:
+    def __init__(self, walk: Walk, after: BinlogPosition) -> None:
         self._walk, self._place = walk, walk.place
         self.rows = rows = RowEvents(walk)
         self.xa = xa = XaTransactions(walk, after)

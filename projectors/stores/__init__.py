@@ -173,25 +173,17 @@ class ViewReader(ABC):
 class Store(ABC):
     """Everything that is known about one store. Light: no client is imported before a method needs it."""
 
-    name: ClassVar[
-        str
-    ]  # in the ids of views, of its settings [name] and VIEWTAIL_NAME__*, in messages and metrics
+    name: ClassVar[str]  # in ids of views, in [name] and VIEWTAIL_NAME__*, in messages and metrics
     title: ClassVar[str]  # for people
     view_classes: ClassVar[tuple[type[View], ...]]
     section: ClassVar[type[Server]]  # its settings
     address: ClassVar[AddressForm]
     default_address: ClassVar[str] = ""  # what serves where no address is set; '': one must be set
-    has_own_tables: ClassVar[bool] = (
-        False  # viewtail's own tables are on its server, whatever views there are
-    )
-    keeps_every_change: ClassVar[bool] = (
-        False  # its sink is given changes in stream order instead of newest writes
-    )
+    has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
+    keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_index: ClassVar[bool] = False  # its readers find keys by value
     has_search: ClassVar[bool] = False  # its readers find documents by a query
-    typed_place: ClassVar[str] = (
-        ""  # what a view's columns of the table's types are in; a wider column widens it
-    )
+    typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:

@@ -8,6 +8,7 @@ import pymysql
 import pytest
 
 from projectors.stores.index_tables.views import IndexTable
+from projectors.view_states import Event
 from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
@@ -65,7 +66,9 @@ def test_a_shortened_column_concerns_its_own_views_and_a_replay_mends_them(
         owner.pass_everything()
         assert owner.failure is None
         assert tables.is_right("b"), "the other view goes on"
-        owner.own.registry.fill_anew([VIEWS[0].id])  # the replay, which has the pipeline taken again
+        owner.own.life.states.move(
+            Event.REPLAYED, [VIEWS[0].id]
+        )  # the replay, which has the pipeline taken again
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
         owner.fill_all()
         owner.pass_everything()
@@ -82,11 +85,11 @@ def test_a_table_of_somebody_else_in_the_place_of_one_view_halts_that_view_alone
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
         owner.pass_everything()
         assert [owner.state(view.id) for view in VIEWS] == ["halted", "filled"]
-        assert "not made by viewtail" in (owner.own.registry.read(VIEWS[0].id).reason or "")
+        assert "not made by viewtail" in (owner.own.life.states.read(VIEWS[0].id).reason or "")
         assert tables.is_right("b")
     tables.ask("DROP TABLE viewtail.ix_a")
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
-        owner.own.registry.fill_anew([VIEWS[0].id])
+        owner.own.life.states.move(Event.REPLAYED, [VIEWS[0].id])
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
         owner.fill_all()
         assert tables.is_right("a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +28,6 @@ from projectors.projection import Projections, followed_tables
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.table_changes import TableChanges
-from projectors.view_life import ViewLife
 from projectors.views import Entity, View
 from tests.support.log_sink import Log, LogSink, LogStore
 from tests.unit.test_pipeline import Loop, at
@@ -198,17 +196,13 @@ def test_the_store_chooses_its_projection() -> None:
 def test_a_truncate_halts_the_view_of_a_store_that_cannot_tell_its_keys() -> None:
     scene = Scene(RedisHash("a", USER, fields=["name"]))
     unused: Any = None
-    halted: dict[str, str] = {}
-    states: Any = SimpleNamespace(halt=halted.__setitem__)
-    life = ViewLife(
-        views=scene.views, running=frozenset({"redis:a"}), held_back=frozenset(), left_out=[], states=states,
-        projections=EveryChange(scene.views, scene.followed), misfit=unused, fits_from={},
-    )  # fmt: skip
+    loop = Loop(scene.views, scene.followed, [scene._batch(1, (INSERT, []))], scene.sink, EveryChange)
     changes = TableChanges(
-        life=life, sink=scene.sink, offsets=unused, dead_letters=unused, open_source=unused, check_lease=unused,
+        life=loop.life, sink=scene.sink, offsets=unused, dead_letters=unused, open_source=unused, check_lease=unused,
         stop=threading.Event(),
     )  # fmt: skip
     truncate = TableChange(scene.table, 9, TableChangeKind.EMPTIED, "TRUNCATE TABLE user at binlog.000001:4")
     assert changes.apply([truncate])
-    assert "cannot tell which keys it holds" in halted["redis:a"]
-    assert "viewtail replay redis:a" in halted["redis:a"]
+    assert loop.halted == ["redis:a"]
+    assert "cannot tell which keys it holds" in loop.reasons[0]
+    assert "viewtail replay redis:a" in loop.reasons[0]

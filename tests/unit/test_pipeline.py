@@ -75,6 +75,7 @@ class Loop:
         self.sink = FakeSink(bound) if sink is None else sink
         self.sink.prepare()
         self.cleared: list[Any] = []
+        self.reasons: list[str] = []
         self.offsets = FakeOffsets(Memory())
         self.offsets.take()
         self.stop = threading.Event()

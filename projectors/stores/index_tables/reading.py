@@ -8,12 +8,11 @@ from typing import Any, TypeAlias
 import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError
-from changes.tables import Column
 from changes.writes import Key
 from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
-from servers.literals import literal, selected
+from servers.literals import equals, literal, selected
 from servers.sessions import quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
@@ -36,7 +35,7 @@ class IndexTableReader(ViewReader):
         found: dict[Key, StoredRow] = {}
         for start in range(0, len(keys), KEYS_A_QUERY):
             wanted = " OR ".join(
-                f"({_equals(self.view.key, key)})" for key in keys[start : start + KEYS_A_QUERY]
+                f"({equals(self.view.key, key)})" for key in keys[start : start + KEYS_A_QUERY]
             )
             found.update((row.key, row) for row in self._read(f"WHERE {wanted}"))
         return [found[key] for key in keys if key in found]
@@ -111,29 +110,12 @@ def lookup(
         return list(cursor.fetchall())
 
 
-def get(
-    connection: Connection, database: str, view: BoundView, key: Key
-) -> tuple[int, tuple[Any, ...]] | None:
-    """(version, values) of a key, None if the table has no row of it.
-
-    Values that are all NULL may be a tombstone: an index table does not tell it from an entity without values.
-    """
-    rows = _select(connection, database, view, f"WHERE {_equals(view.key, key)}")
-    return (rows[0][0], rows[0][1 + len(view.key) :]) if rows else None
-
-
 def _select(connection: Connection, database: str, view: BoundView, condition: str) -> list[tuple[Any, ...]]:
     """(version, key..., values...) of the rows that meet a condition."""
     columns = ", ".join(map(selected, (*view.key, *view.values)))
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {VERSION}, {columns} FROM {quote(database, view.view.name)} {condition}")
         return list(cursor.fetchall())
-
-
-def _equals(columns: Sequence[Column], key: Key) -> str:
-    return " AND ".join(
-        f"{quote(column.name)} = {literal(value, column)}" for column, value in zip(columns, key, strict=True)
-    )
 
 
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:

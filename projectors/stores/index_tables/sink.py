@@ -133,7 +133,7 @@ class MySQLSink:
         """Views whose index table is not there, or lacks columns that it had."""
         connection = self.connect()
         try:
-            shapes = self._shapes(facts_of(connection))
+            shapes, _ = self._shapes(facts_of(connection))
             lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
             connection.commit()
         except pymysql.err.MySQLError as error:
@@ -143,27 +143,29 @@ class MySQLSink:
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
         connection = self.connect()
-        refused: dict[str, str] = {}
         try:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
+            shapes, refused = self._shapes(facts)
             self._max_packet = _max_packet(connection)
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
-            _create_database(connection, self._database)
+            if shapes:
+                _create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            shapes = []
-            for view in self._views.values():
+            for shape in shapes:
                 try:
-                    shape = IndexTableShape(self._database, view, facts.binary_collation)
                     shape.make_ready(connection)
-                    shapes.append(shape)
                 except (PlaceRefusedError, DeclarationError) as error:
-                    refused[view.id] = str(error)
+                    refused[shape.view.id] = str(error)
             connection.commit()
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "preparing the index tables") from None
-        self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes}
+        self._upserts = {
+            shape.view.id: Upsert(shape, facts, self._max_statement)
+            for shape in shapes
+            if shape.view.id not in refused
+        }
         return refused
 
     def fit(self, view: BoundView) -> bool:
@@ -183,10 +185,15 @@ class MySQLSink:
         """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
 
-    def _shapes(self, facts: ServerFacts) -> list[IndexTableShape]:
-        return [
-            IndexTableShape(self._database, view, facts.binary_collation) for view in self._views.values()
-        ]
+    def _shapes(self, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
+        """Of the views that can have a table; why the others cannot."""
+        shapes, refused = [], {}
+        for view in self._views.values():
+            try:
+                shapes.append(IndexTableShape(self._database, view, facts.binary_collation))
+            except DeclarationError as error:
+                refused[view.id] = str(error)
+        return shapes, refused
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
