@@ -40,8 +40,13 @@ def test_every_documented_command_exists() -> None:
     assert set(fenced) - prose <= commands
 
 
+def test_the_architecture_names_every_module() -> None:
+    page = (CHECKOUT / "docs/architecture.md").read_text()
+    assert _script("modules_table").rewritten(page) == page, "run: python docs/modules_table.py"
+
+
 def test_the_settings_table_is_what_the_models_say() -> None:
-    page = _settings_table()
+    page = _script("settings_table")
     assert page.rewritten(OPERATIONS) == OPERATIONS, "run: python docs/settings_table.py"
     assert "`VIEWTAIL_SOURCE__URL`" in OPERATIONS
 
@@ -108,8 +113,8 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def _settings_table() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("settings_table", CHECKOUT / "docs/settings_table.py")
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, CHECKOUT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
