@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,17 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
 from projectors.backfill import Stopped
-from projectors.pipeline import ReadTooEarly, Vitals
+from projectors.pipeline import ReadAgain, Vitals
 from projectors.views import View
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
+from viewtail.composition import (
+    Deployment,
+    Ownership,
+    deploy_what_works,
+    open_store_session,
+    still_halted,
+    take,
+)
 from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
@@ -77,6 +85,7 @@ class Worker:
         self.fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self.views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
+        self._left_out: frozenset[str] = frozenset()  # views that halted, until they are to be filled again
         self._saving = (
             threading.Lock()
         )  # two threads save reports: what was looked at last must be what stays
@@ -142,7 +151,10 @@ class Worker:
             return before
 
     def _deployed(self, views: Sequence[View]) -> Deployment:
-        found = deploy_what_works(self.settings, views)
+        self._left_out = still_halted(self.settings, self._left_out)
+        found = deploy_what_works(self.settings, [view for view in views if view.id not in self._left_out])
+        left_out = [view for view in views if view.id in self._left_out]
+        found = replace(found, left_out=[*found.left_out, *left_out])
         if not found.views:
             raise SourceError(
                 "every view is halted, and the table of none fits it; `viewtail status` has the reasons"
@@ -173,9 +185,10 @@ class Worker:
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
-        except ReadTooEarly as error:
-            _log.info("reading on without views that are yet to be filled", views=sorted(error.views))
-            self._held_back |= error.views
+        except ReadAgain as error:
+            _log.info("reading again without some views", views=sorted(error.held_back | error.left_out))
+            self._held_back |= error.held_back
+            self._left_out |= error.left_out
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()

@@ -283,14 +283,20 @@ def test_what_can_work_is_taken() -> None:
     assert views[4].needed == ("number", "account", "state")
 
 
-def test_a_function_without_columns_needs_every_column_that_can_be_read() -> None:
-    (view,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"]}))
-    assert set(view.needed) == {one.name for one in USER.columns} - {"old"}
-    assert view.values == ()
-    (narrow,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"]}, columns=["age"]))
-    assert narrow.needed == ("id", "age")
-    (where,) = bound(IndexTable("i", user, value="age", where=lambda row: row["age"] > 1))
-    assert "email" in where.needed
+def test_a_function_needs_the_columns_that_it_asks_for_and_every_readable_one_where_that_cannot_be_told() -> (
+    None
+):
+    (view,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"], "o": row["old"]}))
+    assert view.needed == ("id", "age")
+    (whole,) = bound(RedisJson("j", user, document=lambda row: dict(row)))
+    assert set(whole.needed) == {one.name for one in USER.columns} - {"old"}
+    assert whole.values == ()
+    (named,) = bound(RedisJson("j", user, document=lambda row: dict(row), columns=["age"]))
+    assert named.needed == ("id", "age")
+    (both,) = bound(RedisJson("j", user, document=lambda row: row["age"], where=lambda row: row["email"]))
+    assert both.needed == ("id", "email", "age")
+    (where,) = bound(IndexTable("i", user, value="age", where=lambda row: row["email"] > "m"))
+    assert where.needed == ("id", "email", "age")
 
 
 def test_a_view_of_another_table_description_error_passes_through() -> None:
