@@ -128,14 +128,15 @@ class Worker:
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
         deployment = self._deployed(views)
-        self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:
             if self._acquire(lease):
                 if self.state == "standby":
                     deployment = self._deployed_anew(views, deployment)
-                self._run_owned(deployment, lease)
+                following: Deployment | None = deployment
+                while following is not None:
+                    following = self._run_owned(following, lease)
         finally:
             self.own = None
             lease.release()
@@ -171,8 +172,14 @@ class Worker:
             )
         return False
 
-    def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
+    def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
+        """Until it ends; what to go on with at once where views halted and others of their tables can be read for.
+
+        Those are bound as they were: the stream may have come to a first change of a table, with more behind it.
+        """
+        self.views = tuple(view.view.id for view in deployment.views)
         ending = threading.Event()  # of this ownership; `stop` ends it too
+        following = None
         own = take(deployment, self.store, lease, ending, self._held_back, self.fits_from)
         self.own, self.state, self.error = own, "running", None
         self._save_report()
@@ -189,6 +196,15 @@ class Worker:
             _log.info("reading again without some views", views=sorted(error.held_back | error.left_out))
             self._held_back |= error.held_back
             self._left_out |= error.left_out
+            if error.left_out:
+                following = replace(
+                    deployment,
+                    views=[view for view in own.views if view.id not in error.left_out],
+                    left_out=[
+                        *deployment.left_out,
+                        *(view.view for view in own.views if view.id in error.left_out),
+                    ],
+                )
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
@@ -199,6 +215,7 @@ class Worker:
             own.close()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
+        return following
 
     def _end_with_stop(self, ending: threading.Event) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
