@@ -15,7 +15,7 @@ import pytest
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
-from projectors.binding import bind
+from projectors.binding import bind, earlier_fingerprint
 from projectors.bound_views import BoundView
 from projectors.function_source import function_source
 from projectors.views import Entity, IndexTable, RedisHash, RedisJson, SearchIndex, View
@@ -363,6 +363,19 @@ def function(tmp_path: Path, text: str, name: str = "f") -> Callable[[Mapping[st
     spec.loader.exec_module(module)
     found: Callable[[Mapping[str, Any]], Any] = getattr(module, name)
     return found
+
+
+def test_the_fingerprint_that_earlier_viewtails_stored_for_a_function_is_known(tmp_path: Path) -> None:
+    """Recorded before functions had columns of their own: it took in the types of all."""
+    is_old = function(tmp_path, "def is_old(row):\n    return row['age'] > 90\n", "is_old")
+    (view,) = bound(IndexTable("i", user, value="email", where=is_old))
+    assert (
+        earlier_fingerprint(view)
+        == "2bd5cb166376966bd85d35984883a754db8e19ec1a67deb2065f69c5fe2bb113"
+        != view.fingerprint
+    )
+    (plain,) = bound(IndexTable("i", user, value="email"))
+    assert earlier_fingerprint(plain) == plain.fingerprint
 
 
 SAME = [
