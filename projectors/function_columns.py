@@ -66,73 +66,59 @@ class _Reading:
         self._function = function
         self._row = row
         self._seen = seen
+        self._variables = set(function.__code__.co_freevars)
 
     def columns(self, tree: ast.AST) -> Iterator[str]:
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(tree):
+        self._variables.update(filter(None, map(_variable, parents)))
+        for node in parents:
             if isinstance(node, ast.Name) and node.id == self._row:
-                yield from self._use(node, parents)
+                yield from self._use(node, parents[node], parents)
             elif getattr(node, "id", getattr(node, "attr", "")) in _LOOKS_AROUND:
                 self._any(node)
 
-    def _use(self, row: ast.Name, parents: dict[ast.AST, ast.AST]) -> Iterator[str]:
-        """One place where the row stands; another variable of its name counts as the row."""
-        node = parents[row]
-        match node:
-            case ast.Subscript(value=value, slice=name, ctx=ast.Load()) if value is row:
+    def _use(self, row: ast.Name, node: ast.AST, parents: dict[ast.AST, ast.AST]) -> Iterator[str]:
+        """One place where the row stands, in `node`; another variable of its name counts as the row."""
+        match node, parents.get(node):
+            case ast.Subscript(value=value, slice=name, ctx=ast.Load()), _ if value is row:
                 yield self._text(name, node)
-            case ast.Attribute(attr="get"):
-                call = parents[node]
-                if not isinstance(call, ast.Call) or call.func is not node or not call.args:
-                    self._any(node)
-                yield self._text(call.args[0], node)
-            case ast.Compare(left=name, ops=[ast.In() | ast.NotIn()]) if name is not row:
+            case ast.Attribute(attr="get"), ast.Call(func=get, args=[name, *_]) if get is node:
                 yield self._text(name, node)
-            case ast.Call(func=ast.Name(id=helper), args=args) if row in args:
-                at = args.index(row)
-                if any(isinstance(arg, ast.Starred) for arg in args[:at]):
+            case ast.Compare(left=name, ops=[ast.In() | ast.NotIn()]), _ if name is not row:
+                yield self._text(name, node)
+            case ast.Call(func=ast.Name(id=helper), args=args), _ if row in args:
+                if any(isinstance(arg, ast.Starred) for arg in args):
                     self._any(node)
-                yield from self._helper(helper, at, node)
-            case ast.keyword(arg=str(name)) if isinstance(call := parents[node], ast.Call):
-                if not isinstance(call.func, ast.Name):
-                    self._any(call)
-                yield from self._helper(call.func.id, name, call)
+                yield from _of_function(self._helper(helper, node), args.index(row), self._seen)
+            case ast.keyword(arg=str(argument)), ast.Call(func=ast.Name(id=helper)):
+                yield from _of_function(self._helper(helper, node), argument, self._seen)
             case _:
                 self._any(node)
 
-    def _helper(self, name: str, position: int | str, call: ast.AST) -> Iterator[str]:
+    def _helper(self, name: str, node: ast.AST) -> Any:
         helper = self._global(name)
-        if not isinstance(helper, types.FunctionType):
-            self._any(call)
-        yield from _of_function(helper, position, self._seen)
+        return helper if isinstance(helper, types.FunctionType) else self._any(node)
 
     def _text(self, name: ast.expr, node: ast.AST) -> str:
         """A column's name: written there, or a constant of the module."""
-        text = name.value if isinstance(name, ast.Constant) else None
-        if isinstance(name, ast.Name):
-            text = self._global(name.id)
+        text = self._global(name.id) if isinstance(name, ast.Name) else getattr(name, "value", None)
         if not isinstance(text, str):
             self._any(node)
         return text
 
     def _global(self, name: str) -> Any:
         """What the function finds under a name of its module; None for a variable of its own."""
-        own = {one for code in _with_inner(self._function.__code__) for one in _variables(code)}
-        return None if name in own else self._function.__globals__.get(name)
+        return None if name in self._variables else self._function.__globals__.get(name)
 
     def _any(self, node: ast.AST) -> NoReturn:
         raise _AnyColumn(f"{self._function.__name__} has: {ast.unparse(node)[:60]}")
 
 
-def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _with_inner(constant)
-
-
-def _variables(code: types.CodeType) -> tuple[str, ...]:
-    return (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+def _variable(node: ast.AST) -> str:
+    """The name that is made a function's own here, if one is."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else ""
 
 
 # --- While it runs ---

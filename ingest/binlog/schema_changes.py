@@ -242,46 +242,47 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> _Loss | 
     """
     converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
     for change in altered.changes:
-        found = _lost_column(followed, change, converts_nothing, is_strict)
-        if found is None and (why := _lost_table(followed, altered, change, converts_nothing)) is not None:
-            found = why, None
+        if why := _lost_table(followed, altered, change, converts_nothing):
+            return why, None
+        found = _lost_name(followed, change) or _lost_values(followed, change, converts_nothing, is_strict)
         if found is not None:
             return found
     return None
 
 
-def _lost_column(
-    followed: Followed, change: ddl.Change, converts_nothing: bool, is_strict: bool
-) -> _Loss | None:
+def _lost_name(followed: Followed, change: ddl.Change) -> _Loss | None:
     """A column that goes counts, for one of that name may come back before the next row event."""
     from ingest import ddl
 
-    used = {name.lower(): name for name in followed.columns}
     match change:
-        case ddl.ColumnDropped(name) if name.lower() in used:
-            return f"column {name} was dropped", frozenset({used[name.lower()]})
+        case ddl.ColumnDropped(name) if names := _used(followed, name):
+            return f"column {name} was dropped", names
         case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
-            if names := frozenset(used[name.lower()] for name in (old, new) if name.lower() in used):
+            if names := _used(followed, old, new):
                 return f"column {old} was renamed to {new}", names
-    if not isinstance(change, ddl.ColumnDefined):
-        return None
-    name = change.old
-    if change.may_be_null and (unique := _unique_with(followed, name)):
-        why = f"column {name} may be NULL from then on, and views rely on the unique key ({', '.join(unique)}): "
-        return f"{why}NULL identifies nothing", None
-    # Which columns a generated one is made from is not known here: any of them may be.
-    names = frozenset(
-        one for one in followed.columns if one.lower() == name.lower() or _is_generated(followed, one)
-    )
-    column = followed.table.column(used.get(name.lower(), name))
-    if names and not _keeps_values(column, change, converts_nothing, is_strict):
-        return f"column {name} was defined anew, and {_UNSEEN}", names
     return None
 
 
-def _is_generated(followed: Followed, name: str) -> bool:
-    column = followed.table.column(name)
-    return column is not None and column.is_generated
+def _lost_values(
+    followed: Followed, change: ddl.Change, converts_nothing: bool, is_strict: bool
+) -> _Loss | None:
+    from ingest import ddl
+
+    if not isinstance(change, ddl.ColumnDefined):
+        return None
+    # Which columns a generated one is made from is not known here: any of them may be.
+    columns = followed.table.columns
+    names = _used(followed, change.old, *(column.name for column in columns if column.is_generated))
+    column = next((one for one in columns if one.name.lower() == change.old.lower()), None)
+    if names and not _keeps_values(column, change, converts_nothing, is_strict):
+        return f"column {change.old} was defined anew, and {_UNSEEN}", names
+    return None
+
+
+def _used(followed: Followed, *names: str) -> frozenset[str]:
+    """Those of the names that are followed columns', as the table has them."""
+    wanted = {name.lower() for name in names}
+    return frozenset(name for name in followed.columns if name.lower() in wanted)
 
 
 def _lost_table(
@@ -290,11 +291,15 @@ def _lost_table(
     """What takes each view of the table along."""
     from ingest import ddl
 
+    key = tuple(map(str.lower, followed.table.primary_key))
     match change:
-        case ddl.PrimaryKeyDropped() if _key_added(altered) != tuple(
-            map(str.lower, followed.table.primary_key)
-        ):
+        case ddl.PrimaryKeyDropped() if _key_added(altered) != key:
             return "the primary key, by which the views tell entities apart, was changed"
+        case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(followed, name)):
+            return (
+                f"column {name} may be NULL from then on, and views rely on the unique key ({', '.join(unique)}): "
+                "NULL identifies nothing"
+            )
         case ddl.IndexDropped(index) | ddl.IndexRenamed(index) if unique := _relied_on(followed, index):
             what = "dropped" if isinstance(change, ddl.IndexDropped) else "renamed"
             return (

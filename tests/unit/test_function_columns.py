@@ -108,6 +108,7 @@ def test_a_function_that_may_ask_for_any_column_is_told_of(tmp_path: Path, text:
 def test_what_asks_for_any_column_is_shown(tmp_path: Path) -> None:
     found = columns_read(function(tmp_path, "def active(row):\n    return sum(row.values())\nf = active"))
     assert found.why_all == "active has: row.values"
+    assert columns_read(function(tmp_path, "f = lambda row: dict(row)")).why_all == "<lambda> has: dict(row)"
 
 
 # Expressions over a row; each that is right by itself makes a larger one.
