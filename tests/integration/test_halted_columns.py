@@ -209,6 +209,22 @@ def test_a_view_that_halted_beside_others_comes_back_by_its_replay_alone(site: S
         assert run.stop() == 0
 
 
+def test_check_says_which_columns_the_functions_of_a_view_use(
+    site: Site, redis_server: Server, tmp_path: Path
+) -> None:
+    more = 'views += [IndexTable("typo", post, value="title", where=lambda row: row["state"])]'
+    run = Run(tmp_path, VIEWS + REDIS_VIEWS + more, addresses(site.mysql, redis_server))
+    told = run.command("check").stdout
+    for line in (
+        "mysql:by_slug: fits its table",
+        "mysql:published: fits its table; its functions use status",
+        "redis:card: fits its table; its functions use author, title",
+        "redis:whole: fits its table; uses every column of it, for type objects are not looked into",
+        "mysql:typo: fits its table; its functions use state (which it has not)",
+    ):
+        assert line in told
+
+
 def test_on_mariadb_a_column_that_changes_halts_the_views_that_use_it(
     mariadb_server: Server, tmp_path: Path
 ) -> None:
