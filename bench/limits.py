@@ -377,22 +377,22 @@ docs/limits.md`) printed this page from what it measured on this machine: {machi
 {table}
 
 - **Peak memory** is the resident memory of the process that reads, with Python and all packages.
-- **Cost of a row** is the processor time for reading and decoding it: the median of five turns, from the second row on.
-  Connecting and making the table's decoder happen once and are not in it. An update is two rows.
+- **Cost of a row** is the processor time for reading and decoding it: the median of five turns, from the second row
+  on. Connecting and making the table's decoder happen once and are not in it. An update is two rows.
 - **To Redis** is the whole pipeline. Its cost is time on the clock.
-- **XA**: the rows of an XA transaction share the version of its commit, so they go to the store at once. An XA transaction
-  above `run.spool_bytes` (4 MiB unless set) halts its tables.
+- **XA**: the rows of an XA transaction share the version of its commit, so they go to the store at once. An XA
+  transaction above `run.spool_bytes` (4 MiB unless set) halts its tables.
 
 **Beside** compares each line with the same work in small pieces:
 
 - the large transaction with the same rows in small transactions;
 - the large row with as many bytes in small rows;
-- the 1,000 numbers, of which two are followed, with a row of as many bytes that has those two and one text. So the factor
-  is what columns cost that nobody follows;
-- 1,000 columns with NULLs or texts with as many in rows of some ten, because viewtail must look at each NULL and each
-  length;
-- the 10,000 tables with two tables that get the same rows. The tables are written in turn, and every tenth row is in the
-  table that is followed.
+- the 1,000 numbers, of which two are followed, with a row of as many bytes that has those two and one text. So the
+  factor is what columns cost that nobody follows;
+- 1,000 columns with NULLs or texts with as many in rows of some ten, because viewtail must look at each NULL and
+  each length;
+- the 10,000 tables with two tables that get the same rows. The tables are written in turn, and every tenth row is
+  in the table that is followed.
 """
 
 

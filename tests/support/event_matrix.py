@@ -160,16 +160,16 @@ NOT_MADE = {
     26: "INCIDENT: the server failed to write an event. The stream stops, since rows may be missing",
     27: "HEARTBEAT, and 41: sent on an idle connection, not in files. It shows that the server is there",
     28: "IGNORABLE, and any type with the ignorable flag: viewtail reads on",
-    164: "MARIADB_START_ENCRYPTION: encrypt_binlog. viewtail reads on: MariaDB sends this event as it is, and decrypts all behind it",
-    169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. viewtail would read their rows",
+    164: "MARIADB_START_ENCRYPTION: encrypt_binlog. viewtail reads on: all behind it comes decrypted",
+    169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. Rows",
     9: "APPEND_BLOCK, and 11 DELETE_FILE: more of a file than fits one event, for LOAD DATA. viewtail reads on",
     36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: events of group replication. viewtail reads on",
 }
 
 _SAYS = """# Types of binlog events
 
-You want to know what viewtail does with a type of binlog event. `python -m tests.support.event_matrix` printed this page
-from what happened on real servers. A test makes the table again and compares.
+You want to know what viewtail does with a type of binlog event. `python -m tests.support.event_matrix` printed this
+page from what happened on real servers. A test makes the table again and compares.
 
 - *rows*: the views get what the table holds.
 - *no rows, read on*: the event holds nothing for a view.
