@@ -81,7 +81,7 @@ class Server(Group):
     )
     password_file: Path | None = Field(default=None, description="a file that holds the password")
     tls: bool | None = Field(
-        default=None, description="use TLS; by default when a tls_ option or the address asks for it"
+        default=None, description="speak TLS; by default when a tls_ option or the address says so"
     )
     tls_ca: Path | None = Field(
         default=None, description="certificates to trust (PEM), instead of the system's"
