@@ -88,6 +88,18 @@ def test_files_that_the_architecture_names_exist() -> None:
     assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
 
+def test_each_decision_says_why_and_what_it_costs() -> None:
+    decisions = (CHECKOUT / "docs/decisions.md").read_text().partition("## Dependencies")[0]
+    rows = [line.strip("| ").split(" | ") for line in decisions.splitlines() if line.startswith("| ")]
+    assert len(rows) > 30
+    assert [row for row in rows if len(row) != 3 or not all(row)] == []
+
+
+def test_the_readme_leads_to_the_pages_for_users() -> None:
+    pages = {page.name for page in PAGES if page.parent.name == "docs"} - {"debezium-cases.md"}
+    assert [name for name in sorted(pages) if f"(docs/{name})" not in README] == []
+
+
 def test_each_dependency_has_a_line_that_says_what_it_is_for() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     names = [re.split(r"[=<>~!\[ ]", wanted)[0] for wanted in project["dependencies"]]
