@@ -96,7 +96,7 @@ def test_each_decision_says_why_and_what_it_costs() -> None:
 
 
 def test_the_readme_leads_to_the_pages_for_users() -> None:
-    pages = {page.name for page in PAGES if page.parent.name == "docs"} - {"debezium-cases.md"}
+    pages = {page.name for page in PAGES[1:]} - {"debezium-cases.md"}
     assert [name for name in sorted(pages) if f"(docs/{name})" not in README] == []
 
 
