@@ -16,7 +16,8 @@ from changes.errors import DeclarationError, ViewtailError
 from changes.findings import Finding, Level, fail, ok
 from ingest.binlog import checks as source_checks
 from ingest.canonical import describe
-from projectors.binding import bind
+from projectors.binding import bind, functions_read
+from projectors.bound_views import BoundView
 from projectors.stores.index_tables import checks as mysql_checks
 from projectors.views import View
 from servers.sessions import MySQLAddress, open_session, session_error
@@ -127,7 +128,7 @@ def _not_asked(where: str, error: ViewtailError) -> Finding:
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
     try:
         with closing(open_session(source, role="source")) as connection:
-            bind(views, lambda schema, table: describe(connection, schema, table))
+            bound = bind(views, lambda schema, table: describe(connection, schema, table))
     except DeclarationError as error:
         return [
             fail(
@@ -141,4 +142,15 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         ]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
-    return [ok("views", f"view {view.id}", "fits its table") for view in views]
+    return [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
+
+
+def _functions(bound: BoundView) -> str:
+    """Which columns the functions of a view ask for."""
+    read = functions_read(bound.view)
+    if read.why_all:
+        return f"; uses every column of it, for {read.why_all}"
+    names = [
+        f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns
+    ]
+    return f"; its functions use {', '.join(sorted(names))}" if names else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -19,6 +19,7 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
 from projectors.bound_views import BoundView
+from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.fields import check_search_index
 from projectors.suggestions import nearest
@@ -189,7 +190,8 @@ def _shown(view: View) -> tuple[str, ...]:
     return ()
 
 
-def _function_columns(view: View) -> tuple[str, ...]:
+def named_for_functions(view: View) -> tuple[str, ...]:
+    """`columns=[...]` of a declaration."""
     return view.columns if isinstance(view, RedisJson | SearchIndex) else ()
 
 
@@ -199,13 +201,13 @@ def _functions(view: View) -> list[RowFunction]:
 
 
 def _column_problems(view: View, table: Table) -> Iterator[str]:
-    for name in dict.fromkeys((*_shown(view), *_function_columns(view))):
+    for name in dict.fromkeys((*_shown(view), *named_for_functions(view))):
         column = table.column(name)
         if column is None:
             yield _unknown(table, name, "column")
         elif column.kind is Kind.UNSUPPORTED:
             yield _unreadable(table, column)
-    if _function_columns(view) and not _functions(view):
+    if named_for_functions(view) and not _functions(view):
         yield "columns=[...] is for views with document= or where=; leave it out"
 
 
@@ -281,19 +283,26 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
     names = {*view.entity.key, *_shown(view)}
     if view.entity.version is not None:
         names.add(view.entity.version)
-    seen = _function_columns(view) if _functions(view) else ()
-    return frozenset(names | set(seen)), bool(_functions(view)) and not seen
+    read = functions_read(view)
+    return read.columns | names, bool(read.why_all)
+
+
+def functions_read(view: View) -> Reads:
+    """What the functions of a declaration may ask for; `columns=[...]` says it in their place."""
+    if named := named_for_functions(view):
+        return Reads(columns=frozenset(named))
+    found = [columns_read(function) for function in _functions(view)]
+    return Reads(
+        columns=frozenset().union(*(one.columns for one in found)),
+        why_all="; ".join(one.why_all for one in found if one.why_all),
+    )
 
 
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = tuple(_columns(table, _shown(view)))
-    names = {column.name for column in (*key, *values)}
-    if view.entity.version is not None:
-        names.add(view.entity.version)
-    if _functions(view):
-        names.update(_function_columns(view) or _readable(table))
-    needed = tuple(column.name for column in table.columns if column.name in names)
+    named, sees_all = named_columns(view)
+    needed = _needed(table, key, _readable(table) if sees_all else named)
     return BoundView(
         view=view,
         table=table,
@@ -311,8 +320,21 @@ def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:
         yield column
 
 
-def _readable(table: Table) -> list[str]:
-    return [column.name for column in table.columns if column.kind is not Kind.UNSUPPORTED]
+def _needed(table: Table, key: Sequence[Column], names: Collection[str]) -> tuple[str, ...]:
+    """In the table's order: the key, and those of the names that it has and that can be read."""
+    wanted = {column.name for column in key}.union(_readable(table) & set(names))
+    return tuple(column.name for column in table.columns if column.name in wanted)
+
+
+def _readable(table: Table) -> set[str]:
+    return {column.name for column in table.columns if column.kind is not Kind.UNSUPPORTED}
+
+
+def earlier_fingerprint(bound: BoundView) -> str:
+    """The one that was stored while each view with a function counted as using every column of its table."""
+    is_narrow = bool(_functions(bound.view)) and not named_for_functions(bound.view)
+    needed = _needed(bound.table, bound.key, _readable(bound.table)) if is_narrow else bound.needed
+    return _fingerprint(bound.view, bound.table, bound.key, needed)
 
 
 def declaration_hash(view: View) -> str:

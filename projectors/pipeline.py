@@ -45,15 +45,18 @@ PARKED_IN_A_ROW = 100  # so many refusals of a view without one success halt it
 _LONGEST_PAUSE_S = 5.0
 
 
-class ReadTooEarly(Exception):
-    """Views that are not filled yet kept a table from being read for others, which may need less of it.
+class ReadAgain(Exception):
+    """The source stopped reading a table that other views can follow without these. Nothing of the batch was written.
 
-    They are to be held back until the changes of before their time are read. Nothing of the batch was written.
+    Args:
+        held_back: not filled yet; they are to wait until the changes of before their time are read.
+        left_out: halted; their table may fit them as it is now, and yet only a replay fills them again.
     """
 
-    def __init__(self, views: frozenset[str]) -> None:
-        super().__init__(", ".join(sorted(views)))
-        self.views = views
+    def __init__(self, held_back: frozenset[str], left_out: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(held_back | left_out)))
+        self.held_back = held_back
+        self.left_out = left_out
 
 
 @dataclass(slots=True, kw_only=True)
@@ -198,11 +201,11 @@ class Pipeline:
         if following is None or following.halts or following.table_changes:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
-            self._ahead = _Ahead(following, self.projections.of(following), self.projections.halted_count)
+            self._ahead = _Ahead(following, self.projections.of(following), len(self.projections.halted))
 
     def _projected(self, batch: Batch) -> Projected:
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.batch is batch and ahead.halted_count == self.projections.halted_count:
+        if ahead is not None and ahead.batch is batch and ahead.halted_count == len(self.projections.halted):
             return ahead.projected
         return self.projections.of(batch)
 
@@ -239,23 +242,34 @@ class Pipeline:
         self.offsets.settle()
 
     def _halt_unreadable(self, batch: Batch) -> None:
+        """Halt the views that need what cannot be read; raise ReadAgain for the others of their tables."""
+        left_out: set[str] = set()
+        others: set[str] = set()
         for halt in batch.halts:
-            views = [one.id for one in self.projections.views_of(halt.followed)]
-            views = [name for name in views if not self.projections.is_halted(name)]
-            early = frozenset(name for name in views if self.is_before_its_fill(name))
-            if early and len(early) < len(views):
-                raise ReadTooEarly(early)
+            concerned = self._concerned(halt)
+            running = {one.id for one in self.projections.views_of(halt.followed)} - self.projections.halted
+            early = frozenset(name for name in running & concerned if self.is_before_its_fill(name))
+            if early and early < running:
+                raise ReadAgain(early, frozenset(left_out))
+            left_out |= concerned
+            others |= running - concerned
             if early:
                 self.follow_from(halt)
-            for view in self.projections.views_of(halt.followed):
-                if view.id in early:
+            for view in sorted(running & concerned):
+                if view in early:
                     # What became of the table before is in what the fill will read.
-                    _log.info(
-                        "view not filled yet: taken up anew behind this", view=view.id, reason=halt.reason
-                    )
-                    self.projections.halt(view.id)
+                    _log.info("view not filled yet: taken up anew behind this", view=view, reason=halt.reason)
+                    self.projections.halt(view)
                     continue
-                self.halt(view.id, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view.id}"))
+                self.halt(view, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {view}"))
+        if others:
+            raise ReadAgain(frozenset(), frozenset(left_out))
+
+    def _concerned(self, halt: Halt) -> frozenset[str]:
+        """The views that need one of the columns; all where none does, so that reading again leaves one out."""
+        views = self.projections.views_of(halt.followed)
+        found = frozenset(one.id for one in views if halt.concerns(one.needed))
+        return found or frozenset(one.id for one in views)
 
     def halt(self, view: str, reason: str) -> None:
         """From now on the view gets nothing, until it is filled again. The first reason stays."""

@@ -7,7 +7,7 @@ nothing else. Views with `where` or `document` see the row as a dict; an excepti
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -18,8 +18,9 @@ from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowCh
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.binding import keys_relied_on
+from projectors.binding import keys_relied_on, named_for_functions
 from projectors.bound_views import BoundView
+from projectors.function_columns import watched
 from projectors.views import RedisJson, SearchIndex
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
@@ -78,9 +79,9 @@ class Projections:
         return view in self._halted
 
     @property
-    def halted_count(self) -> int:
-        """How many views were halted; only ever rises."""
-        return len(self._halted)
+    def halted(self) -> Set[str]:
+        """The views that were halted; only ever grows."""
+        return self._halted
 
     def views_of(self, followed: Followed) -> list[BoundView]:
         return [projection.view for projection in self._projections.get(id(followed), ())]
@@ -251,8 +252,7 @@ class _Careful:
         self._values_at = [columns.index(column.name) for column in view.values]
         self._used_at = [columns.index(name) for name in view.needed]
         self._version_at = None if entity.version is None else columns.index(entity.version)
-        by_name = {column.name: column for column in view.table.columns}
-        self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
+        self._record, self._asked = _compile_record(view, columns)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         for _, kind, version, rows in changes:
@@ -353,26 +353,59 @@ class _Careful:
         except TypeError as error:
             raise _Refusal(f"document returned something that JSON cannot hold ({error})", version) from None
 
-    def _record(self, row: Row) -> dict[str, Any]:
-        return {
-            name: row[at] if convert is None or row[at] is None else convert(row[at])
-            for name, at, convert in self._row_items
-        }
-
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
-            return function(record)
+            found = function(record)
         except (
             Exception
         ) as error:  # the user's own code: whatever it raises parks the key, without its values
+            self._check_foreseen(what, version)
             place = _place(error)
             raise _Refusal(f"{what} raised {type(error).__name__}{place}", version) from None
+        self._check_foreseen(what, version)
+        return found
+
+    def _check_foreseen(self, what: str, version: int) -> None:
+        """Also where the function caught what the row raised."""
+        if self._asked:
+            name = self._asked[0]
+            self._asked.clear()
+            raise _Refusal(
+                f"{what} asked for column {name} of {self._view.table.full_name}, which was not read for it, since its "
+                f"source does not name the column or viewtail cannot read it. Write row[{name!r}] there",
+                version,
+            )
 
     def _key(self, row: Row) -> Key:
         return tuple([row[at] for at in self._key_at])
 
     def _is_same(self, before: Row, after: Row) -> bool:
         return all(before[at] == after[at] for at in self._used_at)
+
+
+def _compile_record(view: BoundView, columns: tuple[str, ...]) -> tuple[Callable[[Row], Any], list[str]]:
+    """Source, compiled: a row as the view's functions see it; and the columns that they asked for in vain.
+
+    What `columns=[...]` leaves out, the user's function is to do without.
+    """
+    namespace: dict[str, Any] = {}
+    items = []
+    for name in view.needed:
+        column = view.table.column(name)
+        assert column is not None
+        at = columns.index(name)
+        value = f"row[{at}]"
+        if (convert := row_value(column)) is not None:
+            namespace[f"f{at}"] = convert
+            value = f"None if {value} is None else f{at}({value})"
+        items.append(f"{name!r}: {value}")
+    absent = frozenset(column.name for column in view.table.columns) - frozenset(view.needed)
+    kind = watched(absent) if absent and not named_for_functions(view.view) else None
+    if kind is not None:
+        namespace["watched"] = kind
+    record = f"{'' if kind is None else 'watched'}({{{', '.join(items)}}})"
+    exec(compile(f"make = lambda row: {record}", f"<row of {view.id}>", "exec"), namespace)
+    return namespace["make"], [] if kind is None else kind.asked
 
 
 class _Refusal(Exception):

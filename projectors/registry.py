@@ -12,7 +12,7 @@ import pymysql
 
 from changes.errors import DeclarationError
 from offsets.mysql import Session, check_fence, transaction
-from projectors.binding import declaration_hash
+from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.bound_views import BoundView
 from servers.sessions import quote
 
@@ -84,8 +84,9 @@ class Registry:
                 f"UPDATE {self._view} SET declaration = %s WHERE name = %s", (declaration, view.id)
             )
         if fingerprint != view.fingerprint:
+            is_as_it_was = fingerprint == earlier_fingerprint(view)
             cursor.execute(
-                f"UPDATE {self._view} SET fingerprint = %s, {_ANEW} WHERE name = %s",
+                f"UPDATE {self._view} SET fingerprint = %s{'' if is_as_it_was else f', {_ANEW}'} WHERE name = %s",
                 (view.fingerprint, view.id),
             )
         return self._read(cursor, view.id)

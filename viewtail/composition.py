@@ -215,6 +215,16 @@ def misfit(settings: Settings, view: View) -> str | None:
     return None
 
 
+def still_halted(settings: Settings, views: frozenset[str]) -> frozenset[str]:
+    """Those of these views that nobody had filled again since they halted."""
+    if not views:
+        return views
+    deployment = Deployment(settings=settings, views=[])
+    with closing(deployment.open_store()) as connection:
+        known = known_views(connection, deployment.database)
+    return frozenset(name for name in views if name not in known or known[name].state == HALTED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LeftBehind:
     """A view whose table does not fit it any more."""

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,17 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets, OwnSession
 from operations import status
 from projectors.backfill import Stopped
-from projectors.pipeline import ReadTooEarly, Vitals
+from projectors.pipeline import ReadAgain, Vitals
 from projectors.views import View
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, Ownership, deploy_what_works, open_store_session, take
+from viewtail.composition import (
+    Deployment,
+    Ownership,
+    deploy_what_works,
+    open_store_session,
+    still_halted,
+    take,
+)
 from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
@@ -77,6 +85,7 @@ class Worker:
         self.fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self.views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
+        self._left_out: frozenset[str] = frozenset()  # views that halted, until they are to be filled again
         self._saving = (
             threading.Lock()
         )  # two threads save reports: what was looked at last must be what stays
@@ -119,14 +128,15 @@ class Worker:
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
         views = [view for view in declarations.load(self.settings.views) if view.store == self.store]
         deployment = self._deployed(views)
-        self.views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
         lease = Lease(deployment.open_store, deployment.database, self.store)
         try:
             if self._acquire(lease):
                 if self.state == "standby":
                     deployment = self._deployed_anew(views, deployment)
-                self._run_owned(deployment, lease)
+                following: Deployment | None = deployment
+                while following is not None:
+                    following = self._run_owned(following, lease)
         finally:
             self.own = None
             lease.release()
@@ -142,7 +152,10 @@ class Worker:
             return before
 
     def _deployed(self, views: Sequence[View]) -> Deployment:
-        found = deploy_what_works(self.settings, views)
+        self._left_out = still_halted(self.settings, self._left_out)
+        found = deploy_what_works(self.settings, [view for view in views if view.id not in self._left_out])
+        left_out = [view for view in views if view.id in self._left_out]
+        found = replace(found, left_out=[*found.left_out, *left_out])
         if not found.views:
             raise SourceError(
                 "every view is halted, and the table of none fits it; `viewtail status` has the reasons"
@@ -159,8 +172,14 @@ class Worker:
             )
         return False
 
-    def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
+    def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
+        """Until it ends; what to go on with at once where views halted and others of their tables can be read for.
+
+        Those are bound as they were: the stream may have come to a first change of a table, with more behind it.
+        """
+        self.views = tuple(view.view.id for view in deployment.views)
         ending = threading.Event()  # of this ownership; `stop` ends it too
+        following = None
         own = take(deployment, self.store, lease, ending, self._held_back, self.fits_from)
         self.own, self.state, self.error = own, "running", None
         self._save_report()
@@ -173,9 +192,19 @@ class Worker:
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
-        except ReadTooEarly as error:
-            _log.info("reading on without views that are yet to be filled", views=sorted(error.views))
-            self._held_back |= error.views
+        except ReadAgain as error:
+            _log.info("reading again without some views", views=sorted(error.held_back | error.left_out))
+            self._held_back |= error.held_back
+            self._left_out |= error.left_out
+            if error.left_out:
+                following = replace(
+                    deployment,
+                    views=[view for view in own.views if view.id not in error.left_out],
+                    left_out=[
+                        *deployment.left_out,
+                        *(view.view for view in own.views if view.id in error.left_out),
+                    ],
+                )
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
@@ -186,6 +215,7 @@ class Worker:
             own.close()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
+        return following
 
     def _end_with_stop(self, ending: threading.Event) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

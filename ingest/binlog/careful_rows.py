@@ -44,6 +44,7 @@ class CarefulRows(WalkState):
                     followed,
                     version,
                     f"{error}. The last statement about the table: {last}" if last else str(error),
+                    error.columns,
                 )
         elif schema in self._own_schemas:
             plan = OWN

@@ -407,7 +407,7 @@ class RareEvents(Transactions):
         for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
             why, kind = schema_changes.told(verdict, statement), verdict.kind
             if kind is None:
-                self._halt_by_statement(verdict.followed, why, log_pos)
+                self._halt_by_statement(verdict.followed, why, log_pos, verdict.columns)
                 continue
             if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
                 kind = TableChangeKind.THINNED  # perhaps of a temporary table: what is gone is looked up
@@ -416,11 +416,14 @@ class RareEvents(Transactions):
                 TableChange(verdict.followed, self._version(log_pos), kind, f"{place}: {why}")
             )
 
-    def _halt_by_statement(self, table: Followed, why: str, log_pos: int) -> None:
+    def _halt_by_statement(
+        self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None
+    ) -> None:
         self._halt(
             table,
             self._version(log_pos),
             f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW",
+            columns,
         )
 
     def _reached(self, statement: str, query: Query) -> list[Followed]:

@@ -44,6 +44,7 @@ class Verdict:
     followed: Followed
     kind: TableChangeKind | None  # None: they halt
     why: str  # without the statement
+    columns: frozenset[str] | None = None  # of a halt: views that use none of them go on; None: all halt
 
 
 def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0) -> list[Verdict]:
@@ -103,7 +104,13 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
     return None
 
 
-def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str) -> Verdict | None:
+def _about(
+    followed: Followed,
+    name: ddl.Name,
+    kind: TableChangeKind | None,
+    why: str,
+    columns: frozenset[str] | None = None,
+) -> Verdict | None:
     """The verdict if the name is the table's.
 
     Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
@@ -111,9 +118,9 @@ def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why
     """
     table = followed.table
     if (name.schema, name.name) == (table.schema, table.name):
-        return Verdict(followed, kind, why)
+        return Verdict(followed, kind, why, columns)
     if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
-        return Verdict(followed, None, f"{why}, or one whose name differs in case only")
+        return Verdict(followed, None, f"{why}, or one whose name differs in case only", columns)
     return None
 
 
@@ -167,7 +174,7 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
         return None
     lost = _lost(followed, altered, is_strict)
     if lost is not None:
-        return _about(followed, altered.table, None, lost)
+        return _about(followed, altered.table, None, *lost)
     for change in altered.changes:
         if isinstance(change, ddl.PartitionExchanged):
             return _about(
@@ -224,56 +231,95 @@ def _is_other(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
     return (before.word, before.arguments) != (now.word, now.arguments)
 
 
-def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> str | None:
+_Loss = tuple[str, frozenset[str] | None]  # why, and of which followed columns; None: of the table
+
+
+def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> _Loss | None:
     """What of it may change values of followed columns although the next table map may look as before; or None.
 
-    A column that goes counts, for one of that name may come back before the next row event. A conversion does unless
-    the server was told to convert nothing (ALGORITHM=INPLACE or INSTANT, which it refuses where it must), or refuses
-    what loses something and the new type only holds more.
+    A conversion counts unless the server was told to convert nothing (ALGORITHM=INPLACE or INSTANT, which it refuses
+    where it must), or refuses what loses something and the new type only holds more.
     """
+    converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
+    for change in altered.changes:
+        found = _lost_column(followed, change, converts_nothing, is_strict)
+        if found is None and (why := _lost_table(followed, altered, change, converts_nothing)) is not None:
+            found = why, None
+        if found is not None:
+            return found
+    return None
+
+
+def _lost_column(
+    followed: Followed, change: ddl.Change, converts_nothing: bool, is_strict: bool
+) -> _Loss | None:
+    """A column that goes counts, for one of that name may come back before the next row event."""
     from ingest import ddl
 
-    columns = {name.lower(): followed.table.column(name) for name in followed.columns}
+    used = {name.lower(): name for name in followed.columns}
+    match change:
+        case ddl.ColumnDropped(name) if name.lower() in used:
+            return f"column {name} was dropped", frozenset({used[name.lower()]})
+        case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
+            if names := frozenset(used[name.lower()] for name in (old, new) if name.lower() in used):
+                return f"column {old} was renamed to {new}", names
+    if not isinstance(change, ddl.ColumnDefined):
+        return None
+    name = change.old
+    if change.may_be_null and (unique := _unique_with(followed, name)):
+        why = f"column {name} may be NULL from then on, and views rely on the unique key ({', '.join(unique)}): "
+        return f"{why}NULL identifies nothing", None
     # Which columns a generated one is made from is not known here: any of them may be.
-    is_computed = any(column is not None and column.is_generated for column in columns.values())
-    converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
-    key_before = tuple(name.lower() for name in followed.table.primary_key)
-    keys_added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
-    key = tuple(name.lower() for name in keys_added[0]) if keys_added else ()
-    for change in altered.changes:
-        match change:
-            case ddl.ColumnDropped(name) if name.lower() in columns:
-                return f"column {name} was dropped"
-            case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
-                for name in (old, new):
-                    if name.lower() in columns:
-                        return f"column {old} was renamed to {new}"
-            case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(followed, name)):
-                return (
-                    f"column {name} may be NULL from then on, and views rely on the unique key ({', '.join(unique)}): "
-                    "NULL identifies nothing"
-                )
-            case ddl.ColumnDefined(name) if name.lower() in columns or is_computed:
-                column = columns.get(name.lower(), followed.table.column(name))
-                if not _keeps_values(column, change, converts_nothing, is_strict):
-                    return f"column {name} was defined anew, and {_UNSEEN}"
-            case ddl.PrimaryKeyDropped() if key != key_before:
-                return "the primary key, by which the views tell entities apart, was changed"
-            case ddl.IndexDropped(index) | ddl.IndexRenamed(index) if unique := _relied_on(followed, index):
-                what = "dropped" if isinstance(change, ddl.IndexDropped) else "renamed"
-                return (
-                    f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
-                    "rows could share an entity, and fills could miss some"
-                )
-            case ddl.TablespaceMoved(verb):
-                return f"{verb} TABLESPACE took rows away or brought some"
-            case ddl.RowsMoved(how):
-                return f"{how} changed which rows it has"
-            case ddl.RowsForgotten(engine):
-                return f"the engine {engine} keeps no rows"
-            case ddl.Converted() if not converts_nothing:
-                return f"the table was converted to a character set, and {_UNSEEN}"
+    names = frozenset(
+        one for one in followed.columns if one.lower() == name.lower() or _is_generated(followed, one)
+    )
+    column = followed.table.column(used.get(name.lower(), name))
+    if names and not _keeps_values(column, change, converts_nothing, is_strict):
+        return f"column {name} was defined anew, and {_UNSEEN}", names
     return None
+
+
+def _is_generated(followed: Followed, name: str) -> bool:
+    column = followed.table.column(name)
+    return column is not None and column.is_generated
+
+
+def _lost_table(
+    followed: Followed, altered: ddl.Altered, change: ddl.Change, converts_nothing: bool
+) -> str | None:
+    """What takes each view of the table along."""
+    from ingest import ddl
+
+    match change:
+        case ddl.PrimaryKeyDropped() if _key_added(altered) != tuple(
+            map(str.lower, followed.table.primary_key)
+        ):
+            return "the primary key, by which the views tell entities apart, was changed"
+        case ddl.IndexDropped(index) | ddl.IndexRenamed(index) if unique := _relied_on(followed, index):
+            what = "dropped" if isinstance(change, ddl.IndexDropped) else "renamed"
+            return (
+                f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
+                "rows could share an entity, and fills could miss some"
+            )
+        case ddl.TablespaceMoved(verb):
+            return f"{verb} TABLESPACE took rows away or brought some"
+        case ddl.RowsMoved(how):
+            return f"{how} changed which rows it has"
+        case ddl.RowsForgotten(engine):
+            return f"the engine {engine} keeps no rows"
+        case ddl.Converted() if not converts_nothing:
+            return f"the table was converted to a character set, and {_UNSEEN}"
+    return None
+
+
+def _key_added(altered: ddl.Altered) -> tuple[str, ...]:
+    """The columns, in lower case, of the primary key that the statement makes; () where it makes none."""
+    from ingest import ddl
+
+    for change in altered.changes:
+        if isinstance(change, ddl.PrimaryKeyAdded):
+            return tuple(name.lower() for name in change.columns)
+    return ()
 
 
 def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:

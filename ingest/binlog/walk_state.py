@@ -217,7 +217,9 @@ class WalkState:
     def _version(self, log_pos: int) -> int:
         return self._base | self._wraps << 28 | log_pos >> 4
 
-    def _halt(self, followed: Followed, version: int, reason: str) -> None:
+    def _halt(
+        self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None
+    ) -> None:
         """Stop decoding a table; its views learn of it with the next batch."""
         if followed is self._watermark:
             self._skip_watermark(reason)
@@ -225,7 +227,7 @@ class WalkState:
         if self._is_before_it_fits(followed, version):
             return
         place = f"{followed.table.full_name} at {self._file}:{self._last_pos}"
-        self._halts.append(Halt(followed, version, f"{place}: {reason}"))
+        self._halts.append(Halt(followed, version, f"{place}: {reason}", columns))
         self._halted.add(followed)
         self._followed.pop((followed.table.schema, followed.table.name), None)
         self._memo.clear()

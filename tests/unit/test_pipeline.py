@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from changes.tables import Column, Kind, Table
 from ingest.read_ahead import Limits, ReadAhead
 from projectors.binding import bind
 from projectors.bound_views import BoundView
-from projectors.pipeline import PARKED_IN_A_ROW, Pipeline
+from projectors.pipeline import PARKED_IN_A_ROW, Pipeline, ReadAgain
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.views import Entity, IndexTable
 from tests.support.fake_offsets import FakeOffsets, Memory
@@ -172,6 +173,50 @@ def test_a_batch_that_halts_a_view_is_not_projected_before_its_turn(
     loop.run()
     assert not loop.ahead[1]
     assert loop.halted == ["mysql:by_name"] and loop.names() == {1: "n"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "not_filled", "halted", "held_back", "left_out"),
+    [
+        (None, "", "name mail", None, None),
+        ("mail", "", "mail", "", "mail"),
+        ("id", "", "name mail", None, None),
+        ("nobody's", "", "name mail", None, None),
+        ("mail", "mail", "", "mail", ""),
+        ("mail", "name", "mail", "", "mail"),
+        ("id", "name", "", "name", ""),
+        (None, "name mail", "", None, None),
+    ],
+)
+def test_a_column_that_is_gone_halts_its_views_and_has_the_others_read_again(
+    columns: str | None, not_filled: str, halted: str, held_back: str | None, left_out: str | None
+) -> None:
+    """Those that are not filled yet wait for their fill instead, where others need the table read before it."""
+    table = view().table
+    table = replace(table, columns=(*table.columns, replace(table.columns[1], name="mail")))
+    made = [
+        bind([IndexTable(name, Entity("shop.user"), value=name)], lambda *_: table)[0]
+        for name in ("name", "mail")
+    ]
+    followed = followed_tables(made)
+    gone = batch(followed["shop", "user"], 1, [])
+    gone.halts = [
+        Halt(followed["shop", "user"], 1, "gone", None if columns is None else frozenset({columns}))
+    ]
+    loop = Loop(made[0], followed, [gone])
+    loop.pipeline.projections = Projections(made, followed)
+    loop.pipeline.is_before_its_fill = lambda view: view in ids(not_filled)
+    if held_back is None or left_out is None:
+        loop.pipeline._halt_unreadable(gone)
+    else:
+        with pytest.raises(ReadAgain) as again:
+            loop.pipeline._halt_unreadable(gone)
+        assert (again.value.held_back, again.value.left_out) == (ids(held_back), ids(left_out))
+    assert set(loop.halted) == ids(halted)
+
+
+def ids(names: str) -> set[str]:
+    return {f"mysql:{name}" for name in names.split()}
 
 
 def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> None:
