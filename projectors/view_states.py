@@ -266,11 +266,13 @@ class ViewStates:
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more; what it shows stays in its store."""
         with self._transaction("forgetting a view") as cursor:
+            of_view = f"WHERE pipeline_id = {self.pipeline_id} AND name = %s"
             cursor.execute(
-                f"DELETE v, d FROM {self._table} v LEFT JOIN {quote(self._database, 'dead_letter')} d "
-                f"ON d.view_id = v.id WHERE v.pipeline_id = %s AND v.name = %s",
-                (self.pipeline_id, view),
+                f"DELETE FROM {quote(self._database, 'dead_letter')} "
+                f"WHERE view_id = (SELECT id FROM {self._table} {of_view})",
+                (view,),
             )
+            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

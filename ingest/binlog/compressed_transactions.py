@@ -31,7 +31,7 @@ _HEAD = struct.Struct("<IBIIIH")  # time, type, server id, event size, end posit
 _TABLE_ID = struct.Struct("<IH").unpack_from
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Compressed:
     """A compressed transaction while its events are walked."""
 
@@ -60,9 +60,7 @@ class CompressedTransactions:
         transaction, end = self._walk.transaction, self._walk.place.in_file(event.log_pos)
         try:
             payload = Payload(bytes(event.buffer[event.start : event.end]), self._decompressor)
-            compressed = Compressed(
-                payload=payload, start=end - event.size, length=event.size, log_pos=event.log_pos
-            )
+            compressed = Compressed(payload, end - event.size, event.size, event.log_pos)
             if payload.size > transaction.spool_bytes:
                 self.large = compressed
                 return
@@ -95,7 +93,7 @@ class CompressedTransactions:
             compressed.payload.size,
             compressed.done,
         )
-        log_pos, p, filled = compressed.log_pos, 0, len(content)
+        new, log_pos, p, filled = tuple.__new__, compressed.log_pos, 0, len(content)
         while filled - p >= _HEAD_BYTES:
             _, kind, _, size, _, flags = head(content, p)
             q, b = p + size, p + _HEAD_BYTES
@@ -108,7 +106,7 @@ class CompressedTransactions:
                 low, high = table_id(content, b)
                 reader = by_id.get(low | high << 32)
             if not (reader and self._read_rows(reader, kind, version, content, b, q)):
-                self._handle(Event(kind, flags, content, b, q, log_pos, size), version)
+                self._handle(new(Event, (kind, flags, content, b, q, log_pos, size)), version)
             p = q
         compressed.done += p
         return p

@@ -10,7 +10,6 @@ from typing import Any
 
 import pymysql
 import pytest
-from projectors.registry import FILLED, FILLING, HALTED, NEW, FillProgress, Registry, known_views
 
 from changes.batches import Watermark
 from changes.errors import FencedError
@@ -21,10 +20,12 @@ from offsets import schema
 from offsets.lease import Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
 from operations import status
+from projectors.backfill_progress import BackfillProgress
 from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
+from projectors.view_states import Event, ViewStates, known_views
 from projectors.watermarks import Watermarks
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
@@ -58,8 +59,8 @@ class Tables:
     def offsets(self, pipeline: PipelineId) -> MySQLOffsets:
         return MySQLOffsets(OwnSession(self.open), self.database, pipeline.name, read_position=read_position)
 
-    def registry(self, pipeline: PipelineId) -> Registry:
-        return Registry(OwnSession(self.open), self.database, pipeline.name)
+    def states(self, pipeline: PipelineId) -> ViewStates:
+        return ViewStates(OwnSession(self.open), self.database, pipeline.name)
 
     def saved(self, pipeline: PipelineId) -> Any:
         with closing(self.open()) as connection:
@@ -89,7 +90,7 @@ def test_each_has_an_offset_and_a_fence_of_its_own(tables: Tables) -> None:
         owner.save(place(number))
         owner.settle()
     assert [tables.saved(one) for one in ALL] == [place(0), place(1), place(2)]
-    assert tables.offsets(OTHER_PART).take().fence == 2
+    assert tables.offsets(OTHER_PART).take().owner.fence == 2
     with pytest.raises(FencedError):
         owners[OTHER_PART].save(place(9))
     owners[DEFAULT].save(place(4))
@@ -122,55 +123,54 @@ def test_each_has_a_lease_of_its_own(tables: Tables) -> None:
 
 
 def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
-    view, fences, registries = tables.view.id, {}, {}
+    view, owners, kept = tables.view.id, {}, {}
     for one in ALL:
-        fences[one] = tables.offsets(one).take().fence
-        registries[one] = tables.registry(one)
-        registries[one].sync([tables.view])
+        owners[one] = tables.offsets(one).take().owner
+        kept[one] = tables.states(one)
+        kept[one].sync([tables.view])
 
     def states() -> list[str]:
-        return [registries[one].read(view).state for one in ALL]
+        return [kept[one].read(view).state for one in ALL]
 
-    assert states() == [NEW] * 3
-    registries[DEFAULT].begin_fill(view, 100, 10, "")
-    registries[OTHER_PART].begin_fill(view, 200, 10, "")
-    assert states() == [FILLING, FILLING, NEW]
-    progress = FillProgress(
-        OwnSession(tables.open), tables.database, OTHER_PART.name, fences[OTHER_PART], view, "id"
-    )
-    progress.save((7,), 3)
-    assert registries[DEFAULT].read(view).fill_key is None
-    assert registries[OTHER_PART].read(view).fill_key == (7,)
-    progress.finish(300)
-    assert states() == [FILLING, FILLED, NEW]
-    registries[OTHER_SOURCE].halt(view, "its table changed")
-    assert states() == [FILLING, FILLED, HALTED]
-    registries[DEFAULT].fill_anew([view])
-    registries[OTHER_PART].begin_again_after(view, 400)
-    registries[OTHER_SOURCE].fill_after(view, 500)
-    assert states() == [NEW, FILLED, HALTED]
-    assert [registries[one].marked([view]) for one in ALL] == [[view], [], []]
-    registries[OTHER_SOURCE].retire_others(["none"])
-    assert registries[OTHER_PART].read(view).watermark_version == 300
-    changed = replace(tables.view, fingerprint="0" * 64)
-    registries[OTHER_SOURCE].sync([changed])
-    assert states() == [NEW, FILLED, NEW]
+    assert states() == ["new"] * 3
+    kept[DEFAULT].begin_backfill(view, 100, 10, "")
+    kept[OTHER_PART].begin_backfill(view, 200, 10, "")
+    assert states() == ["filling", "filling", "new"]
+    progress = BackfillProgress(OwnSession(tables.open), tables.database, owners[OTHER_PART], view, "id")
+    progress.save((7,), 3, 3)
+    assert kept[DEFAULT].read(view).last_key is None
+    assert kept[OTHER_PART].read(view).last_key == (7,)
+    progress.finish(300, 3)
+    assert states() == ["filling", "filled", "new"]
+    kept[OTHER_SOURCE].halt(view, "its table changed")
+    assert states() == ["filling", "filled", "halted"]
+    kept[DEFAULT].move(Event.REPLAYED, [view])
+    kept[OTHER_PART].move(Event.INTERRUPTED, [view], floor=400)
+    kept[OTHER_SOURCE].move(Event.REPLACED, [view], floor=500)
+    assert states() == ["new", "filled", "halted"]
+    kept[OTHER_SOURCE].retire_others(["none"])
+    assert kept[OTHER_PART].read(view).watermark_version == 300
+    kept[OTHER_PART].sync([replace(tables.view, fingerprint="1" * 64)])
+    assert states() == ["new", "new", "halted"]
     with closing(tables.open()) as connection:
         known = known_views(connection, tables.database)
     assert {name: one.state for (name, _), one in known.items()} == {
-        "redis": NEW,
-        "default.1.redis": FILLED,
-        "orders.0.redis": NEW,
+        "redis": "new",
+        "default.1.redis": "new",
+        "orders.0.redis": "halted",
     }
+    kept[OTHER_SOURCE].forget(view)
+    assert kept[OTHER_SOURCE].read_all([view]) == {}
+    assert [kept[one].read(view).state for one in (DEFAULT, OTHER_PART)] == ["new", "new"]
 
 
 def test_each_has_dead_letters_of_its_own(tables: Tables) -> None:
     letters = {}
     for one in ALL:
         tables.offsets(one).take()
-        registry = tables.registry(one)
-        registry.sync([tables.view])
-        letters[one] = DeadLetters(OwnSession(tables.open), tables.database, [tables.view], registry.ids)
+        states = tables.states(one)
+        states.sync([tables.view])
+        letters[one] = DeadLetters(OwnSession(tables.open), tables.database, [tables.view], states.ids)
     for one in (DEFAULT, OTHER_PART):
         letters[one].record([Parked(tables.view.id, "7", 5, f"refused in {one}")])
     letters[DEFAULT].clear_view(tables.view.id)
@@ -185,7 +185,7 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
         owner.take()
         owner.save(place(number))
         owner.settle()
-        tables.registry(one).sync([tables.view])
+        tables.states(one).sync([tables.view])
         report = status.Report(
             state="retrying",
             error=f"of {one}",
@@ -196,13 +196,13 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
             owner="host:1",
         )
         status.save(OwnSession(tables.open), tables.database, one.name, report)
-    tables.registry(OTHER_PART).halt(tables.view.id, "its table changed")
+    tables.states(OTHER_PART).halt(tables.view.id, "its table changed")
     with closing(tables.open()) as connection:
         found = {one.name: one for one in status.read(connection, tables.database, read_position)}
     assert [found[one.name].error for one in ALL] == [f"of {one}" for one in ALL]
     assert [found[one.name].position for one in ALL] == [f"binlog.000007:{1000 + at}" for at in range(3)]
     assert [found[one.name].gtid for one in ALL] == ["u:0", "u:1", "u:2"]
-    assert [found[one.name].views[0].state for one in ALL] == [NEW, HALTED, NEW]
+    assert [found[one.name].views[0].state for one in ALL] == ["new", "halted", "new"]
 
 
 def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:

@@ -15,7 +15,7 @@ import stack.mariadb
 from changes.batches import Batch, Followed
 from changes.errors import AnotherServerError, HistoryGoneError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.mariadb_history import MariaDBSeen
+from ingest.binlog.mariadb_history import MariaDBGtidsRead
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
@@ -174,7 +174,7 @@ def test_what_was_seen_is_told_by_a_base_and_the_last_transaction() -> None:
     from ingest.binlog import gtids
     from ingest.binlog.gtid_sets import grown
 
-    seen = MariaDBSeen("0-1-5,7-1-9")
+    seen = MariaDBGtidsRead("0-1-5,7-1-9")
     for batch, exact, is_rewritten in (
         ([(0, 1, 6), (0, 1, 7)], "0-1-7,7-1-9", False),
         ([(0, 2, 8)], "0-2-8,7-1-9", False),

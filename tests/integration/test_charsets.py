@@ -16,7 +16,7 @@ from ingest.binlog.table_map import parse
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
 from ingest.charsets import ONE_TO_ONE, READABLE, decoder_of
-from projectors.backfill import _beyond
+from servers.paging import beyond
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import TABLE_MAP, WRITE_ROWS, events, row_image
@@ -166,7 +166,7 @@ def test_text_keys_of_every_character_set_are_read_in_pages(session: pymysql.Con
         columns = describe(session, "charsets", f"key_{charset}").columns
         found: list[Any] = []
         while True:
-            where = f"WHERE {_beyond(session, columns, (found[-1],))}" if found else ""
+            where = f"WHERE {beyond(columns, (found[-1],))}" if found else ""
             page = f"SELECT {select_list(columns)} FROM key_{charset} {where} ORDER BY k LIMIT 20"
             rows = fetch_rows(session, page, columns)
             found += [key for (key,) in rows]

@@ -10,7 +10,6 @@ import redis
 
 from changes.errors import SourceError, StopRequested
 from ingest.canonical.chunks import CanonicalRows
-from projectors import backfill
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -163,7 +162,7 @@ def test_a_fill_begins_again_where_rows_got_another_order(
         return read(chunks, after, version)
 
     monkeypatch.setattr(CanonicalRows, "after", read_amid)
-    monkeypatch.setattr(backfill, "FIRST_CHUNK_ROWS", 3)
+    monkeypatch.setattr("ingest.canonical.chunks._FIRST_CHUNK_ROWS", 3)
     with owned(deployment, "mysql") as owner:
         try:
             owner.backfill(TABLE.id, chunk_rows=3).run()

@@ -9,8 +9,8 @@ import pytest
 
 from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
-from projectors.backfill import Backfill
 from projectors.stores.index_tables.views import IndexTable
+from projectors.view_states import ViewStates
 from projectors.views import Entity
 from stack import Server
 from tests.integration.test_backfill import STORES, VIEWS, Shelf, servers
@@ -145,17 +145,17 @@ def test_a_watermark_before_a_replacement_begins_no_fill(
     view = VIEWS["mysql"]
     passed = []
     with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        estimate = Backfill._estimate
+        begin = ViewStates.begin_backfill
 
-        def amid(self: Backfill) -> int:
+        def amid(self: ViewStates, *arguments: Any) -> Any:
             if not passed:
                 passed.append(True)
                 shelf.execute(GHOST, "INSERT INTO fill.item VALUES (999, 'gone soon', 'x')")
                 shelf.execute("RENAME TABLE fill.item TO fill._item_del, fill._item_gho TO fill.item")
                 owner.pass_everything()
-            return estimate(self)
+            return begin(self, *arguments)
 
-        monkeypatch.setattr(Backfill, "_estimate", amid)
+        monkeypatch.setattr(ViewStates, "begin_backfill", amid)
         with pytest.raises(StopRequested):
             owner.backfill(view.id).run()
         owner.fill_all()

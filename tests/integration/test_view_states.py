@@ -1,0 +1,135 @@
+"""Every way from one state of a view to another: what each event does to a view in each state, on a real server."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pymysql
+import pytest
+
+from changes.pipelines import PipelineId
+from ingest.binlog.coordinates import BinlogPosition
+from offsets import schema
+from offsets.mysql import MySQLOffsets, OwnSession
+from projectors.backfill_progress import BackfillProgress
+from projectors.bound_views import BoundView
+from projectors.view_states import TRANSITIONS, Event, State, ViewStates, move
+from servers.sessions import MySQLAddress, open_session
+from stack import Server
+from tests.contract.sinks import RedisHashOne
+
+# By event, where a view goes from "new", "filling", "filled" and "halted"; "-" where it stays.
+WAYS = {
+    Event.REDECLARED: ("new", "new", "new", "new"),
+    Event.RETYPED: ("new", "new", "new", "-"),
+    Event.BEGUN: ("filling", "-", "-", "-"),
+    Event.INTERRUPTED: ("-", "new", "-", "-"),
+    Event.FINISHED: ("-", "filled", "-", "-"),
+    Event.LOST: ("-", "new", "new", "-"),
+    Event.REPLACED: ("new", "new", "new", "-"),
+    Event.RETIRED: ("-", "new", "new", "-"),
+    Event.HALTED: ("halted", "halted", "halted", "halted"),
+    Event.REPLAYED: ("new", "new", "new", "new"),
+}
+STATES = ("new", "filling", "filled", "halted")
+VALUES: dict[str, object] = {
+    "floor": 77, "watermark": 900, "row_estimate": 10, "incarnation": "run", "end": 950, "kept_count": 5,
+    "reason": "its table changed",
+}  # fmt: skip
+
+
+class Scene:
+    """One view of one pipeline, put into a state by hand."""
+
+    def __init__(self, server: Server) -> None:
+        self.address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
+        self.database = "view_states"
+        with closing(self.open()) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP DATABASE IF EXISTS {self.database}")
+            schema.create(connection, self.address, self.database, schema.STORE_TABLES, role="store")
+        self.view: BoundView = RedisHashOne(server, "states").person
+        pipeline = PipelineId.of("redis").name
+        offsets = MySQLOffsets(
+            OwnSession(self.open), self.database, pipeline, read_position=BinlogPosition.from_text
+        )
+        self.owner = offsets.take().owner
+        self.states = ViewStates(OwnSession(self.open), self.database, pipeline)
+        self.states.sync([self.view])
+
+    def open(self) -> pymysql.Connection[Any]:
+        return open_session(self.address, role="store")
+
+    def put(self, state: str, **columns: object) -> None:
+        given = {
+            "state": state, "reason": "before" if state == "halted" else None, "watermark_version": 500,
+            "fill_key": '{"order": "id", "key": [3], "kept": 2}', "fill_row_count": 3, **columns,
+        }  # fmt: skip
+        with closing(self.open()) as connection, connection.cursor() as cursor:
+            names = ", ".join(f"{name} = %s" for name in given)
+            cursor.execute(f"UPDATE {self.database}.view SET {names}", tuple(given.values()))
+            connection.commit()
+
+    def row(self) -> dict[str, Any]:
+        with closing(self.open()) as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(f"SELECT * FROM {self.database}.view")
+            (row,) = cursor.fetchall()
+        return row
+
+
+@pytest.fixture
+def scene(mysql_server: Server) -> Scene:
+    return Scene(mysql_server)
+
+
+def test_the_table_of_transitions_has_every_event_and_state() -> None:
+    assert set(TRANSITIONS) == set(Event) == set(WAYS)
+    assert tuple(State) == STATES
+
+
+@pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
+def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(
+    event: Event, scene: Scene
+) -> None:
+    for before, after in zip(STATES, WAYS[event], strict=True):
+        scene.put(before)
+        unmoved = scene.row()
+        with closing(scene.open()) as connection, connection.cursor() as cursor:
+            move(cursor, f"{scene.database}.view", scene.owner.id, event, [scene.view.id], **VALUES)
+            connection.commit()
+        found = scene.row()
+        if after == "-":
+            assert found == unmoved, before
+            continue
+        assert found["state"] == after, before
+        if after == "new":
+            assert (found["fill_key"], found["fill_row_count"], found["reason"]) == (None, 0, None)
+            assert found["watermark_version"] == 77, "the next watermark must be above this"
+        elif after == "filling":
+            assert (found["fill_key"], found["watermark_version"], found["fill_row_estimate"]) == (
+                None,
+                900,
+                10,
+            )
+        elif after == "filled":
+            assert (found["watermark_version"], found["fill_row_count"]) == (950, 5)
+        else:
+            assert found["reason"] == "its table changed"
+
+
+def test_no_backfill_begins_under_a_watermark_from_before_its_rows_were_replaced(scene: Scene) -> None:
+    scene.put("filled")
+    scene.states.move(Event.REPLACED, [scene.view.id], floor=1000)
+    assert scene.states.begin_backfill(scene.view.id, 1000, 1, "").state is State.NEW
+    assert scene.states.begin_backfill(scene.view.id, 1001, 1, "").state is State.BACKFILLING
+
+
+def test_progress_is_saved_of_a_running_backfill_alone(scene: Scene) -> None:
+    progress = BackfillProgress(OwnSession(scene.open), scene.database, scene.owner, scene.view.id, "id")
+    for state in STATES:
+        scene.put(state)
+        progress.save((9,), 8, 7)
+        record = scene.states.read(scene.view.id)
+        expected = ((9,), 8, 7) if state == "filling" else ((3,), 3, 2)
+        assert (record.last_key, record.row_count, record.kept_count) == expected
