@@ -81,14 +81,9 @@ class FencedError(ViewtailError):
 
 
 class TableUnreadableError(SourceError):
-    """One table cannot be read exactly; its own views halt, the others go on.
+    """One table cannot be read exactly; its own views halt, the others go on."""
 
-    `columns`: those that are to blame, where the others can be read without them.
-    """
-
-    def __init__(self, message: str, columns: frozenset[str] | None = None) -> None:
-        super().__init__(message)
-        self.columns = columns
+    columns: frozenset[str] | None = None  # the ones to blame, where the others can be read without them
 
 
 class ValueUnreadableError(SourceError):

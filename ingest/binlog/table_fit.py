@@ -55,23 +55,20 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     if seen is None:
         raise TableUnreadableError(
             f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
-            "again: viewtail replay VIEW",
-            frozenset({name}),
+            "again: viewtail replay VIEW"
         )
     kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:
         charset = f" in the character set {charset_of(seen.collation)}" if seen.collation is not None else ""
         raise TableUnreadableError(
             f"{where}: viewtail cannot read {seen.type_name}{charset} exactly. Take the column out of the views, or "
-            f"convert it ({'to utf8mb4' if charset else 'ALTER TABLE ... FORCE renews old formats'})",
-            frozenset({name}),
+            f"convert it ({'to utf8mb4' if charset else 'ALTER TABLE ... FORCE renews old formats'})"
         )
     difference = _difference(seen, kind, described)
     if difference:
         raise TableUnreadableError(
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Restart viewtail, so "
-            "that it reads the table's definition again, and fill the views of this table again: viewtail replay VIEW",
-            frozenset({name}),
+            "that it reads the table's definition again, and fill the views of this table again: viewtail replay VIEW"
         )
 
 

@@ -266,8 +266,8 @@ def test_a_redis_that_is_flushed_amid_a_fill_is_filled_again(
         made = owner.backfill(view.id, chunk_rows=10)
         save = made.progress.save
 
-        def save_and_lose(key: Any, row_count: int) -> None:
-            save(key, row_count)
+        def save_and_lose(key: Any, row_count: int, kept_count: int) -> None:
+            save(key, row_count, kept_count)
             if row_count == 30:
                 client.flushall()
 
