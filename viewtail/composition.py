@@ -13,7 +13,7 @@ import structlog
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from ingest.canonical import describe, is_denied
+from ingest.canonical import Descriptions, is_denied
 from ingest.read_ahead import Limits
 from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position
@@ -149,9 +149,16 @@ class Deployment:
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     with closing(open_session(settings.source_address(), role="source")) as connection:
-        bound = bind(views, lambda schema_name, table: describe(connection, schema_name, table))
+        described = Descriptions(connection, {schema_and_table(view) for view in views})
+        bound = bind(views, described.table)
         connection.commit()
     return Deployment(settings=settings, views=bound)
+
+
+def schema_and_table(view: View) -> tuple[str, str]:
+    """Of the view's entity."""
+    schema_name, _, table = view.entity.table.partition(".")
+    return schema_name, table
 
 
 def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -206,7 +213,7 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
 
 def _is_hidden(deployment: Deployment, view: View) -> bool:
     """Whether rights are missing: they may come back, and no change is lost until then."""
-    schema_name, _, table = view.entity.table.partition(".")
+    schema_name, table = schema_and_table(view)
     with closing(deployment.open_source()) as connection:
         return is_denied(connection, schema_name, table, sorted(named_columns(view)[0]))
 
