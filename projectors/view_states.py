@@ -16,7 +16,7 @@ import pymysql
 
 from changes.errors import DeclarationError
 from offsets.mysql import Session, transaction
-from projectors.binding import declaration_hash
+from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.bound_views import BoundView
 from servers.sessions import quote
 
@@ -180,7 +180,7 @@ class ViewStates:
         if (fingerprint, declaration) == (view.fingerprint, declared):
             return
         self._keep(cursor, view, declared)
-        if fingerprint != view.fingerprint:
+        if fingerprint not in (view.fingerprint, earlier_fingerprint(view)):
             # An earlier viewtail kept no hash of the declaration alone.
             event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
             move(cursor, self._table, self.pipeline_id, event, [view.id])
