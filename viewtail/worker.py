@@ -11,7 +11,6 @@ import argparse
 import faulthandler
 import gc
 import os
-import random
 import signal
 import sys
 import threading
@@ -23,16 +22,14 @@ from pathlib import Path
 import structlog
 
 from changes.errors import (
-    AnotherServerError,
     DeclarationError,
-    FencedError,
     HistoryGoneError,
     MisuseError,
     SourceError,
-    TemporaryError,
     ViewtailError,
 )
 from changes.pipelines import PipelineId
+from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets
 from projectors.backfills import Backfills
@@ -50,7 +47,6 @@ STANDBY_ROUND_S = 1
 SWITCH_INTERVAL_S = (
     0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
 )
-_LONGEST_PAUSE_S = 5.0
 
 
 class Worker:
@@ -77,26 +73,23 @@ class Worker:
             try:
                 self._own_once()
                 attempt = 0
-            except FencedError as error:
-                _log.warning("standing by", reason=str(error))
-                self.reporter.say("standby", str(error))
             except MisuseError:
                 raise
             except ViewtailError as error:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
-                self._say_why(error, attempt)
-                self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
+                self._react(error, attempt)
         self.reporter.say("stopped", None)
         report.join()
 
-    def _say_why(self, error: ViewtailError, attempt: int) -> None:
-        state = "retrying" if isinstance(error, TemporaryError | AnotherServerError) else "halted"
-        text = str(error)
+    def _react(self, error: ViewtailError, attempt: int) -> None:
+        reaction, text = reaction_to(error), str(error)
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
-        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=state)
-        self.reporter.say(state, text)
-        self.reporter.save()
+        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=reaction.state)
+        self.reporter.say(reaction.state, text)
+        if reaction.state != STANDBY:  # what the new owner reports is left alone
+            self.reporter.save()
+        self.stop.wait(reaction.pause_s(attempt))
 
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
