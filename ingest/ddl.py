@@ -571,15 +571,11 @@ _BY_WORDS: dict[tuple[str, str | None], list[Change]] = {
     # Every row stays: the server refuses a division that has no place for one.
     **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
     **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
-    **{
-        (verb, of): [TablespaceMoved(verb)]
-        for verb in ("DISCARD", "IMPORT")
-        for of in ("PARTITION", "TABLESPACE")
-    },
+    **{(verb, "PARTITION"): [TablespaceMoved(verb)] for verb in ("DISCARD", "IMPORT")},
+    **{(verb, "TABLESPACE"): [TablespaceMoved(verb)] for verb in ("DISCARD", "IMPORT")},
     **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
-    **{
-        (verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")
-    },  # with any word behind
+    # With any word behind:
+    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")},
 }
 
 

@@ -25,6 +25,7 @@ from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
+_SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
 _COM_BINLOG_DUMP = b"\x12"
 # Command, flags, server id, bytes of a file's name, position, bytes of the set.
 _DUMP_BY_SET = struct.Struct("<BHIIQI")
@@ -75,9 +76,7 @@ class DumpConnection:
             raise session_error(error, address, "source") from None
         except OSError as error:
             raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
-        self.has_checksums = (
-            True  # of events before the first format description, which tells about the others
-        )
+        self.has_checksums = True  # until the first format description says whether events have some
         self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
@@ -161,9 +160,7 @@ def dump_error(packet: bytes, place: str) -> ViewtailError:
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
     said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
     if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
-        if any(
-            text in said for text in ("server_uuid/server_id", "slave with the same", "replica with the same")
-        ):
+        if any(text in said for text in _SAME_SERVER_ID):
             return SourceUnavailableError(
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
                 "each reader its own; reconnecting"

@@ -37,9 +37,7 @@ def resuming(
     is_comparable = kept.is_comparable_with(offset)
     if kept.epoch == offset.epoch and not is_comparable:
         _check_contained(kept, check)
-        return GoOn(
-            kept
-        )  # by its set: what that has is in the store, whatever was read of this server before
+        return GoOn(kept)  # by its set: the store has all of that, whatever was read of this server before
     version = kept.version if is_comparable else None
     # An offset without a transaction is a beginning: every view is backfilled there.
     is_older = kept.epoch < offset.epoch and bool(offset.gtid)

@@ -19,18 +19,16 @@ from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.sessions import quote
 
-_GEOMETRIES = (
-    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
-    *("geomcollection", "geometrycollection"),
-)
-_KINDS = (
-    dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), Kind.INTEGER)
-    | dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT)
-    | dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES)
-    | dict.fromkeys(_GEOMETRIES, Kind.GEOMETRY)
-    | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
-    | {name: Kind(name) for name in ("timestamp", "json", "vector")}
-)
+_TYPES = {
+    Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",
+    Kind.TEXT: "char varchar tinytext text mediumtext longtext",
+    Kind.BYTES: "binary varbinary tinyblob blob mediumblob longblob",
+    Kind.GEOMETRY: "geometry point linestring polygon multipoint multilinestring multipolygon geomcollection "
+    "geometrycollection",
+}
+_KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()} | {
+    kind.value: kind for kind in Kind if kind not in (*_TYPES, Kind.UNSUPPORTED)
+}
 _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
@@ -97,19 +95,8 @@ def _row_end(columns: Sequence[Any], table: str) -> str:
 
 
 def _column(row: Sequence[Any]) -> Column:
-    (
-        name,
-        data_type,
-        declared,
-        is_nullable,
-        charset,
-        length,
-        precision,
-        scale,
-        fraction,
-        expression,
-        collation,
-    ) = row
+    name, data_type, declared, is_nullable, charset, length, *row = row
+    precision, scale, fraction, expression, collation = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
@@ -119,10 +106,8 @@ def _column(row: Sequence[Any]) -> Column:
         length = precision if data_type == "bit" else 0
     if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
         kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
-    if declared == "year(2)" or declared.endswith(
-        "/* mariadb-5.3 */"
-    ):  # what a SELECT shows is not what is stored
-        kind = Kind.UNSUPPORTED
+    if declared == "year(2)" or declared.endswith("/* mariadb-5.3 */"):
+        kind = Kind.UNSUPPORTED  # what a SELECT shows is not what is stored
     is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
@@ -141,18 +126,11 @@ def _column(row: Sequence[Any]) -> Column:
 
 
 def _labels(declared: str) -> tuple[str, ...]:
-    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n
-    # \r.
-    unescaped = {"0": "\0", "n": "\n", "r": "\r"}
+    """COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \\ NUL \\n \\r."""
+    unescaped = {None: "'", "0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
     return tuple(
-        re.sub(
-            r"''|\\(.)",
-            lambda found: unescaped.get(found[1], found[1]) if found[1] else "'",
-            label,
-            flags=re.DOTALL,
-        )
-        for label in quoted
+        re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted
     )
 
 
