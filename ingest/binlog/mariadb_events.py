@@ -1,5 +1,5 @@
 """What only MariaDB's binlog has: its GTIDs, which begin transactions, row events of the first version, and compressed
-events, each of which is walked as the plain one that it holds, at its own position.
+events, each of which is handled as the plain one that it holds, at its own position.
 
 Source of the forms: Gtid_log_event and binlog_buf_uncompress (sql/log_event.h, sql/log_event.cc) of MariaDB 10.11.
 """
@@ -17,7 +17,6 @@ from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import name_of
-from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
@@ -78,23 +77,8 @@ class MariaDBEvents:
                 "Nothing is skipped, so the pipeline stops before it. Look at it with mariadb-binlog; to go on behind "
                 "it: viewtail replay --new-history"
             ) from None
-        return self._plain(event, buffer[b - PACKET_HEAD_BYTES : at] + content)
-
-    def _plain(self, event: Event, packet: Buffer) -> Event:
-        """The event of a packet that was put together, with a new header and checksum."""
-        checksum_bytes, plain, kind = (
-            self._walk.place.checksum_bytes,
-            bytearray(packet),
-            events.COMPRESSED[event.kind],
-        )
-        head, end = PACKET_HEAD_BYTES - _HEADER_BYTES, len(plain)
-        size = end - head + checksum_bytes
-        plain[:3] = min(size + 1, 0xFFFFFF).to_bytes(3, "little")
-        plain[head + 4] = kind
-        plain[head + 9 : head + 13] = size.to_bytes(4, "little")
-        if checksum_bytes:
-            plain += zlib.crc32(memoryview(plain)[head:]).to_bytes(4, "little")
-        return Event(kind, event.flags, plain, PACKET_HEAD_BYTES, end, event.log_pos, size)
+        plain, kind = buffer[b - _HEADER_BYTES : at] + content, events.COMPRESSED[kind]
+        return Event(kind, event.flags, plain, _HEADER_BYTES, len(plain), event.log_pos, len(plain))
 
 
 def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:

@@ -8,9 +8,8 @@ from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
 from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
-from ingest.binlog.gtids_read import GtidsRead
+from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.mariadb_gtids import is_position
-from ingest.binlog.mariadb_history import MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import WentBackError
 

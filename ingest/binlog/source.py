@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from zlib import crc32
 
 import pymysql
@@ -28,7 +30,7 @@ from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBac
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.resuming import Resuming
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session, session_error
+from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
 _log = structlog.get_logger("viewtail.source")
 
@@ -72,67 +74,68 @@ class BinlogSource:
     ) -> None:
         self._address = address
         self._followed = dict(followed)
-        self._own_schemas = own_schemas
         self._epoch = epoch
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._server_id = server_id
-        self._spool_bytes = spool_bytes
-        self._max_event_bytes = max_event_bytes
-        self._fits_from: Mapping[tuple[str, str], int] = {} if fits_from is None else fits_from
+        self._new_dispatcher = partial(
+            Dispatcher,
+            watermark=_watermark_table(watermark_schema),
+            own_schemas=own_schemas,
+            spool_bytes=spool_bytes,
+            max_event_bytes=max_event_bytes,
+            server=identity or "",
+            fits_from=fits_from or {},
+        )
         self._suspected_format = b""
         self._unchecked_formats: frozenset[bytes] = frozenset()
         self._interrupted = threading.Event()
         self._connection: DumpConnection | None = None
-        self._watermark = _watermark_table(watermark_schema)
         self.progress = Progress()
 
     def now(self) -> BinlogPosition:
-        connection = open_session(self._address, role="source")
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(facts_of(connection).status)
-                row = cursor.fetchone()
-                cursor.execute(facts_of(connection).executed)
-                (executed,) = cursor.fetchone() or ("",)
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self._address, "source") from None
-        finally:
-            connection.close()
-        server = self._identity or ""
+        with self._session() as connection, connection.cursor() as cursor:
+            cursor.execute(facts_of(connection).status)
+            row = cursor.fetchone()
+            cursor.execute(facts_of(connection).executed)
+            (executed,) = cursor.fetchone() or ("",)
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
-        if executed:
-            # By set, not by place: asked one after the other they would not belong together, and what is seen must be
-            # known exactly from the beginning.
-            base = executed.replace("\n", "")
-            return BinlogPosition(
-                epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base, server=server
-            )
-        return BinlogPosition(epoch=self._epoch, file=row[0], end=row[1], start=row[1], server=server)
+        base = executed.replace("\n", "")
+        # By set, not by place: asked one after the other they would not belong together, and what is seen must be known
+        # exactly from the beginning.
+        end = 0 if base else row[1]
+        server = self._identity or ""
+        return BinlogPosition(
+            epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server
+        )
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)
 
     def check(self, after: Position) -> None:
         after = own(after)
-        connection = open_session(self._address, role="source")
-        try:
+        with self._session() as connection:
             if self._needs_set(after):
                 continuity.check_sets(connection, self._seen(after))
                 return
-            with connection.cursor() as cursor:
-                cursor.execute("SHOW BINARY LOGS")
-                sizes = {row[0]: row[1] for row in cursor.fetchall()}
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self._address, "source") from None
-        finally:
-            connection.close()
+            sizes = continuity.binlog_sizes(connection)
         if sizes.get(after.file, -1) < after.end:
             raise HistoryGoneError(
                 f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
                 "still has them, or fill the views again with: viewtail replay --new-history"
             )
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Connection]:
+        """A session to ask the server something; what goes wrong is raised as an error of viewtail's tree."""
+        connection = open_session(self._address, role="source")
+        try:
+            yield connection
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, self._address, "source") from None
+        finally:
+            connection.close()
 
     def _needs_set(self, after: BinlogPosition) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
@@ -198,8 +201,7 @@ class BinlogSource:
 
     def interrupt(self) -> None:
         self._interrupted.set()
-        connection = self._connection
-        if connection is not None:
+        if (connection := self._connection) is not None:
             connection.shut_down()
 
     def _read_connection(
@@ -224,18 +226,12 @@ class BinlogSource:
             seen=seen,
             identity=self._identity,
         )
-        dispatcher = Dispatcher(
+        dispatcher = self._new_dispatcher(
             followed=followed,
-            watermark=self._watermark,
-            own_schemas=self._own_schemas,
             after=after,
             has_checksums=connection.has_checksums,
-            spool_bytes=self._spool_bytes,
-            max_event_bytes=self._max_event_bytes,
             large_files=connection.large_files,
             unchecked_formats=self._unchecked_formats,
-            server=self._identity or "",
-            fits_from=self._fits_from,
         )
         self._connection = connection
         silent_end = SilentEnd(self._address, self._identity, self._heartbeat_s)
@@ -300,9 +296,7 @@ class BinlogSource:
         while True:
             if received > size + 1 or (is_last and received != size + 1):
                 # Waiting for what a garbled length promises could last for ever, and end in silence.
-                raise CorruptEventError(
-                    f"the packet after {dispatcher.place} has another length than its event"
-                )
+                raise CorruptEventError(f"the packet after {dispatcher.place} is not as long as its event")
             if is_kept:
                 with memoryview(event) as view:
                     incoming.take_into(view[filled : filled + left])
@@ -369,5 +363,4 @@ def _watermark_table(schema: str) -> Followed:
     token = Column(
         name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32
     )
-    table = Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",))
-    return Followed(table, ("token",))
+    return Followed(Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",)), ("token",))

@@ -53,11 +53,7 @@ def unknown_event(kind: int, place: str) -> NoReturn:
 
 def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
     """A checksum failed; `checksum` is what the bytes have."""
-    error = CorruptEventError(
-        f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
-    )
-    error.fingerprint = checksum
-    raise error
+    _reread(f"event {name_of(kind)} after {place} fails its checksum", checksum)
 
 
 def unchecked_format(event: bytes, place: str) -> NoReturn:
@@ -109,8 +105,14 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
-    error = CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
-    error.fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    _reread(
+        f"the packet after {place} is no binlog event", crc32(packet[:_HEAD_BYTES])
+    )  # of the rest, more may come
+
+
+def _reread(what: str, fingerprint: int) -> NoReturn:
+    error = CorruptEventError(f"{what}; reconnecting to read it again")
+    error.fingerprint = fingerprint
     raise error
 
 
