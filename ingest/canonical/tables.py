@@ -155,8 +155,13 @@ def is_denied(connection: pymysql.Connection[Any], schema: str, name: str, colum
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {wanted} FROM {quote(schema, name)} LIMIT 0")
     except pymysql.err.MySQLError as error:
-        return bool(error.args) and error.args[0] in _DENIED
+        return is_denial(error)
     return False
+
+
+def is_denial(error: pymysql.err.MySQLError) -> bool:
+    """Whether the server refused to show a table, for want of rights."""
+    return bool(error.args) and error.args[0] in _DENIED
 
 
 def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[object, ...]) -> Sequence[Any]:
