@@ -231,15 +231,6 @@ def read(statement: str, database: str) -> list[Effect]:
 
     Raises Unread for a statement of another kind, too.
     """
-    words = _Words(_tokens(statement), statement, database)
-    try:
-        return _effects(words)
-    except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
-        raise Unread("a form that is new to viewtail") from None  # of a library's tree
-
-
-def _effects(words: _Words) -> list[Effect]:
-    verb = words.take()
     readers = {
         "TRUNCATE": _truncated,
         "DROP": _dropped,
@@ -247,9 +238,14 @@ def _effects(words: _Words) -> list[Effect]:
         "CREATE": _created,
         "ALTER": _altered,
     }
-    if verb not in readers:
-        raise Unread(f"a {verb} statement")
-    return readers[verb](words)
+    try:
+        words = _Words(_DIALECT.tokenize(statement), statement, database)
+        verb = words.take()
+        if verb not in readers:
+            raise Unread(f"a {verb} statement")
+        return readers[verb](words)
+    except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
+        raise Unread("a form that is new to viewtail") from None  # of a library's tree
 
 
 def column_type(declared: str) -> ColumnType:
@@ -259,13 +255,6 @@ def column_type(declared: str) -> ColumnType:
     except SqlglotError:
         return UNKNOWN_TYPE
     return _type(type_, declared.upper().split())
-
-
-def _tokens(statement: str) -> list[Token]:
-    try:
-        return _DIALECT.tokenize(statement)
-    except SqlglotError:
-        raise Unread("a text that cannot be taken apart") from None
 
 
 class _Words:
@@ -466,7 +455,7 @@ def _with_columns(table: Name, words: _Words) -> Created:
         else:
             definition = one.text()
             name = one.identifier()
-            columns.append((name, _added_type(definition, one)))
+            columns.append((name, _defined_type(f"ADD COLUMN {definition}", one.words())))
             named = (name,)
             is_primary = is_primary or _is_key(one.words())
             if _is_computed(one.words()):
@@ -487,13 +476,15 @@ def _is_computed(definition: Sequence[str]) -> bool:
     return bool({"AS", "GENERATED"} & set(definition))
 
 
-def _added_type(definition: str, words: _Words) -> ColumnType:
+def _defined_type(specification: str, words: Sequence[str]) -> ColumnType:
+    """The type in an ADD COLUMN, MODIFY or CHANGE. One that sqlglot does not know is found equal to no other."""
     try:
-        action = next(iter(_parsed(f"ADD COLUMN {definition}").args.get("actions") or []), None)
+        action = next(iter(_parsed(specification).args.get("actions") or []), None)
     except Unread:
         return UNKNOWN_TYPE
-    kind = action.args.get("kind") if isinstance(action, exp.ColumnDef) else None
-    return _type(kind, words.words()) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
+    column = action.this if isinstance(action, exp.ModifyColumn) else action
+    kind = column.args.get("kind") if isinstance(column, exp.ColumnDef) else None
+    return _type(kind, words) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
 
 
 def _others(words: _Words, verb: str) -> list[Effect]:
@@ -597,19 +588,10 @@ def _has_primary_key(words: _Words) -> bool:
 
 def _key_columns(words: _Words) -> tuple[str, ...]:
     """The names in the first parentheses, without their lengths and directions."""
-    while not words.is_done() and words.take() != "(":
-        pass
-    columns = []
-    depth = 1
-    while depth and not words.is_done():
-        if depth == 1:
-            columns.append(words.identifier())
-        while not words.is_done():
-            word = words.take()
-            depth += (word == "(") - (word == ")")
-            if not depth or (word == "," and depth == 1):
-                break
-    return tuple(columns)
+    while words.take() != "(":
+        if words.is_done():
+            return ()
+    return tuple(column.identifier() for column in words.inside().specifications())
 
 
 def _added(words: _Words) -> list[Change]:
@@ -693,26 +675,17 @@ def _index_dropped(name: str) -> Change:
 
 
 def _defined(words: _Words) -> ColumnDefined:
-    """MODIFY and CHANGE. A type that sqlglot does not know is one that no other is found equal to."""
-    definition = words.words()
+    """MODIFY and CHANGE."""
+    specification, definition = words.text(), words.words()
     verb = words.take()
     words.skip("COLUMN")
     words.skip("IF", "EXISTS")
     old = new = words.identifier()
     if verb == "CHANGE":
         new = words.identifier()
-    try:
-        action = next(iter(_parsed(words.text()).args.get("actions") or []), None)
-        kind = action.this.args["kind"] if isinstance(action, exp.ModifyColumn) else None
-    except Unread:
-        kind = None
-    type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
+    may_be_null = ("NOT", "NULL") not in pairwise(definition)
     return ColumnDefined(
-        old,
-        new,
-        type_,
-        is_computed=_is_computed(definition),
-        may_be_null=("NOT", "NULL") not in pairwise(definition),
+        old, new, _defined_type(specification, definition), _is_computed(definition), may_be_null
     )
 
 
