@@ -37,7 +37,7 @@ from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
-from projectors.view_life import ReadTooEarly
+from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, logs, settings
 from viewtail.composition import Deployment, deploy_what_works, open_store_session
@@ -110,7 +110,9 @@ class Worker:
             if self._acquire(lease):
                 if self.reporter.state == "standby":
                     deployment = self._deployed_again(views, deployment)
-                self._run_owned(replace(deployment, mark=lease.mark), lease)
+                following: Deployment | None = replace(deployment, mark=lease.mark)
+                while following is not None:
+                    following = self._run_owned(following, lease)
         finally:
             self.reporter.own = None
             lease.release()
@@ -140,7 +142,12 @@ class Worker:
             self.reporter.say("standby", "another viewtail runs this pipeline; taking over when it ends")
         return False
 
-    def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
+    def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
+        """Until it ends; returns what to go on with where it is to be read again.
+
+        Views are bound as they were then: the stream may have more changes of their tables between here and now.
+        """
+        following = None
         ending = threading.Event()  # of this ownership; `stop` ends it too
         own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         backfills = Backfills(own)
@@ -158,9 +165,10 @@ class Worker:
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
-        except ReadTooEarly as error:
-            _log.info("reading on without views that are not backfilled yet", views=sorted(error.views))
-            self._held_back |= error.views
+        except ReadAgain as error:
+            _log.info("reading again without halted views", also_without=sorted(error.held_back))
+            self._held_back |= error.held_back
+            following = replace(deployment, views=own.life.views)
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
@@ -173,6 +181,7 @@ class Worker:
             self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
+        return following
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

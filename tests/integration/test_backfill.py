@@ -114,8 +114,8 @@ class Chunks:
                 self._changed.notify_all()
             return found
 
-        def saved(progress: Any, key: Any, count: int) -> None:
-            save(progress, key, count)
+        def saved(progress: Any, key: Any, count: int, kept: int) -> None:
+            save(progress, key, count, kept)
             if self._is_first:
                 self._is_first = False
                 with self._changed:
@@ -398,8 +398,8 @@ def test_a_fill_interrupted_after_every_chunk_shows_every_row_once(
     entity, save = Entity("fill.keyed"), BackfillProgress.save
     counts: list[int] = []
 
-    def stopping(progress: Any, key: Any, count: int) -> None:
-        save(progress, key, count)
+    def stopping(progress: Any, key: Any, count: int, kept: int) -> None:
+        save(progress, key, count, kept)
         counts.append(count)
         raise StopRequested
 
