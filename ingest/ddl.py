@@ -9,7 +9,7 @@ TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -150,29 +150,15 @@ class PartitionExchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TablespaceMoved:
-    """The file with the rows was taken away or put in (DISCARD, IMPORT)."""
-
-    verb: str
-
-
-@dataclass(frozen=True, slots=True)
 class Converted:
     """Every text has another character set (CONVERT TO)."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowsForgotten:
-    """The new engine keeps no rows."""
-
-    engine: str
-
-
-@dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """Which rows the table has, or which of them are current, may be others now: statements of MariaDB."""
+    """Which rows the table has, or which of them are current, may be others now."""
 
-    how: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +174,7 @@ UNKNOWN_TYPE = ColumnType("", (), False)
 
 Change: TypeAlias = (
     ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
-    | IndexRenamed | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
-    | RowsMoved
+    | IndexRenamed | PartitionsEmptied | PartitionExchanged | Converted | RowsMoved
 )  # fmt: skip
 
 
@@ -506,7 +491,7 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
+    changes: list[Change] = [_rows_moved("ALTER IGNORE TABLE")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
@@ -540,12 +525,12 @@ def _new_name(words: _Words) -> Name | None:
     return words.last_name()
 
 
-def _known_to_us(words: _Words) -> list[Change] | None:
+def _known_to_us(words: _Words) -> Sequence[Change] | None:
     """Specifications that sqlglot's grammar lacks; None for all others."""
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):
-        return [RowsMoved("SYSTEM VERSIONING")]
+        return [_rows_moved("SYSTEM VERSIONING")]
     if (verb, following) == ("EXCHANGE", "PARTITION"):
         return [_exchanged(words)]
     if verb == "ADD" and following in _KEY_WORDS:
@@ -555,15 +540,19 @@ def _known_to_us(words: _Words) -> list[Change] | None:
     return _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
 
 
-_BY_WORDS: dict[tuple[str, str | None], list[Change]] = {
-    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION")],
-    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE")],
+def _rows_moved(how: str) -> RowsMoved:
+    return RowsMoved(f"{how} changed which rows it has")
+
+
+_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE took rows away or brought some")]
+_BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
+    ("CONVERT", "PARTITION"): [_rows_moved("CONVERT PARTITION")],
+    ("CONVERT", "TABLE"): [_rows_moved("CONVERT TABLE")],
     ("CONVERT", "TO"): [Converted()],
     # Every row stays: the server refuses a division that has no place for one.
     **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
     **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
-    **{(verb, "PARTITION"): [TablespaceMoved(verb)] for verb in ("DISCARD", "IMPORT")},
-    **{(verb, "TABLESPACE"): [TablespaceMoved(verb)] for verb in ("DISCARD", "IMPORT")},
+    **{(verb, of): _TABLESPACE for verb in ("DISCARD", "IMPORT") for of in ("PARTITION", "TABLESPACE")},
     **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
     # With any word behind:
     **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")},
@@ -621,7 +610,7 @@ def _known_to_sqlglot(words: _Words) -> list[Change]:
         changes += _change(action, words)
     for option in alter.args.get("options") or []:
         if isinstance(option, exp.EngineProperty) and option.name.upper() == "BLACKHOLE":
-            changes.append(RowsForgotten(option.name))
+            changes.append(RowsMoved(f"the engine {option.name} keeps no rows"))
     return changes
 
 

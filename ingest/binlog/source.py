@@ -78,9 +78,10 @@ class BinlogSource:
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._server_id = server_id
+        self._watermark = _watermark_table(watermark_schema)
         self._new_dispatcher = partial(
             Dispatcher,
-            watermark=_watermark_table(watermark_schema),
+            watermark=self._watermark,
             own_schemas=own_schemas,
             spool_bytes=spool_bytes,
             max_event_bytes=max_event_bytes,
