@@ -35,8 +35,6 @@ _TWO_UINT16_AT, _TWO_UINT32_AT = struct.Struct("<HH").unpack_from, struct.Struct
 # Entries of objects and arrays: a key's place and length; a value's type and its place, or the value.
 _SMALL_KEY, _LARGE_KEY = struct.Struct("<HH"), struct.Struct("<IH")
 _SMALL_VALUE, _LARGE_VALUE = struct.Struct("<BH"), struct.Struct("<BI")
-_SMALL_VALUES, _LARGE_VALUES = _SMALL_VALUE.iter_unpack, _LARGE_VALUE.iter_unpack
-
 _Shapes = dict[tuple[bytes, bytes], Sequence[str]]  # what `_heads` gave
 _SMALL_SHAPES: _Shapes = {}
 _LARGE_SHAPES: _Shapes = {}
@@ -218,16 +216,15 @@ def _append_container(
     if not depth:
         raise MalformedJsonError("a JSON value is nested too deeply")
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
-    is_large, is_object = type_ in (_LARGE_OBJECT, _LARGE_ARRAY), type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
-    append, inlined = pieces.append, _LARGE_INLINED if is_large else _INLINED
+    brackets, entry, inlined = _MEMBERS[type_]
+    append = pieces.append
     if rest_at == values_at:
-        append("{}" if is_object else "[]")
+        append(brackets)
         return
     heads: Iterable[str] = chain("[", repeat(", "))
-    if is_object:
-        heads = _heads(raw, is_large, at, keys_at, values_at, rest_at, stop)
-    values = (_LARGE_VALUES if is_large else _SMALL_VALUES)(raw[values_at:rest_at])
-    for head, (value_type, place) in zip(heads, values, strict=False):
+    if brackets == "{}":
+        heads = _heads(raw, type_ == _LARGE_OBJECT, at, keys_at, values_at, rest_at, stop)
+    for head, (value_type, place) in zip(heads, entry.iter_unpack(raw[values_at:rest_at]), strict=False):
         if value_type == _STRING:
             append(head + _string(raw, at + place, stop, left))
         elif value_type in inlined:
@@ -237,7 +234,7 @@ def _append_container(
         else:
             append(head)
             _append_value(pieces, raw, value_type, at + place, stop, depth - 1, left)
-    append("}" if is_object else "]")
+    append(brackets[1])
 
 
 # Small values stand in the entry itself, in place of their place.
@@ -250,6 +247,11 @@ _LARGE_INLINED = _INLINED | {
     _INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)),
     _UINT32: str,
 }
+# Of each container: its brackets, how a value's entry is read, and which values stand in it.
+_MEMBERS = {
+    _SMALL_OBJECT: ("{}", _SMALL_VALUE, _INLINED), _SMALL_ARRAY: ("[]", _SMALL_VALUE, _INLINED),
+    _LARGE_OBJECT: ("{}", _LARGE_VALUE, _LARGE_INLINED), _LARGE_ARRAY: ("[]", _LARGE_VALUE, _LARGE_INLINED),
+}  # fmt: skip
 
 
 def _heads(
@@ -289,8 +291,8 @@ def _members(
 ) -> Iterator[tuple[str, int, int, int]]:
     """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
-    is_large = type_ in (_LARGE_OBJECT, _LARGE_ARRAY)
-    key, value = (_LARGE_KEY, _LARGE_VALUE) if is_large else (_SMALL_KEY, _SMALL_VALUE)
+    _, value, inlined = _MEMBERS[type_]
+    key = _LARGE_KEY if value is _LARGE_VALUE else _SMALL_KEY
     keys = key.iter_unpack(raw[keys_at:values_at]) if values_at > keys_at else repeat((0, 0))
     for number, ((key_place, length), (value_type, place)) in enumerate(
         zip(keys, value.iter_unpack(raw[values_at:rest_at]), strict=False)
@@ -298,8 +300,7 @@ def _members(
         if at + key_place + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")
         name = str(raw[at + key_place : at + key_place + length], "utf-8")
-        is_inlined = value_type in (_LARGE_INLINED if is_large else _INLINED)
-        value_at = values_at + number * value.size + 1 if is_inlined else at + place
+        value_at = values_at + number * value.size + 1 if value_type in inlined else at + place
         if value_at >= stop:
             raise MalformedJsonError("a JSON value begins past its container's end")
         yield name, value_type, value_at, stop

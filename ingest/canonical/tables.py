@@ -80,27 +80,33 @@ class Descriptions:
                 f"{full_name} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
-        nullable = {row[2]: row[5] == "YES" for row in columns}
-        keys: dict[str, list[tuple[str | None, int | None]]] = {}
-        for _, _, index, column, prefix, is_not_unique in _of(self._keys, schema, name):
-            if not is_not_unique:
-                keys.setdefault(index, []).append((column, prefix))
-        primary = keys.pop("PRIMARY", [])
-        unique = {
-            index: parts
-            for index, parts in keys.items()
-            if all(column and prefix is None and not nullable[column] for column, prefix in parts)
-        }
+        primary, unique = _unique_keys(_of(self._keys, schema, name), columns)
         row_end = _row_end(columns, full_name) if kind == "SYSTEM VERSIONED" else None
         return Table(
             schema=schema,
             name=name,
             columns=tuple(_column(row[2:]) for row in columns),
-            primary_key=tuple(str(column) for column, _ in primary if column != row_end),
-            unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
+            primary_key=tuple(column for column in primary if column != row_end),
+            unique_keys=tuple(unique.values()),
             unique_names=tuple(unique),
             row_end=row_end,
         )
+
+
+def _unique_keys(
+    index_rows: Iterable[Any], columns: Iterable[Any]
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The primary key, and by name those of the other unique ones that identify every row."""
+    nullable = {row[2]: row[5] == "YES" for row in columns}
+    keys: dict[str, tuple[str, ...]] = {}
+    partial: set[str] = set()  # over an expression, a prefix, or what may be NULL
+    for _, _, index, column, prefix, is_not_unique in index_rows:
+        if not is_not_unique:
+            keys[index] = (*keys.get(index, ()), str(column))
+            if column is None or prefix is not None or nullable[column]:
+                partial.add(index)
+    primary = keys.pop("PRIMARY", ())
+    return primary, {index: key for index, key in keys.items() if index not in partial}
 
 
 _Names = Collection[tuple[str, str]]
@@ -157,15 +163,11 @@ def _column(row: Sequence[Any]) -> Column:
     precision, scale, fraction, expression, collation = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
-    kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
-    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in READABLE:
-        kind = Kind.UNSUPPORTED
+    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
+        charset, length = "ascii", TEXTS_IN_BINARY[data_type]
+    kind = _kind(data_type.lower(), declared, charset)
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
-    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
-        kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
-    if declared == "year(2)" or declared.endswith("/* mariadb-5.3 */"):
-        kind = Kind.UNSUPPORTED  # what a SELECT shows is not what is stored
     is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
@@ -181,6 +183,14 @@ def _column(row: Sequence[Any]) -> Column:
         labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
         is_generated=bool(expression),
     )
+
+
+def _kind(data_type: str, declared: str, charset: str | None) -> Kind:
+    if declared == "year(2)" or declared.endswith("/* mariadb-5.3 */"):
+        return Kind.UNSUPPORTED  # what a SELECT shows is not what is stored
+    kind = Kind.TEXT if data_type in TEXTS_IN_BINARY else _KINDS.get(data_type, Kind.UNSUPPORTED)
+    is_text = kind in (Kind.TEXT, Kind.ENUM, Kind.SET)
+    return Kind.UNSUPPORTED if is_text and charset not in READABLE else kind
 
 
 def _labels(declared: str) -> tuple[str, ...]:
