@@ -672,10 +672,8 @@ def _defined(words: _Words) -> ColumnDefined:
     old = new = words.identifier()
     if verb == "CHANGE":
         new = words.identifier()
-    may_be_null = ("NOT", "NULL") not in pairwise(definition)
-    return ColumnDefined(
-        old, new, _defined_type(specification, definition), _is_computed(definition), may_be_null
-    )
+    type_, may_be_null = _defined_type(specification, definition), ("NOT", "NULL") not in pairwise(definition)
+    return ColumnDefined(old, new, type_, _is_computed(definition), may_be_null)
 
 
 def _type(type_: exp.DataType, words: Sequence[str]) -> ColumnType:

@@ -116,11 +116,9 @@ class CompressedTransactions:
             return False
         if kind == UPDATE_ROWS and len(rows) & 1:
             return False
-        transaction = self._walk.transaction
-        transaction.held_bytes += q - b + _HEAD_BYTES
-        transaction.changes.append(
-            tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
-        )
+        change = tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
+        self._walk.transaction.held_bytes += q - b + _HEAD_BYTES
+        self._walk.transaction.changes.append(change)
         return True
 
     def _check_size(self, size: int, log_pos: int) -> None:

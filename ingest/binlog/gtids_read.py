@@ -108,6 +108,8 @@ def _is_run(gtids: bytearray, count: int, begin: int) -> bool:
     """
     if len(gtids) != count * GTID_BYTES or max(gtids[::GTID_BYTES]) >= HAS_TAG:
         return False
+    if count == 1:
+        return True
     numbers = struct.pack(f"<{count}q", *range(begin, begin + count))
     has_numbers = all(gtids[_NUMBER_AT + at :: GTID_BYTES] == numbers[at::8] for at in range(8))
     return has_numbers and _are_alike(gtids, count, _NUMBER_AT)

@@ -10,8 +10,8 @@ import struct
 import zlib
 
 from changes.errors import SourceError
-from ingest.binlog import events, gtids
-from ingest.binlog.compression import MalformedCompressionError, inflated
+from ingest.binlog import events, gtids, packed_integers
+from ingest.binlog.compression import MalformedCompressionError, declared, inflated
 from ingest.binlog.events import Event
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_events import RowEvents
@@ -66,7 +66,7 @@ class MariaDBEvents:
         kind, buffer, b = event.kind, event.buffer, event.start
         try:
             at = _compressed_at(kind, buffer, b)
-            length, start = _uncompressed_bytes(buffer, at, event.end)
+            length, start = declared(buffer, at, event.end)
             if length > self._walk.max_event_bytes:
                 self._walk.halt_too_large(bytes(buffer[b - _HEADER_BYTES : at]), length)
                 return None
@@ -99,15 +99,6 @@ def _compressed_at(kind: int, buffer: Buffer, b: int) -> int:
     at = b + 8
     if plain in _ROWS_V2:
         at += buffer[at] | buffer[at + 1] << 8
-    count, at = (buffer[at], at + 1) if buffer[at] < 251 else (buffer[at + 1] | buffer[at + 2] << 8, at + 3)
+    count, at = packed_integers.integer(buffer, at)
     bitmaps = 2 if plain in (events.UPDATE_ROWS, events.UPDATE_ROWS_V1) else 1
     return at + (count + 7) // 8 * bitmaps
-
-
-def _uncompressed_bytes(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
-    """(how long it is decompressed, where the stream begins)."""
-    first = buffer[at]
-    start = at + 1 + (first & 0x07)
-    if first & 0xF0 != 0x80 or not first & 0x07 or start > end:
-        raise MalformedCompressionError(f"its first byte is {first:#x}")
-    return int.from_bytes(buffer[at + 1 : start], "big"), start

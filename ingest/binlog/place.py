@@ -23,7 +23,7 @@ class Place:
     """Where the walk is (arguments as of Dispatcher)."""
 
     def __init__(
-        self, after: BinlogPosition, checksum_bytes: int, server: str, large_files: frozenset[str]
+        self, after: BinlogPosition, checksum_bytes: int, server: str, large: frozenset[str]
     ) -> None:
         self.file = after.file
         self.base = base_version(after.epoch, file_number(after.file))  # of all versions of the file
@@ -40,7 +40,7 @@ class Place:
         self.first_new_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `gtids`
         self._epoch, self._server = after.epoch, server
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
-        self._large_files = large_files
+        self._large_files = large
 
     def __str__(self) -> str:
         return f"{self.file}:{self.last_pos}"

@@ -206,7 +206,7 @@ class BinlogSource:
             connection.shut_down()
 
     def _read_connection(
-        self, after: BinlogPosition, followed: Mapping[tuple[str, str], Followed]
+        self, after: BinlogPosition, followed: dict[tuple[str, str], Followed]
     ) -> Iterator[Batch]:
         seen = None
         if self._needs_set(after):
@@ -245,9 +245,7 @@ class BinlogSource:
             connection.close()
             silent_end.close()
 
-    def _walk(
-        self, connection: DumpConnection, dispatcher: Dispatcher, silent_end: SilentEnd
-    ) -> Iterator[Batch]:
+    def _walk(self, connection: DumpConnection, dispatcher: Dispatcher, end: SilentEnd) -> Iterator[Batch]:
         buffer = bytearray(_BUFFER_BYTES)
         filled = 0
         while not self._interrupted.is_set():
@@ -261,7 +259,7 @@ class BinlogSource:
             buffer[: filled - at] = buffer[at:filled]
             filled -= at
             if self.progress.is_at_end:
-                silent_end.check(dispatcher.place)
+                end.check(dispatcher.place)
             while _event_bytes(buffer, filled) > _BUFFER_BYTES - 64:
                 incoming = _Incoming(connection, bytes(buffer[:filled]))
                 yield from self._large_event(dispatcher, incoming)

@@ -44,9 +44,7 @@ class Spool:
         try:
             self._starts.append(self._file.tell())
             pickler = pickle.Pickler(self._file, protocol=5)
-            pickler.fast = (
-                True  # rows hold no cycles; looking for what was written before costs most of the time
-            )
+            pickler.fast = True  # rows hold no cycles, and looking for some costs most of the time
             pickler.dump(([self._numbers[table] for table in followed], columns, others, event_bytes))
         except OSError as error:
             self.close()

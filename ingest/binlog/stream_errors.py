@@ -26,8 +26,11 @@ class DumpEnded(Exception):
 
 
 class UncheckedFormatError(CorruptEventError):
-    """A format description that fails its checksum and says that events have none: so a server sends that of a file
-    without checksums, once it has changed it. Two connections with the same bytes say that they are its own."""
+    """A format description that fails its checksum and says that events have none.
+
+    A server sends that of a file without checksums so, once it has changed it. When two connections bring the same
+    bytes, they are its own.
+    """
 
     def __init__(self, message: str, event: bytes) -> None:
         super().__init__(message)
@@ -105,9 +108,8 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
-    _reread(
-        f"the packet after {place} is no binlog event", crc32(packet[:_HEAD_BYTES])
-    )  # of the rest, more may come
+    fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    _reread(f"the packet after {place} is no binlog event", fingerprint)
 
 
 def _reread(what: str, fingerprint: int) -> NoReturn:
