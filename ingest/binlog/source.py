@@ -76,8 +76,10 @@ class BinlogSource:
         self._followed = dict(followed)
         self._epoch = epoch
         self._identity = identity
-        self._heartbeat_s = heartbeat_s
-        self._server_id = server_id
+        self._new_silent_end = partial(SilentEnd, address, identity, heartbeat_s)
+        self._connect = partial(
+            DumpConnection, address, heartbeat_s=heartbeat_s, server_id=server_id, identity=identity
+        )
         self._watermark = _watermark_table(watermark_schema)
         self._new_dispatcher = partial(
             Dispatcher,
@@ -218,15 +220,7 @@ class BinlogSource:
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
                 "Fill the views again with: viewtail replay --new-history"
             )
-        connection = DumpConnection(
-            self._address,
-            after.file,
-            after.start,
-            heartbeat_s=self._heartbeat_s,
-            server_id=self._server_id,
-            seen=seen,
-            identity=self._identity,
-        )
+        connection = self._connect(after.file, after.start, seen=seen)
         dispatcher = self._new_dispatcher(
             followed=followed,
             after=after,
@@ -235,7 +229,7 @@ class BinlogSource:
             unchecked_formats=self._unchecked_formats,
         )
         self._connection = connection
-        silent_end = SilentEnd(self._address, self._identity, self._heartbeat_s)
+        silent_end = self._new_silent_end()
         try:
             yield from self._walk(connection, dispatcher, silent_end)
         except DumpEnded as ended:
