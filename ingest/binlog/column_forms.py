@@ -24,6 +24,12 @@ from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table
 
+_LONG = BLOBS | {
+    types.JSON,
+    types.GEOMETRY,
+    types.VECTOR,
+    types.BLOB_COMPRESSED,
+}  # length in `metadata` bytes
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
 _SIZES = INTEGER_BYTES | {
@@ -76,7 +82,7 @@ def layout_of(column: MapColumn, described: Column | None, number: int | None, i
     """
     layout = Layout(number=number, is_nullable=column.is_nullable, names={})
     type_, metadata = column.type, column.metadata
-    if type_ in BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
+    if type_ in _LONG:
         layout.prefix = metadata
         if metadata not in PREFIXES:
             raise _impossible(column, f"length in {metadata} bytes")

@@ -276,7 +276,7 @@ def _heads(
         start = at + place
         if start + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")
-        is_memorable = is_memorable and rest_at <= start and start + length <= names_end
+        is_memorable &= rest_at <= start <= names_end - length
         name = _quoted(str(raw[start : start + length], "utf-8"))
         made.append(f"{', ' if made else '{'}{name}: ")
     if is_memorable:
@@ -378,7 +378,7 @@ def double_text(value: float) -> str:
     point = (len(whole) if whole != "0" else len(digits) - len(fraction)) + int(shown_exponent or 0)
     digits = digits.rstrip("0")
     if not (-14 <= point <= 15 or 0 < point < len(digits)):
-        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{point - 1}"
+        return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{point - 1}"
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     if point < len(digits):

@@ -40,14 +40,20 @@ def resuming(
         return GoOn(kept)  # by its set: the store has all of that, whatever was read of this server before
     version = kept.version if is_comparable else None
     if _is_behind(kept, offset):
-        try:
-            check(kept)
-        except HistoryGoneError as error:
-            return BackfillAgain(offset, str(error), version)
-        return ReadAgain(kept, version)
+        return _read_again(kept, offset, version, check)
     if kept.version > offset.version and offset.epoch < epoch:
         check(kept)  # what the store holds beyond the offset must be in the new history too
     return GoOn(offset, version)
+
+
+def _read_again(
+    kept: BinlogPosition, offset: BinlogPosition, version: int | None, check: Callable[[BinlogPosition], None]
+) -> Resuming:
+    try:
+        check(kept)
+    except HistoryGoneError as error:
+        return BackfillAgain(offset, str(error), version)
+    return ReadAgain(kept, version)
 
 
 def _is_behind(kept: BinlogPosition, offset: BinlogPosition) -> bool:
