@@ -36,6 +36,8 @@ _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
+_HEAD_BYTES = PACKET_HEAD_BYTES - 4  # of an event: status byte and header
+_SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _LONGEST_PAUSE_S = 5.0
 _U32 = struct.Struct("<I").unpack_from
 
@@ -277,38 +279,36 @@ class BinlogSource:
 
     def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:
         """An event that does not fit the buffer: joined from its packets, or, above the bound, read past."""
-        left, is_last = incoming.packet_header()
-        head = incoming.take(PACKET_HEAD_BYTES - 4)  # status byte and header, which are there already
-        received, size = left, _U32(head, 10)[0]
-        left -= len(head)
-        is_kept = size <= dispatcher.max_event_bytes
+        first = incoming.packet_header()
+        head = incoming.take(_HEAD_BYTES)
+        size = _U32(head, 10)[0]
+        packets = incoming.packets(first, size + 1, dispatcher.place)
+        if size > dispatcher.max_event_bytes:
+            self._read_past(dispatcher, incoming, packets, head)
+            return
         # Received where it is walked: each copy of a large event costs as much as reading it.
-        event = bytearray(size + 5 if is_kept else PACKET_HEAD_BYTES)
-        event[:PACKET_HEAD_BYTES] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
-        filled, checksum = PACKET_HEAD_BYTES, crc32(head[1:])
-        while True:
-            if received > size + 1 or (is_last and received != size + 1):
-                # Waiting for what a garbled length promises could last for ever, and end in silence.
-                raise CorruptEventError(f"the packet after {dispatcher.place} is not as long as its event")
-            if is_kept:
-                with memoryview(event) as view:
-                    incoming.take_into(view[filled : filled + left])
-                filled += left
-            while left and not is_kept:
+        event, filled = bytearray(size + 5), PACKET_HEAD_BYTES
+        event[:filled] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
+        for left in packets:
+            with memoryview(event) as view:
+                incoming.take_into(view[filled : filled + left])
+            filled += left
+        yield from self._consume(dispatcher, event, len(event))
+
+    def _read_past(
+        self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], head: bytes
+    ) -> None:
+        """Halt the table of an event that is too large; `head`: its status byte and header."""
+        event, checksum = head[1:], crc32(head[1:])
+        for left in packets:
+            while left:
                 piece = incoming.take(min(left, _PIECE_BYTES))
                 left -= len(piece)
                 checksum = crc32(piece, checksum)
-                event += piece[: max(0, 64 - len(event))]
-            if is_last:
-                break
-            left, is_last = incoming.packet_header()
-            received += left
-        if is_kept:
-            yield from self._consume(dispatcher, event, len(event))
-            return
+                event += piece[: max(0, _SHOWN_BYTES - len(event))]
         if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
             corrupt(head[5], dispatcher.place, checksum)
-        dispatcher.halt_too_large(bytes(event[5:]), size)
+        dispatcher.halt_too_large(event, _U32(head, 10)[0])
 
 
 class _Incoming:
@@ -340,6 +340,20 @@ class _Incoming:
         """(payload bytes, whether it is the last packet of its event)."""
         length = int.from_bytes(self.take(4)[:3], "little")
         return length, length < 0xFFFFFF
+
+    def packets(self, first: tuple[int, bool], size: int, place: str) -> Iterator[int]:
+        """How many bytes of each packet to take next; the first one's header and the event's head are taken already."""
+        received, is_last = first
+        left = received - _HEAD_BYTES
+        while True:
+            if received > size or (is_last and received != size):
+                # Waiting for what a garbled length promises could last for ever, and end in silence.
+                raise CorruptEventError(f"the packet after {place} is not as long as its event")
+            yield left
+            if is_last:
+                return
+            left, is_last = self.packet_header()
+            received += left
 
     def rest(self) -> bytes:
         rest = bytes(self._buffer)
