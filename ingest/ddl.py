@@ -9,7 +9,7 @@ TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -150,29 +150,15 @@ class PartitionExchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TablespaceMoved:
-    """The file with the rows was taken away or put in (DISCARD, IMPORT)."""
-
-    verb: str
-
-
-@dataclass(frozen=True, slots=True)
 class Converted:
     """Every text has another character set (CONVERT TO)."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowsForgotten:
-    """The new engine keeps no rows."""
-
-    engine: str
-
-
-@dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """Which rows the table has, or which of them are current, may be others now: statements of MariaDB."""
+    """Which rows the table has, or which of them are current, may be others now."""
 
-    how: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +174,7 @@ UNKNOWN_TYPE = ColumnType("", (), False)
 
 Change: TypeAlias = (
     ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
-    | IndexRenamed | PartitionsEmptied | PartitionExchanged | TablespaceMoved | Converted | RowsForgotten
-    | RowsMoved
+    | IndexRenamed | PartitionsEmptied | PartitionExchanged | Converted | RowsMoved
 )  # fmt: skip
 
 
@@ -231,15 +216,6 @@ def read(statement: str, database: str) -> list[Effect]:
 
     Raises Unread for a statement of another kind, too.
     """
-    words = _Words(_tokens(statement), statement, database)
-    try:
-        return _effects(words)
-    except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
-        raise Unread("a form that is new to viewtail") from None  # of a library's tree
-
-
-def _effects(words: _Words) -> list[Effect]:
-    verb = words.take()
     readers = {
         "TRUNCATE": _truncated,
         "DROP": _dropped,
@@ -247,9 +223,14 @@ def _effects(words: _Words) -> list[Effect]:
         "CREATE": _created,
         "ALTER": _altered,
     }
-    if verb not in readers:
-        raise Unread(f"a {verb} statement")
-    return readers[verb](words)
+    try:
+        words = _Words(_DIALECT.tokenize(statement), statement, database)
+        verb = words.take()
+        if verb not in readers:
+            raise Unread(f"a {verb} statement")
+        return readers[verb](words)
+    except (SqlglotError, LookupError, AttributeError, TypeError, ValueError, RecursionError):
+        raise Unread("a form that is new to viewtail") from None  # of a library's tree
 
 
 def column_type(declared: str) -> ColumnType:
@@ -259,13 +240,6 @@ def column_type(declared: str) -> ColumnType:
     except SqlglotError:
         return UNKNOWN_TYPE
     return _type(type_, declared.upper().split())
-
-
-def _tokens(statement: str) -> list[Token]:
-    try:
-        return _DIALECT.tokenize(statement)
-    except SqlglotError:
-        raise Unread("a text that cannot be taken apart") from None
 
 
 class _Words:
@@ -466,7 +440,7 @@ def _with_columns(table: Name, words: _Words) -> Created:
         else:
             definition = one.text()
             name = one.identifier()
-            columns.append((name, _added_type(definition, one)))
+            columns.append((name, _defined_type(f"ADD COLUMN {definition}", one.words())))
             named = (name,)
             is_primary = is_primary or _is_key(one.words())
             if _is_computed(one.words()):
@@ -487,13 +461,15 @@ def _is_computed(definition: Sequence[str]) -> bool:
     return bool({"AS", "GENERATED"} & set(definition))
 
 
-def _added_type(definition: str, words: _Words) -> ColumnType:
+def _defined_type(specification: str, words: Sequence[str]) -> ColumnType:
+    """The type in an ADD COLUMN, MODIFY or CHANGE. One that sqlglot does not know is found equal to no other."""
     try:
-        action = next(iter(_parsed(f"ADD COLUMN {definition}").args.get("actions") or []), None)
+        action = next(iter(_parsed(specification).args.get("actions") or []), None)
     except Unread:
         return UNKNOWN_TYPE
-    kind = action.args.get("kind") if isinstance(action, exp.ColumnDef) else None
-    return _type(kind, words.words()) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
+    column = action.this if isinstance(action, exp.ModifyColumn) else action
+    kind = column.args.get("kind") if isinstance(column, exp.ColumnDef) else None
+    return _type(kind, words) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
 
 
 def _others(words: _Words, verb: str) -> list[Effect]:
@@ -515,7 +491,7 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
+    changes: list[Change] = [_rows_moved("ALTER IGNORE TABLE")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
@@ -549,12 +525,12 @@ def _new_name(words: _Words) -> Name | None:
     return words.last_name()
 
 
-def _known_to_us(words: _Words) -> list[Change] | None:
+def _known_to_us(words: _Words) -> Sequence[Change] | None:
     """Specifications that sqlglot's grammar lacks; None for all others."""
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):
-        return [RowsMoved("SYSTEM VERSIONING")]
+        return [_rows_moved("SYSTEM VERSIONING")]
     if (verb, following) == ("EXCHANGE", "PARTITION"):
         return [_exchanged(words)]
     if verb == "ADD" and following in _KEY_WORDS:
@@ -564,22 +540,22 @@ def _known_to_us(words: _Words) -> list[Change] | None:
     return _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
 
 
-_BY_WORDS: dict[tuple[str, str | None], list[Change]] = {
-    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION")],
-    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE")],
+def _rows_moved(how: str) -> RowsMoved:
+    return RowsMoved(f"{how} changed which rows it has")
+
+
+_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE took rows away or brought some")]
+_BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
+    ("CONVERT", "PARTITION"): [_rows_moved("CONVERT PARTITION")],
+    ("CONVERT", "TABLE"): [_rows_moved("CONVERT TABLE")],
     ("CONVERT", "TO"): [Converted()],
     # Every row stays: the server refuses a division that has no place for one.
     **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
     **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
-    **{
-        (verb, of): [TablespaceMoved(verb)]
-        for verb in ("DISCARD", "IMPORT")
-        for of in ("PARTITION", "TABLESPACE")
-    },
+    **{(verb, of): _TABLESPACE for verb in ("DISCARD", "IMPORT") for of in ("PARTITION", "TABLESPACE")},
     **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
-    **{
-        (verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")
-    },  # with any word behind
+    # With any word behind:
+    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")},
 }
 
 
@@ -601,19 +577,10 @@ def _has_primary_key(words: _Words) -> bool:
 
 def _key_columns(words: _Words) -> tuple[str, ...]:
     """The names in the first parentheses, without their lengths and directions."""
-    while not words.is_done() and words.take() != "(":
-        pass
-    columns = []
-    depth = 1
-    while depth and not words.is_done():
-        if depth == 1:
-            columns.append(words.identifier())
-        while not words.is_done():
-            word = words.take()
-            depth += (word == "(") - (word == ")")
-            if not depth or (word == "," and depth == 1):
-                break
-    return tuple(columns)
+    while words.take() != "(":
+        if words.is_done():
+            return ()
+    return tuple(column.identifier() for column in words.inside().specifications())
 
 
 def _added(words: _Words) -> list[Change]:
@@ -643,7 +610,7 @@ def _known_to_sqlglot(words: _Words) -> list[Change]:
         changes += _change(action, words)
     for option in alter.args.get("options") or []:
         if isinstance(option, exp.EngineProperty) and option.name.upper() == "BLACKHOLE":
-            changes.append(RowsForgotten(option.name))
+            changes.append(RowsMoved(f"the engine {option.name} keeps no rows"))
     return changes
 
 
@@ -697,27 +664,16 @@ def _index_dropped(name: str) -> Change:
 
 
 def _defined(words: _Words) -> ColumnDefined:
-    """MODIFY and CHANGE. A type that sqlglot does not know is one that no other is found equal to."""
-    definition = words.words()
+    """MODIFY and CHANGE."""
+    specification, definition = words.text(), words.words()
     verb = words.take()
     words.skip("COLUMN")
     words.skip("IF", "EXISTS")
     old = new = words.identifier()
     if verb == "CHANGE":
         new = words.identifier()
-    try:
-        action = next(iter(_parsed(words.text()).args.get("actions") or []), None)
-        kind = action.this.args["kind"] if isinstance(action, exp.ModifyColumn) else None
-    except Unread:
-        kind = None
-    type_ = _type(kind, definition) if isinstance(kind, exp.DataType) else UNKNOWN_TYPE
-    return ColumnDefined(
-        old,
-        new,
-        type_,
-        is_computed=_is_computed(definition),
-        may_be_null=("NOT", "NULL") not in pairwise(definition),
-    )
+    type_, may_be_null = _defined_type(specification, definition), ("NOT", "NULL") not in pairwise(definition)
+    return ColumnDefined(old, new, type_, _is_computed(definition), may_be_null)
 
 
 def _type(type_: exp.DataType, words: Sequence[str]) -> ColumnType:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pymysql
+from pymysql.constants import ER
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
+from ingest.canonical.tables import is_denial
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import MySQLAddress, quote
+from servers.sessions import Connection, MySQLAddress, quote
 
 DAY_S = 86_400
 MIN_PACKET = 16 << 20
@@ -57,16 +59,13 @@ REQUIRED = (
 )  # fmt: skip
 
 
-def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
+def server_checks(connection: Connection) -> Iterator[Finding]:
     """Version and settings of the tailed server."""
     try:
         facts = facts_of(connection)
     except SourceError as error:
-        why, mend = (
-            "older servers and others write another binlog",
-            "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
-        )
-        yield fail(_WHERE, "version", str(error), why, mend)
+        mend = "use MySQL 8.4 or newer, or MariaDB 10.11 or newer"
+        yield fail(_WHERE, "version", str(error), "older servers and others write another binlog", mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     variables = _variables(connection)
@@ -75,30 +74,35 @@ def server_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
             continue
         seen = variables.get(required.name, "") or "(empty)"
         mend = required.mend or facts.setting.format(name=required.name, value=f"'{required.value}'")
-        if seen.upper() == required.value:
-            yield ok(_WHERE, required.name, seen)
-        else:
-            yield fail(_WHERE, required.name, seen, required.why, mend)
+        yield _required(seen.upper() == required.value, required.name, seen, required.why, mend)
     yield from _limits(facts, variables)
-    if facts.name == MARIADB:
-        yield from _identity(variables)
+    if facts.name == MARIADB:  # its servers have no number of their own but the one that is configured
+        number = variables.get("server_id", "")
+        why = "viewtail knows the server again by it: another one with the same number passes for this one"
+        mend = (
+            "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
+        )
+        is_own = number not in ("0", "1")
+        yield _advised(is_own, "server_id", number if is_own else f"{number} (the default)", why, mend)
 
 
-def _identity(variables: dict[str, str]) -> Iterator[Finding]:
-    """MariaDB's servers have no number of their own but the one that is configured."""
-    number = variables.get("server_id", "")
-    if number not in ("0", "1"):
-        yield ok(_WHERE, "server_id", number)
-        return
-    why = "viewtail knows the server again by it: another one with the same number passes for this one"
-    mend = "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
-    yield warn(_WHERE, "server_id", f"{number} (the default)", why, mend)
+def _required(is_met: bool, what: str, seen: object, why: str, mend: str) -> Finding:
+    return ok(_WHERE, what, seen) if is_met else fail(_WHERE, what, seen, why, mend)
 
 
-def _variables(connection: pymysql.Connection[Any]) -> dict[str, str]:
+def _advised(is_met: bool, what: str, seen: object, why: str, mend: str) -> Finding:
+    return ok(_WHERE, what, seen) if is_met else warn(_WHERE, what, seen, why, mend)
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in _rows(connection, "SHOW GLOBAL VARIABLES")}
+
+
+def _rows(connection: Connection, sql: str, *arguments: object) -> Sequence[Any]:
     with connection.cursor() as cursor:
-        cursor.execute("SHOW GLOBAL VARIABLES")
-        return {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+        cursor.execute(sql, arguments)
+        rows: Sequence[Any] = cursor.fetchall()
+    return rows
 
 
 def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
@@ -114,75 +118,62 @@ def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
         ("max_allowed_packet", packet, packet >= MIN_PACKET, large, 64 << 20),
     ):
         mend = facts.setting.format(name=name, value=value)
-        yield ok(_WHERE, name, seen) if is_met else warn(_WHERE, name, seen, why, mend)
+        yield _advised(is_met, name, seen, why, mend)
 
 
 def privilege_checks(
-    connection: pymysql.Connection[Any], address: MySQLAddress, tables: Sequence[tuple[str, str]]
+    connection: Connection, address: MySQLAddress, tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
     """What the user may do on the tailed server, and with the tables that views are of."""
     held = Privileges.of(connection)
     facts = facts_of(connection)
     for name, why in REPLICATION:
-        if held.missing([facts.status_privilege if name == "REPLICATION CLIENT" else name]):
-            yield fail(_WHERE, name, "not granted", why, f"GRANT {name} ON *.* TO {account(address)};")
-        else:
-            yield ok(_WHERE, name, "granted")
+        is_held = not held.missing([facts.status_privilege if name == "REPLICATION CLIENT" else name])
+        mend = f"GRANT {name} ON *.* TO {account(address)};"
+        yield _required(is_held, name, "granted" if is_held else "not granted", why, mend)
     for schema, table in tables:
-        what = f"SELECT on {schema}.{table}"
-        may_select = _may_select(connection, schema, table)
-        if may_select is None:
-            continue  # a finding of its views
-        if may_select:
-            yield ok(_WHERE, what, "granted")
-        else:
-            why = "new views are filled from the table, and find reads it"
-            yield fail(
-                _WHERE, what, "refused", why, f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
-            )
+        why = "new views are backfilled from the table, and find reads it"
+        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+        if (may_select := _may_select(connection, schema, table)) is not None:  # else a finding of its views
+            seen = "granted" if may_select else "refused"
+            yield _required(may_select, f"SELECT on {schema}.{table}", seen, why, mend)
 
 
-def _may_select(connection: pymysql.Connection[Any], schema: str, table: str) -> bool | None:
+def _may_select(connection: Connection, schema: str, table: str) -> bool | None:
     """None when there is no such table; False when the server refuses to read it."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {quote(schema, table)} LIMIT 0")
+        _rows(connection, f"SELECT * FROM {quote(schema, table)} LIMIT 0")
     except pymysql.err.MySQLError as error:
-        if error.args and error.args[0] in (1044, 1142, 1143):
-            return False
-        if error.args and error.args[0] in (1049, 1146):
+        if error.args[:1] in [(ER.BAD_DB_ERROR,), (ER.NO_SUCH_TABLE,)]:
             return None
-        raise
+        if not is_denial(error):
+            raise
+        return False
     return True
 
 
-def prepared_checks(connection: pymysql.Connection[Any]) -> Iterator[Finding]:
+def prepared_checks(connection: Connection) -> Iterator[Finding]:
     """XA transactions that are prepared now: their rows stand before the place where a first run begins to read."""
     what = "XA RECOVER"
     try:
-        with connection.cursor() as cursor:
-            if facts_of(connection).name == MARIADB:
-                cursor.execute("XA RECOVER FORMAT = 'SQL'")
-                names = [str(row[3]) for row in cursor.fetchall()]
-            else:
-                cursor.execute("XA RECOVER CONVERT XID")
-                names = [_xid(row[0], row[1], row[3]) for row in cursor.fetchall()]
+        if facts_of(connection).name == MARIADB:
+            names = [str(row[3]) for row in _rows(connection, "XA RECOVER FORMAT = 'SQL'")]
+        else:
+            names = [_xid(row[0], row[1], row[3]) for row in _rows(connection, "XA RECOVER CONVERT XID")]
     except pymysql.err.MySQLError as error:
-        if error.args and error.args[0] in (1227, 1401):
-            yield ok(_WHERE, what, "not looked at: it needs XA_RECOVER_ADMIN")
-            return
-        raise
-    if not names:
-        yield ok(_WHERE, what, "no prepared transactions")
+        if error.args[:1] not in [(1227,), (1401,)]:
+            raise
+        yield ok(_WHERE, what, "not looked at: it needs XA_RECOVER_ADMIN")
         return
-    yield warn(
-        _WHERE,
-        what,
-        f"{len(names)} prepared transactions",
+    seen = f"{len(names) or 'no'} prepared transactions"
+    why = (
         "one that was prepared before the first run halts every view at its commit; one that stays prepared keeps "
-        "offsets, and the binlogs they need, from moving on",
-        f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}",
+        "offsets, and the binlogs they need, from moving on"
     )
+    mend = (
+        f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}" if names else ""
+    )
+    yield _advised(not names, what, seen, why, mend)
 
 
 def _xid(number: int, global_bytes: int, data: str) -> str:
@@ -191,27 +182,22 @@ def _xid(number: int, global_bytes: int, data: str) -> str:
     return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
 
 
-def cascade_checks(
-    connection: pymysql.Connection[Any], tables: Sequence[tuple[str, str]]
-) -> Iterator[Finding]:
+def cascade_checks(connection: Connection, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself."""
     facts = facts_of(connection)
-    with connection.cursor() as cursor:
-        cursor.execute(facts.logs_cascades)
-        if (cursor.fetchone() or (0,))[0]:
-            return
+    if _rows(connection, facts.logs_cascades)[0][0]:
+        return
     can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
     way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
     for schema, table in tables:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
-                "WHERE constraint_schema = %s AND table_name = %s "
-                "AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))",
-                (schema, table),
-            )
-            rows = cursor.fetchall()
-        for name, on_delete, on_update in rows:
+        for name, on_delete, on_update in _rows(
+            connection,
+            "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
+            "WHERE constraint_schema = %s AND table_name = %s "
+            "AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))",
+            schema,
+            table,
+        ):
             yield warn(
                 _WHERE,
                 f"foreign key {schema}.{table}.{name}",
@@ -221,22 +207,14 @@ def cascade_checks(
             )
 
 
-def watermark_checks(
-    connection: pymysql.Connection[Any], address: MySQLAddress, database: str
-) -> Iterator[Finding]:
+def watermark_checks(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
     """Whether watermarks can be written on the source's primary."""
-    with connection.cursor() as cursor:
-        cursor.execute(facts_of(connection).is_read_only)
-        is_read_only = any(cursor.fetchone() or ())
-    if is_read_only:
-        why = "a fill begins with a watermark row, which must come through the binlog"
+    why = "a backfill begins with a watermark row, which must come through the binlog"
+    if any(_rows(connection, facts_of(connection).is_read_only)[0]):
         mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
         yield fail(_WHERE, "primary is writable", f"{address} is read-only", why, mend)
         return
     missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
-    what, lacks = f"watermarks in {database}", f"not granted: {', '.join(missing)}"
+    seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
     mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
-    if missing:
-        yield fail(_WHERE, what, lacks, "a fill begins with a watermark row", mend)
-    else:
-        yield ok(_WHERE, what, "can be written")
+    yield _required(not missing, f"watermarks in {database}", seen, why, mend)

@@ -24,16 +24,23 @@ from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table
 
+_LONG = BLOBS | {
+    types.JSON,
+    types.GEOMETRY,
+    types.VECTOR,
+    types.BLOB_COMPRESSED,
+}  # length in `metadata` bytes
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
-_OLD_SIZES = {
-    types.DATE: 3,
-    types.NEWDATE: 3,
-    types.TIME: 3,
-    types.DATETIME: 8,
-    types.TIMESTAMP: 4,
-    types.NULL: 0,
-}
+_SIZES = INTEGER_BYTES | {
+    types.FLOAT: 4, types.DOUBLE: 8, types.YEAR: 1, types.DATE: 3, types.NEWDATE: 3, types.TIME: 3, types.DATETIME: 8,
+    types.TIMESTAMP: 4, types.NULL: 0,
+}  # fmt: skip
+_WHOLE_SECONDS = {
+    types.TIME2: 3,
+    types.DATETIME2: 5,
+    types.TIMESTAMP2: 4,
+}  # bytes beside those of the fraction
 # Bytes of a length: codes, variables, size.
 PREFIXES = {1: ("B", ("n",), 1), 2: ("H", ("n",), 2), 3: ("HB", ("n", "n2"), 3), 4: ("I", ("n",), 4)}
 # What the expressions of every column may refer to.
@@ -52,9 +59,9 @@ NAMES: dict[str, Any] = {
 class Layout:
     """How one column stands in a row and what turns it into its value.
 
-    Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then
-    the bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to
-    it."""
+    Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then the
+    bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to it.
+    """
 
     number: int | None  # the value's place in followed.columns; None: step over it
     is_nullable: bool
@@ -75,7 +82,7 @@ def layout_of(column: MapColumn, described: Column | None, number: int | None, i
     """
     layout = Layout(number=number, is_nullable=column.is_nullable, names={})
     type_, metadata = column.type, column.metadata
-    if type_ in BLOBS or type_ in (types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED):
+    if type_ in _LONG:
         layout.prefix = metadata
         if metadata not in PREFIXES:
             raise _impossible(column, f"length in {metadata} bytes")
@@ -103,21 +110,15 @@ def _impossible(column: MapColumn, what: str) -> TableUnreadableError:
 
 
 def _fixed_size(type_: int, metadata: int) -> int:
-    if type_ in INTEGER_BYTES:
-        return INTEGER_BYTES[type_]
     if type_ in (types.ENUM, types.SET):
         return metadata
-    if type_ in (types.FLOAT, types.DOUBLE):
-        return 4 if type_ == types.FLOAT else 8
-    if type_ == types.YEAR:
-        return 1
     if type_ == types.BIT:
         return (metadata + 7) // 8
     if type_ == types.NEWDECIMAL:
         return decimal_size(metadata >> 8, metadata & 0xFF)
-    if type_ in (types.TIME2, types.DATETIME2, types.TIMESTAMP2):
-        return {types.TIME2: 3, types.DATETIME2: 5, types.TIMESTAMP2: 4}[type_] + (metadata + 1) // 2
-    return _OLD_SIZES[type_]
+    if type_ in _WHOLE_SECONDS:
+        return _WHOLE_SECONDS[type_] + (metadata + 1) // 2
+    return _SIZES[type_]
 
 
 def _integer(layout: Layout, column: MapColumn) -> None:

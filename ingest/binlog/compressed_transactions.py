@@ -81,19 +81,10 @@ class CompressedTransactions:
 
     def walk_events(self, compressed: Compressed, content: bytes) -> int:
         """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
-        head, table_id, by_id, base = (
-            _HEAD.unpack_from,
-            _TABLE_ID,
-            self._walk.tables.by_id,
-            self._walk.place.base,
-        )
-        start, length, whole, done = (
-            compressed.start,
-            compressed.length,
-            compressed.payload.size,
-            compressed.done,
-        )
-        new, log_pos, p, filled = tuple.__new__, compressed.log_pos, 0, len(content)
+        head, table_id, new = _HEAD.unpack_from, _TABLE_ID, tuple.__new__
+        by_id, base = self._walk.tables.by_id, self._walk.place.base
+        start, length, done = compressed.start, compressed.length, compressed.done
+        whole, log_pos, p, filled = compressed.payload.size, compressed.log_pos, 0, len(content)
         while filled - p >= _HEAD_BYTES:
             _, kind, _, size, _, flags = head(content, p)
             q, b = p + size, p + _HEAD_BYTES
@@ -125,11 +116,9 @@ class CompressedTransactions:
             return False
         if kind == UPDATE_ROWS and len(rows) & 1:
             return False
-        transaction = self._walk.transaction
-        transaction.held_bytes += q - b + _HEAD_BYTES
-        transaction.changes.append(
-            tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
-        )
+        change = tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
+        self._walk.transaction.held_bytes += q - b + _HEAD_BYTES
+        self._walk.transaction.changes.append(change)
         return True
 
     def _check_size(self, size: int, log_pos: int) -> None:

@@ -18,14 +18,18 @@ import pymysql
 from pymysqlreplication import BinLogStreamReader
 
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
-from ingest.binlog import continuity, mariadb_history
+from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.mariadb_gtids import is_position
 from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
-_COM_BINLOG_DUMP = b"\x12"
+_MOST_IN_HEADER = 1 << 32  # bytes of a file: what stands behind them, headers cannot tell
+_SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
+_COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
+# Command, position, flags, server id; no file's name behind them.
+_DUMP = struct.Struct("<BIHI")
 # Command, flags, server id, bytes of a file's name, position, bytes of the set.
 _DUMP_BY_SET = struct.Struct("<BHIIQI")
 
@@ -50,11 +54,11 @@ class DumpConnection:
         the server's do not continue each other: both are asked on this connection, since an address may lead to
         another server each time.
         """
-        self._address = address
         # A stall shows in `status` within two heartbeats: this, and half a second until the next report.
         self._timeout_s = heartbeat_s * 1.5 + 0.25
         # A number of its own for each connection: two readers with one server_id throw each other out.
         self.server_id = server_id or random.randrange(1 << 31, (1 << 32) - 1)
+        self._source = f"source {address.host}:{address.port}"
         timeout_s = max(self._timeout_s, 10.0)
         settings = connection_arguments(address) | {"read_timeout": timeout_s, "write_timeout": timeout_s}
         reader: Any = BinLogStreamReader(
@@ -74,10 +78,8 @@ class DumpConnection:
         except pymysql.err.MySQLError as error:
             raise session_error(error, address, "source") from None
         except OSError as error:
-            raise SourceUnavailableError(f"source {address.host}:{address.port}: {error}") from None
-        self.has_checksums = (
-            True  # of events before the first format description, which tells about the others
-        )
+            raise SourceUnavailableError(f"{self._source}: {error}") from None
+        self.has_checksums = True  # until the first format description says whether events have some
         self.large_files: frozenset[str] = reader._stream_connection.large_files
         self.socket: socket.socket = reader._stream_connection._sock
         self.socket.settimeout(self._timeout_s)
@@ -88,17 +90,12 @@ class DumpConnection:
             received = self.socket.recv_into(target)
         except TimeoutError:
             raise SourceUnavailableError(
-                f"source {self._address.host}:{self._address.port} sent nothing for {self._timeout_s:.1f} s, not even "
-                "a heartbeat; reconnecting"
+                f"{self._source} sent nothing for {self._timeout_s:.1f} s, not even a heartbeat; reconnecting"
             ) from None
         except OSError as error:
-            raise SourceUnavailableError(
-                f"source {self._address.host}:{self._address.port}: {error}; reconnecting"
-            ) from None
+            raise SourceUnavailableError(f"{self._source}: {error}; reconnecting") from None
         if received == 0:
-            raise SourceUnavailableError(
-                f"source {self._address.host}:{self._address.port} closed the dump connection; reconnecting"
-            )
+            raise SourceUnavailableError(f"{self._source} closed the dump connection; reconnecting")
         return received
 
     def has_data(self) -> bool:
@@ -134,25 +131,32 @@ class _Session(pymysql.Connection):
                 continuity.check_identity(self, identity)
             if seen is not None:
                 continuity.check_sets(self, seen)
-                self.large_files = continuity.large_files(self)
-                if is_position(seen):
-                    self._dump = mariadb_history.dump_from(self, server_id, seen)
-                else:
-                    self._dump = _dump_by_set(server_id, GtidSet(seen))
+                sizes = continuity.binlog_sizes(self)
+                self.large_files = frozenset(file for file, size in sizes.items() if size >= _MOST_IN_HEADER)
+                self._dump = _dump_packet(self, server_id, seen)
         except BaseException:
             self.close()
             raise
 
     def _write_bytes(self, data: bytes) -> None:
-        if self._dump is not None and data[4:5] == _COM_BINLOG_DUMP:
+        if self._dump is not None and data[4] == _COM_BINLOG_DUMP:
             data = self._dump
         super()._write_bytes(data)  # type: ignore[misc]
 
 
-def _dump_by_set(server_id: int, seen: GtidSet) -> bytes:
-    """The packet COM_BINLOG_DUMP_GTID. (The library's own knows no tags.)"""
-    encoded = seen.encoded()
-    body = _DUMP_BY_SET.pack(30, 4, server_id, 0, 4, len(encoded)) + encoded
+def _dump_packet(connection: pymysql.Connection[Any], server_id: int, seen: str) -> bytes:
+    """The packet that asks for all that is not in a set. (The library's own knows no tags.)
+
+    MariaDB takes the set from the session, and in strict mode refuses to begin where it does not find a transaction.
+    """
+    if is_position(seen):
+        settings = "@slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET {settings}", (seen,))
+        body = _DUMP.pack(_COM_BINLOG_DUMP, 4, 0, server_id)
+    else:
+        encoded = GtidSet(seen).encoded()
+        body = _DUMP_BY_SET.pack(_COM_BINLOG_DUMP_GTID, 4, server_id, 0, 4, len(encoded)) + encoded
     return struct.pack("<I", len(body)) + body
 
 
@@ -161,9 +165,7 @@ def dump_error(packet: bytes, place: str) -> ViewtailError:
     number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
     said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
     if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
-        if any(
-            text in said for text in ("server_uuid/server_id", "slave with the same", "replica with the same")
-        ):
+        if any(text in said for text in _SAME_SERVER_ID):
             return SourceUnavailableError(
                 f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
                 "each reader its own; reconnecting"

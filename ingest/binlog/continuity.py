@@ -13,8 +13,7 @@ import pymysql
 
 from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
-from ingest.binlog.mariadb_gtids import is_position
-from ingest.binlog.mariadb_history import lacked_and_purged
+from ingest.binlog.mariadb_gtids import GtidPosition, is_position, parsed
 from servers.facts import MARIADB, facts_of
 
 _SHOWN = 200  # characters of a set, in a message
@@ -60,14 +59,10 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
             "be compared. Fill the views again with: viewtail replay --new-history"
         )
     if is_position(seen):
-        lacked, purged = lacked_and_purged(connection, seen)
+        lacked, purged = _mariadb_differences(connection, seen)
     else:
-        lacked, purged = _ask(
-            connection,
-            "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)",
-            seen,
-            seen,
-        )
+        sql = "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)"
+        lacked, purged = _ask(connection, sql, seen, seen)
     if lacked:
         raise HistoryGoneError(
             f"divergent history: the source that is there now lacks transactions that were read ({_short(lacked)}), so "
@@ -83,11 +78,30 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
         )
 
 
-def large_files(connection: pymysql.Connection[Any]) -> frozenset[str]:
-    """Binlogs in which events stand beyond what their headers can tell (4 GiB)."""
+def _mariadb_differences(connection: pymysql.Connection[Any], seen: str) -> tuple[str, str]:
+    """What was read and the server never had, and what it purged and was not read; each '' when there is nothing.
+
+    The place at which the oldest binlog begins shows what was purged.
+    """
+    state = _ask(connection, "SELECT @@GLOBAL.gtid_binlog_state")[0] or ""
+    oldest = next(iter(binlog_sizes(connection)), "")
+    begin = _ask(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)[0] or ""
+    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
+    read, kept = GtidPosition(seen).last, GtidPosition(begin).last
+    lacked = {(domain, *last) for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
+    purged = {(domain, *last) for domain, last in kept.items() if read.get(domain, (0, 0))[1] < last[1]}
+    return _text(lacked), _text(purged)
+
+
+def _text(gtids: set[tuple[int, int, int]]) -> str:
+    return ",".join(f"{domain}-{server}-{number}" for domain, server, number in sorted(gtids))
+
+
+def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:
+    """The server's binlogs from the oldest on, with their bytes."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
-        return frozenset(row[0] for row in cursor.fetchall() if row[1] >= 1 << 32)
+        return {row[0]: row[1] for row in cursor.fetchall()}
 
 
 def _short(text: str) -> str:

@@ -59,10 +59,7 @@ class ControlEvents:
             events.XA_PREPARE: xa.prepare,
             events.TRANSACTION_PAYLOAD: compressed.handle,
             **dict.fromkeys(_GTIDS, self._next_transaction),
-            **dict.fromkeys(
-                events.ROWS,
-                mariadb.rows,
-            ),
+            **dict.fromkeys(events.ROWS, mariadb.rows),
             **dict.fromkeys(events.ROWS_V1, mariadb.rows_v1),
         }
 
@@ -115,9 +112,8 @@ class ControlEvents:
         elif kind == events.GTID_TAGGED:
             self._walk.transaction.begin(self._untagged(event), start)
         else:
-            self._walk.transaction.begin(
-                bytearray(event.buffer[event.start : event.start + GTID_BYTES]), start
-            )
+            gtid = bytearray(event.buffer[event.start : event.start + GTID_BYTES])
+            self._walk.transaction.begin(gtid, start)
             if kind == events.ANONYMOUS_GTID:
                 place.gtids = None  # a transaction that no other server can be asked for
 
@@ -185,10 +181,8 @@ class ControlEvents:
         self._walk.transaction.is_cut = False
         if not started_at_s:
             self._ended_inside()
-        _log.warning(
-            "a transaction that the source did not finish when it died is left out",
-            position=str(self._walk.place),
-        )
+        why = "a transaction that the source did not finish when it died is left out"
+        _log.warning(why, position=str(self._walk.place))
         self._walk.take_back(BEGINNING)
 
     def _ended_inside(self) -> NoReturn:

@@ -19,9 +19,7 @@ def file_number(file: str) -> int:
     """The number in a binlog's name: 'binlog.000012' -> 12."""
     found = _FILE.match(file)
     if not found:
-        raise HistoryGoneError(
-            f"binlog file name {file!r} does not end in a number; viewtail cannot order it"
-        )
+        raise HistoryGoneError(f"binlog file {file!r} does not end in a number; viewtail cannot order it")
     return int(found["number"])
 
 
@@ -77,17 +75,7 @@ class BinlogPosition:
 
     def to_text(self) -> str:
         """One line of JSON."""
-        return orjson.dumps(
-            {
-                "epoch": self.epoch,
-                "file": self.file,
-                "end": self.end,
-                "start": self.start,
-                "gtid": self.gtid,
-                "gtid_base": self.gtid_base,
-                "server": self.server,
-            }
-        ).decode()
+        return orjson.dumps(self).decode()
 
     @classmethod
     def from_text(cls, text: str | bytes) -> BinlogPosition:

@@ -1,5 +1,4 @@
-"""GTID events, plain (33), tagged (42) and MariaDB's (162): all end as the bytes that the hot path keeps of the plain
-one.
+"""GTID events, plain (33), tagged (42) and MariaDB's (162), as the bytes that the hot path keeps of the plain one.
 
 Tagged ones are written by MySQL's own serialization library (libs/mysql/serialization; Gtid_event in
 libs/mysql/binlog/event/control_events.h): fields with numbers, integers of variable length.
@@ -60,13 +59,6 @@ def untagged(body: Buffer) -> bytearray:
 
     Raises MalformedGtidError when it lacks a field, or has one that is not known before the commit time.
     """
-    try:
-        return _untagged(body)
-    except IndexError:
-        raise MalformedGtidError("it ends too early") from None
-
-
-def _untagged(body: Buffer) -> bytearray:
     gtid = bytearray(GTID_BYTES)
     tag = b""
     numbers: dict[int, int] = {}
@@ -102,9 +94,9 @@ def _untagged(body: Buffer) -> bytearray:
 
 def _integer(body: Buffer, at: int) -> tuple[int, int]:
     """An integer of 1 to 9 bytes, as many as the first one's low ones say, and where the next thing begins."""
-    first = body[at]
+    first = int.from_bytes(body[at : at + 1])  # 0 behind the end
     more = (~first & first + 1).bit_length() - 1  # ones at its low end
     end = at + 1 + more
     if end > len(body):
-        raise IndexError
+        raise MalformedGtidError("it ends too early")
     return int.from_bytes(body[at:end], "little") >> min(more + 1, 8), end

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 
@@ -25,25 +25,16 @@ _LITERALS = {0: "null", 1: "true", 2: "false"}
 # Types of opaque values (include/field_types.h).
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _NEWDECIMAL = 7, 10, 11, 12, 246
 
-(
-    _INT16_AT,
-    _UINT16_AT,
-    _INT32_AT,
-    _UINT32_AT,
-    _INT64_AT,
-    _UINT64_AT,
-    _DOUBLE_AT,
-    _TWO_UINT16_AT,
-    _TWO_UINT32_AT,
-) = (struct.Struct(f"<{code}").unpack_from for code in ("h", "H", "i", "I", "q", "Q", "d", "HH", "II"))
+_INTEGERS = {
+    type_: struct.Struct(f"<{code}").unpack_from
+    for type_, code in zip(range(_INT16, _DOUBLE), "hHiIqQ", strict=True)
+}
+_DOUBLE_AT = struct.Struct("<d").unpack_from
+_TWO_UINT16_AT, _TWO_UINT32_AT = struct.Struct("<HH").unpack_from, struct.Struct("<II").unpack_from
 
 # Entries of objects and arrays: a key's place and length; a value's type and its place, or the value.
 _SMALL_KEY, _LARGE_KEY = struct.Struct("<HH"), struct.Struct("<IH")
 _SMALL_VALUE, _LARGE_VALUE = struct.Struct("<BH"), struct.Struct("<BI")
-_SMALL_KEY_AT, _LARGE_KEY_AT = _SMALL_KEY.unpack_from, _LARGE_KEY.unpack_from
-
-_SMALL_VALUES, _LARGE_VALUES = _SMALL_VALUE.iter_unpack, _LARGE_VALUE.iter_unpack
-
 _Shapes = dict[tuple[bytes, bytes], Sequence[str]]  # what `_heads` gave
 _SMALL_SHAPES: _Shapes = {}
 _LARGE_SHAPES: _Shapes = {}
@@ -115,7 +106,7 @@ def _child(raw: bytes, type_: int, at: int, end: int, depth: int, last: list[Rea
     elif count:
         values_at += 4 * count
         rest_at = values_at + 3 * count
-        place, length = _SMALL_KEY_AT(raw, values_at - 4)
+        place, length = _SMALL_KEY.unpack_from(raw, values_at - 4)
         names_end = at + place + length
         kind = (raw[at + 4 : values_at], raw[rest_at:names_end], raw[values_at:rest_at:3])
     else:
@@ -147,13 +138,8 @@ def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at
         heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
         if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
             return  # some key lies elsewhere: these bytes do not tell its name
-    names = {
-        "LITERALS": _LITERALS,
-        "child": _child,
-        "quoted": _quoted,
-        "double": double_text,
-        "length": _variable_length,
-    }
+    names = {"LITERALS": _LITERALS, "child": _child, "quoted": _quoted}
+    names |= {"double": double_text, "length": _variable_length}
     _KINDS[kind] = made_for(heads, "]" if len(kind) == 1 else "}", kind, names)
 
 
@@ -163,8 +149,7 @@ def _append_value(
     # `at` is where the value's own bytes begin; offsets inside an object or array count from there. `left` is how many
     # bytes no value has claimed yet: values that overlap could add up to any length.
     if type_ == _STRING:
-        start, stop = _claimed(raw, at, end, left)
-        pieces.append(_quoted(str(raw[start:stop], "utf-8")))
+        pieces.append(_string(raw, at, end, left))
     elif type_ <= _LARGE_ARRAY:
         _append_container(pieces, raw, type_, at, end, depth, left)
     elif type_ == _OPAQUE:
@@ -178,10 +163,15 @@ def _append_value(
         pieces.append(str(_INTEGERS[type_](raw, at)[0]))
 
 
-_INTEGERS = {
-    _INT16: _INT16_AT, _UINT16: _UINT16_AT, _INT32: _INT32_AT, _UINT32: _UINT32_AT, _INT64: _INT64_AT,
-    _UINT64: _UINT64_AT,
-}  # fmt: skip
+def _string(raw: bytes, at: int, end: int, left: list[int]) -> str:
+    length = raw[at]
+    if length < 0x80:  # too short to add up to much: not claimed
+        start, stop = at + 1, at + 1 + length
+        if stop > end:
+            raise MalformedJsonError("a JSON string reaches past the value's end")
+    else:
+        start, stop = _claimed(raw, at, end, left)
+    return _quoted(str(raw[start:stop], "utf-8"))
 
 
 def _claimed(raw: bytes, at: int, end: int, left: list[int]) -> tuple[int, int]:
@@ -199,30 +189,24 @@ def _claim(left: list[int], count: int) -> None:
         raise MalformedJsonError("JSON values overlap")
 
 
+# Of each container: what reads its count and size; bytes of a key's entry, of count and size, and of a value's entry.
+_FRAMES = {
+    _SMALL_OBJECT: (_TWO_UINT16_AT, 4, 4, 3), _SMALL_ARRAY: (_TWO_UINT16_AT, 0, 4, 3),
+    _LARGE_OBJECT: (_TWO_UINT32_AT, 6, 8, 5), _LARGE_ARRAY: (_TWO_UINT32_AT, 0, 8, 5),
+}  # fmt: skip
+
+
 def _frame(raw: bytes, type_: int, at: int, end: int, left: list[int]) -> tuple[int, int, int, int]:
     """Of an object or array: where its key entries, its value entries and what is behind them begin, and its end."""
-    if type_ == _SMALL_OBJECT:
-        count, size = _TWO_UINT16_AT(raw, at)
-        keys_at = at + 4
-        values_at = keys_at + 4 * count
-        rest_at = values_at + 3 * count
-    elif type_ == _SMALL_ARRAY:
-        count, size = _TWO_UINT16_AT(raw, at)
-        keys_at = values_at = at + 4
-        rest_at = values_at + 3 * count
-    else:
-        count, size = _TWO_UINT32_AT(raw, at)
-        keys_at = at + 8
-        values_at = keys_at + (6 * count if type_ == _LARGE_OBJECT else 0)
-        rest_at = values_at + 5 * count
+    head, key_bytes, head_bytes, value_bytes = _FRAMES[type_]
+    count, size = head(raw, at)
+    keys_at = at + head_bytes
+    values_at = keys_at + key_bytes * count
+    rest_at = values_at + value_bytes * count
     stop = at + size
     if rest_at > stop or stop > end:
-        raise MalformedJsonError(
-            "a JSON container reaches past the value's end or holds more members than bytes"
-        )
-    left[0] -= rest_at - at
-    if left[0] < 0:
-        raise MalformedJsonError("JSON values overlap")
+        raise MalformedJsonError("a JSON container is longer than its value, or has more members than bytes")
+    _claim(left, rest_at - at)
     return keys_at, values_at, rest_at, stop
 
 
@@ -232,56 +216,42 @@ def _append_container(
     if not depth:
         raise MalformedJsonError("a JSON value is nested too deeply")
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
-    is_large, is_object = type_ in (_LARGE_OBJECT, _LARGE_ARRAY), type_ in (_SMALL_OBJECT, _LARGE_OBJECT)
+    brackets, entry, inlined = _MEMBERS[type_]
     append = pieces.append
     if rest_at == values_at:
-        append("{}" if is_object else "[]")
+        append(brackets)
         return
-    heads = (
-        _heads(raw, is_large, at, keys_at, values_at, rest_at, stop)
-        if is_object
-        else chain("[", repeat(", "))
-    )
-    values = (_LARGE_VALUES if is_large else _SMALL_VALUES)(raw[values_at:rest_at])
-    for head, (value_type, place) in zip(heads, values, strict=False):
-        # Small values stand in the entry itself.
+    heads: Iterable[str] = chain("[", repeat(", "))
+    if brackets == "{}":
+        heads = _heads(raw, type_ == _LARGE_OBJECT, at, keys_at, values_at, rest_at, stop)
+    for head, (value_type, place) in zip(heads, entry.iter_unpack(raw[values_at:rest_at]), strict=False):
         if value_type == _STRING:
-            place += at
-            length = raw[place]
-            if length < 0x80:
-                begin = place + 1
-                last = begin + length
-                if last > stop:
-                    raise MalformedJsonError("a JSON string reaches past the value's end")
-            else:
-                begin, last = _claimed(raw, place, stop, left)
-            text = str(raw[begin:last], "utf-8")
-            if text.isprintable() and '"' not in text and "\\" not in text:
-                append(f'{head}"{text}"')
-            else:
-                append(head + _quoted(text))
-        elif value_type == _INT16:
-            place &= 0xFFFF
-            append(f"{head}{place - 0x10000 if place & 0x8000 else place}")
-        elif value_type == _UINT16:
-            append(f"{head}{place & 0xFFFF}")
-        elif value_type == _LITERAL:
-            append(head + _LITERALS[place & 0xFF])
-        elif is_large and value_type == _INT32:
-            append(f"{head}{place - (1 << 32) if place & 1 << 31 else place}")
-        elif is_large and value_type == _UINT32:
-            append(f"{head}{place}")
+            append(head + _string(raw, at + place, stop, left))
+        elif value_type in inlined:
+            append(head + inlined[value_type](place))
         elif at + place >= stop:
             raise MalformedJsonError("a JSON value begins past its container's end")
         else:
             append(head)
-            if value_type <= _LARGE_ARRAY:
-                _append_container(pieces, raw, value_type, at + place, stop, depth - 1, left)
-            elif value_type == _DOUBLE:
-                append(double_text(_DOUBLE_AT(raw, at + place)[0]))
-            else:
-                _append_value(pieces, raw, value_type, at + place, stop, depth, left)
-    append("}" if is_object else "]")
+            _append_value(pieces, raw, value_type, at + place, stop, depth - 1, left)
+    append(brackets[1])
+
+
+# Small values stand in the entry itself, in place of their place.
+_INLINED: dict[int, Callable[[int], str]] = {
+    _LITERAL: lambda entry: _LITERALS[entry & 0xFF],
+    _INT16: lambda entry: str((entry & 0x7FFF) - (entry & 0x8000)),
+    _UINT16: lambda entry: str(entry & 0xFFFF),
+}
+_LARGE_INLINED = _INLINED | {
+    _INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)),
+    _UINT32: str,
+}
+# Of each container: its brackets, how a value's entry is read, and which values stand in it.
+_MEMBERS = {
+    _SMALL_OBJECT: ("{}", _SMALL_VALUE, _INLINED), _SMALL_ARRAY: ("[]", _SMALL_VALUE, _INLINED),
+    _LARGE_OBJECT: ("{}", _LARGE_VALUE, _LARGE_INLINED), _LARGE_ARRAY: ("[]", _LARGE_VALUE, _LARGE_INLINED),
+}  # fmt: skip
 
 
 def _heads(
@@ -291,10 +261,8 @@ def _heads(
 
     Documents of one kind have the same keys in the same places: remembered by the bytes of their entries and names.
     """
-    last_key, entry, shapes = (
-        (_LARGE_KEY_AT, _LARGE_KEY, _LARGE_SHAPES) if is_large else (_SMALL_KEY_AT, _SMALL_KEY, _SMALL_SHAPES)
-    )
-    place, length = last_key(raw, values_at - entry.size)
+    entry, shapes = (_LARGE_KEY, _LARGE_SHAPES) if is_large else (_SMALL_KEY, _SMALL_SHAPES)
+    place, length = entry.unpack_from(raw, values_at - entry.size)
     names_end = at + place + length  # the last name is the last in the bytes too, or nothing is remembered
     if names_end > stop:
         raise MalformedJsonError("a JSON key reaches past its object's end")
@@ -308,7 +276,7 @@ def _heads(
         start = at + place
         if start + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")
-        is_memorable = is_memorable and rest_at <= start and start + length <= names_end
+        is_memorable &= rest_at <= start <= names_end - length
         name = _quoted(str(raw[start : start + length], "utf-8"))
         made.append(f"{', ' if made else '{'}{name}: ")
     if is_memorable:
@@ -323,8 +291,8 @@ def _members(
 ) -> Iterator[tuple[str, int, int, int]]:
     """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
-    is_large = type_ in (_LARGE_OBJECT, _LARGE_ARRAY)
-    key, value = (_LARGE_KEY, _LARGE_VALUE) if is_large else (_SMALL_KEY, _SMALL_VALUE)
+    _, value, inlined = _MEMBERS[type_]
+    key = _LARGE_KEY if value is _LARGE_VALUE else _SMALL_KEY
     keys = key.iter_unpack(raw[keys_at:values_at]) if values_at > keys_at else repeat((0, 0))
     for number, ((key_place, length), (value_type, place)) in enumerate(
         zip(keys, value.iter_unpack(raw[values_at:rest_at]), strict=False)
@@ -332,11 +300,7 @@ def _members(
         if at + key_place + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")
         name = str(raw[at + key_place : at + key_place + length], "utf-8")
-        # Small values stand in the entry itself.
-        is_inlined = value_type in (_LITERAL, _INT16, _UINT16) or (
-            is_large and value_type in (_INT32, _UINT32)
-        )
-        value_at = values_at + number * value.size + 1 if is_inlined else at + place
+        value_at = values_at + number * value.size + 1 if value_type in inlined else at + place
         if value_at >= stop:
             raise MalformedJsonError("a JSON value begins past its container's end")
         yield name, value_type, value_at, stop
@@ -381,8 +345,7 @@ def _tree(raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]
 
 
 def _variable_length(raw: bytes, at: int) -> tuple[int, int]:
-    # Seven bits a byte, the lowest first; the high bit says that more follow. Gives (where the data begin,
-    # length).
+    # Seven bits a byte, the lowest first; the high bit says that more follow. Gives (where the data begin, length).
     length = shift = 0
     for _ in range(5):
         byte = raw[at]
@@ -401,8 +364,7 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says
-    "double"."""
+    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says "double"."""
     shown = repr(value)
     if 1e-4 <= abs(value) < 1e15:  # Python writes these alike
         return shown
@@ -416,7 +378,7 @@ def double_text(value: float) -> str:
     point = (len(whole) if whole != "0" else len(digits) - len(fraction)) + int(shown_exponent or 0)
     digits = digits.rstrip("0")
     if not (-14 <= point <= 15 or 0 < point < len(digits)):
-        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{point - 1}"
+        return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{point - 1}"
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     if point < len(digits):
@@ -432,15 +394,14 @@ def _opaque(type_: int, raw: bytes) -> str:
     if type_ in (_DATE, _TIME, _DATETIME, _TIMESTAMP):
         if len(raw) != 8:
             raise MalformedJsonError("a date or time in JSON does not have 8 bytes")
-        return f'"{_temporal_text(type_, _INT64_AT(raw, 0)[0])}"'
+        return f'"{_temporal_text(type_, _INTEGERS[_INT64](raw, 0)[0])}"'
     encoded = base64.b64encode(raw).decode()
     lines = (encoded[at : at + _BASE64_LINE] for at in range(0, len(encoded), _BASE64_LINE))
     return _quoted(f"base64:type{type_}:" + "\n".join(lines))
 
 
 def _temporal_text(type_: int, packed: int) -> str:
-    # Packed as in sql-common/my_time.cc (TIME_from_longlong_*_packed): 24 bits of microseconds below the
-    # rest.
+    # Packed as in sql-common/my_time.cc (TIME_from_longlong_*_packed): 24 bits of microseconds below the rest.
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     rest, microseconds = packed >> 24, packed & 0xFFFFFF
     clock = f"{rest >> 6 & 63:02d}:{rest & 63:02d}.{microseconds:06d}"

@@ -1,5 +1,5 @@
 """What only MariaDB's binlog has: its GTIDs, which begin transactions, row events of the first version, and compressed
-events, each of which is walked as the plain one that it holds, at its own position.
+events, each of which is handled as the plain one that it holds, at its own position.
 
 Source of the forms: Gtid_log_event and binlog_buf_uncompress (sql/log_event.h, sql/log_event.cc) of MariaDB 10.11.
 """
@@ -10,14 +10,13 @@ import struct
 import zlib
 
 from changes.errors import SourceError
-from ingest.binlog import events, gtids
-from ingest.binlog.compression import MalformedCompressionError, inflated
+from ingest.binlog import events, gtids, packed_integers
+from ingest.binlog.compression import MalformedCompressionError, declared, inflated
 from ingest.binlog.events import Event
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import name_of
-from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
@@ -67,7 +66,7 @@ class MariaDBEvents:
         kind, buffer, b = event.kind, event.buffer, event.start
         try:
             at = _compressed_at(kind, buffer, b)
-            length, start = _uncompressed_bytes(buffer, at, event.end)
+            length, start = declared(buffer, at, event.end)
             if length > self._walk.max_event_bytes:
                 self._walk.halt_too_large(bytes(buffer[b - _HEADER_BYTES : at]), length)
                 return None
@@ -78,23 +77,8 @@ class MariaDBEvents:
                 "Nothing is skipped, so the pipeline stops before it. Look at it with mariadb-binlog; to go on behind "
                 "it: viewtail replay --new-history"
             ) from None
-        return self._plain(event, buffer[b - PACKET_HEAD_BYTES : at] + content)
-
-    def _plain(self, event: Event, packet: Buffer) -> Event:
-        """The event of a packet that was put together, with a new header and checksum."""
-        checksum_bytes, plain, kind = (
-            self._walk.place.checksum_bytes,
-            bytearray(packet),
-            events.COMPRESSED[event.kind],
-        )
-        head, end = PACKET_HEAD_BYTES - _HEADER_BYTES, len(plain)
-        size = end - head + checksum_bytes
-        plain[:3] = min(size + 1, 0xFFFFFF).to_bytes(3, "little")
-        plain[head + 4] = kind
-        plain[head + 9 : head + 13] = size.to_bytes(4, "little")
-        if checksum_bytes:
-            plain += zlib.crc32(memoryview(plain)[head:]).to_bytes(4, "little")
-        return Event(kind, event.flags, plain, PACKET_HEAD_BYTES, end, event.log_pos, size)
+        plain, kind = buffer[b - _HEADER_BYTES : at] + content, events.COMPRESSED[kind]
+        return Event(kind, event.flags, plain, _HEADER_BYTES, len(plain), event.log_pos, len(plain))
 
 
 def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
@@ -115,15 +99,6 @@ def _compressed_at(kind: int, buffer: Buffer, b: int) -> int:
     at = b + 8
     if plain in _ROWS_V2:
         at += buffer[at] | buffer[at + 1] << 8
-    count, at = (buffer[at], at + 1) if buffer[at] < 251 else (buffer[at + 1] | buffer[at + 2] << 8, at + 3)
+    count, at = packed_integers.integer(buffer, at)
     bitmaps = 2 if plain in (events.UPDATE_ROWS, events.UPDATE_ROWS_V1) else 1
     return at + (count + 7) // 8 * bitmaps
-
-
-def _uncompressed_bytes(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
-    """(how long it is decompressed, where the stream begins)."""
-    first = buffer[at]
-    start = at + 1 + (first & 0x07)
-    if first & 0xF0 != 0x80 or not first & 0x07 or start > end:
-        raise MalformedCompressionError(f"its first byte is {first:#x}")
-    return int.from_bytes(buffer[at + 1 : start], "big"), start

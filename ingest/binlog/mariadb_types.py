@@ -12,11 +12,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from ingest.binlog.compression import MalformedCompressionError, inflated
+from ingest.binlog.compression import MalformedCompressionError, declared, inflated
 
 SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}  # by the declared type: bytes of a value in the binlog
 
-_DEFLATE, _RAW = 8, 0x08  # the method, and the bit that says that the stream has no zlib header
+_RAW = 0x08  # the bit of the first byte that says that the stream has no zlib header
 
 
 def uuid_text(raw: bytes) -> str:
@@ -60,15 +60,11 @@ def uncompressed(raw: bytes | bytearray) -> bytes:
     """A value of a compressed column. Raises IndexError when it is malformed, as all of a row's decoding does."""
     if not raw:
         return b""
-    head = raw[0]
-    if not head:
+    if not raw[0]:
         return bytes(raw[1:])
-    start = 1 + (head & 0x07)
-    if head >> 4 != _DEFLATE or start > len(raw):
-        raise IndexError(f"a compressed value begins with {head:#x}")
-    length = int.from_bytes(raw[1:start], "big")
-    wbits = -zlib.MAX_WBITS if head & _RAW else zlib.MAX_WBITS
+    wbits = -zlib.MAX_WBITS if raw[0] & _RAW else zlib.MAX_WBITS
     try:
+        length, start = declared(raw, 0, len(raw))
         return inflated(raw[start:], length, wbits=wbits)
     except MalformedCompressionError as error:
         raise IndexError(str(error)) from None

@@ -96,10 +96,9 @@ class OpenTransaction:
 
     def hold(self, size: int) -> None:
         """Count a row event of so many bytes; above the bound all that came before it goes into a file."""
-        held_bytes = self.held_bytes + size
-        self.held_bytes = (
-            held_bytes if held_bytes <= self.most_held else self.spill(self.committed, held_bytes, size)
-        )
+        self.held_bytes += size
+        if self.held_bytes > self.most_held:
+            self.held_bytes = self.spill(self.committed, self.held_bytes, size)
 
     def spill(self, committed: int, held_bytes: int, event_bytes: int) -> int:
         """Make room for an event: what the transaction holds goes into a file.

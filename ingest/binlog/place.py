@@ -8,9 +8,8 @@ from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
 from ingest.binlog.gtid_sets import GtidSet
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
-from ingest.binlog.gtids_read import GtidsRead
+from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.mariadb_gtids import is_position
-from ingest.binlog.mariadb_history import MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import WentBackError
 
@@ -24,7 +23,7 @@ class Place:
     """Where the walk is (arguments as of Dispatcher)."""
 
     def __init__(
-        self, after: BinlogPosition, checksum_bytes: int, server: str, large_files: frozenset[str]
+        self, after: BinlogPosition, checksum_bytes: int, server: str, large: frozenset[str]
     ) -> None:
         self.file = after.file
         self.base = base_version(after.epoch, file_number(after.file))  # of all versions of the file
@@ -41,7 +40,7 @@ class Place:
         self.first_new_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `gtids`
         self._epoch, self._server = after.epoch, server
         self._is_by_set = after.is_by_set  # the server says in which file reading begins
-        self._large_files = large_files
+        self._large_files = large
 
     def __str__(self) -> str:
         return f"{self.file}:{self.last_pos}"

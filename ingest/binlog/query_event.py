@@ -34,9 +34,7 @@ _TOO_MANY = 254  # databases to be listed
 class Query:
     """One query event."""
 
-    texts: tuple[
-        str, ...
-    ]  # the statement with its comments, and a second reading where the first may be wrong
+    texts: tuple[str, ...]  # the statement with its comments; a second reading where the first may be wrong
     database: str  # the session's
     sql_mode: int  # the session's; 0 where the event lacks it
     databases: frozenset[str] | None  # that a statement may have changed; None: not listed, or too many

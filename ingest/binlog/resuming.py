@@ -37,21 +37,30 @@ def resuming(
     is_comparable = kept.is_comparable_with(offset)
     if kept.epoch == offset.epoch and not is_comparable:
         _check_contained(kept, check)
-        return GoOn(
-            kept
-        )  # by its set: what that has is in the store, whatever was read of this server before
+        return GoOn(kept)  # by its set: the store has all of that, whatever was read of this server before
     version = kept.version if is_comparable else None
-    # An offset without a transaction is a beginning: every view is backfilled there.
-    is_older = kept.epoch < offset.epoch and bool(offset.gtid)
-    if is_older or (kept.epoch == offset.epoch and kept.version < offset.version):
-        try:
-            check(kept)
-        except HistoryGoneError as error:
-            return BackfillAgain(offset, str(error), version)
-        return ReadAgain(kept, version)
+    if _is_behind(kept, offset):
+        return _read_again(kept, offset, version, check)
     if kept.version > offset.version and offset.epoch < epoch:
         check(kept)  # what the store holds beyond the offset must be in the new history too
     return GoOn(offset, version)
+
+
+def _read_again(
+    kept: BinlogPosition, offset: BinlogPosition, version: int | None, check: Callable[[BinlogPosition], None]
+) -> Resuming:
+    try:
+        check(kept)
+    except HistoryGoneError as error:
+        return BackfillAgain(offset, str(error), version)
+    return ReadAgain(kept, version)
+
+
+def _is_behind(kept: BinlogPosition, offset: BinlogPosition) -> bool:
+    """Whether the store lacks what the offset says is durable."""
+    if kept.epoch < offset.epoch:
+        return bool(offset.gtid)  # without a transaction it is a beginning: every view is backfilled there
+    return kept.epoch == offset.epoch and kept.version < offset.version
 
 
 def _check_contained(kept: BinlogPosition, check: Callable[[BinlogPosition], None]) -> None:

@@ -73,8 +73,7 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
 
 
 class _Decoder:
-    """Generated code for one table: the row without NULLs inline, other NULL patterns in functions of their
-    own."""
+    """Generated code for one table: the row without NULLs inline, other NULL patterns in functions of their own."""
 
     def __init__(self, table: str, layouts: list[Layout]) -> None:
         count = len(layouts)

@@ -111,9 +111,15 @@ class Writer:
                 self._column(layout)
         self._settle()
         self._line(f"append({self._tuple})")
-        if self._at != "p" or self._offset:
+        self._move()
+
+    def _move(self) -> bool:
+        """Let `p` be the present place; False where it is already."""
+        is_behind = self._at != "p" or self._offset > 0
+        if is_behind:
             self._line(f"p = {self._place(self._offset)}")
         self._at, self._offset = "p", 0
+        return is_behind
 
     def _unknown_row(self) -> None:
         size, at = self._null_bytes, 0
@@ -162,11 +168,8 @@ class Writer:
             self._indent = outer + "    "
         self._column(layout)
         self._settle()
-        if self._at != "p" or self._offset:
-            self._line(f"p = {self._place(self._offset)}")
-        elif layout.is_nullable and not layout.size and not layout.prefix:
+        if not self._move() and layout.is_nullable and not layout.size and not layout.prefix:
             self._line("pass")
-        self._at, self._offset = "p", 0
         self._indent = outer
 
     def _column(self, layout: Layout) -> None:

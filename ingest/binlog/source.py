@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from zlib import crc32
 
 import pymysql
@@ -28,12 +30,14 @@ from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBac
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.resuming import Resuming
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session, session_error
+from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
 _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
+_HEAD_BYTES = PACKET_HEAD_BYTES - 4  # of an event: status byte and header
+_SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from
 
 
@@ -71,67 +75,71 @@ class BinlogSource:
     ) -> None:
         self._address = address
         self._followed = dict(followed)
-        self._own_schemas = own_schemas
         self._epoch = epoch
         self._identity = identity
-        self._heartbeat_s = heartbeat_s
-        self._server_id = server_id
-        self._spool_bytes = spool_bytes
-        self._max_event_bytes = max_event_bytes
-        self._fits_from: Mapping[tuple[str, str], int] = {} if fits_from is None else fits_from
+        self._new_silent_end = partial(SilentEnd, address, identity, heartbeat_s)
+        self._connect = partial(
+            DumpConnection, address, heartbeat_s=heartbeat_s, server_id=server_id, identity=identity
+        )
+        self._watermark = _watermark_table(watermark_schema)
+        self._new_dispatcher = partial(
+            Dispatcher,
+            watermark=self._watermark,
+            own_schemas=own_schemas,
+            spool_bytes=spool_bytes,
+            max_event_bytes=max_event_bytes,
+            server=identity or "",
+            fits_from=fits_from or {},
+        )
         self._suspected_format = b""
         self._unchecked_formats: frozenset[bytes] = frozenset()
         self._interrupted = threading.Event()
         self._connection: DumpConnection | None = None
-        self._watermark = _watermark_table(watermark_schema)
         self.progress = Progress()
 
     def now(self) -> BinlogPosition:
-        connection = open_session(self._address, role="source")
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(facts_of(connection).status)
-                row = cursor.fetchone()
-                cursor.execute(facts_of(connection).executed)
-                (executed,) = cursor.fetchone() or ("",)
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self._address, "source") from None
-        finally:
-            connection.close()
-        server = self._identity or ""
+        with self._session() as connection, connection.cursor() as cursor:
+            cursor.execute(facts_of(connection).status)
+            row = cursor.fetchone()
+            cursor.execute(facts_of(connection).executed)
+            (executed,) = cursor.fetchone() or ("",)
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
-        if executed:
-            # By set, not by place: asked one after the other they would not belong together, and what is seen must be
-            # known exactly from the beginning.
-            base = executed.replace("\n", "")
-            return BinlogPosition(
-                epoch=self._epoch, file=row[0], end=0, start=0, gtid_base=base, server=server
-            )
-        return BinlogPosition(epoch=self._epoch, file=row[0], end=row[1], start=row[1], server=server)
+        base = executed.replace("\n", "")
+        # By set, not by place: asked one after the other they would not belong together, and what is seen must be known
+        # exactly from the beginning.
+        end = 0 if base else row[1]
+        server = self._identity or ""
+        return BinlogPosition(
+            epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server
+        )
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)
 
     def check(self, after: Position) -> None:
         after = own(after)
-        connection = open_session(self._address, role="source")
-        try:
+        with self._session() as connection:
             if self._needs_set(after):
                 continuity.check_sets(connection, self._seen(after))
                 return
-            with connection.cursor() as cursor:
-                cursor.execute("SHOW BINARY LOGS")
-                sizes = {row[0]: row[1] for row in cursor.fetchall()}
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self._address, "source") from None
-        finally:
-            connection.close()
+            sizes = continuity.binlog_sizes(connection)
         if sizes.get(after.file, -1) < after.end:
             raise HistoryGoneError(
                 f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
                 "still has them, or fill the views again with: viewtail replay --new-history"
             )
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Connection]:
+        """A session to ask the server something; what goes wrong is raised as an error of viewtail's tree."""
+        connection = open_session(self._address, role="source")
+        try:
+            yield connection
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, self._address, "source") from None
+        finally:
+            connection.close()
 
     def _needs_set(self, after: BinlogPosition) -> bool:
         """Whether coordinates do not say where to go on: they are of another history, or there are none yet."""
@@ -193,12 +201,11 @@ class BinlogSource:
 
     def interrupt(self) -> None:
         self._interrupted.set()
-        connection = self._connection
-        if connection is not None:
+        if (connection := self._connection) is not None:
             connection.shut_down()
 
     def _read_connection(
-        self, after: BinlogPosition, followed: Mapping[tuple[str, str], Followed]
+        self, after: BinlogPosition, followed: dict[tuple[str, str], Followed]
     ) -> Iterator[Batch]:
         seen = None
         if self._needs_set(after):
@@ -210,30 +217,16 @@ class BinlogSource:
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
                 "Fill the views again with: viewtail replay --new-history"
             )
-        connection = DumpConnection(
-            self._address,
-            after.file,
-            after.start,
-            heartbeat_s=self._heartbeat_s,
-            server_id=self._server_id,
-            seen=seen,
-            identity=self._identity,
-        )
-        dispatcher = Dispatcher(
+        connection = self._connect(after.file, after.start, seen=seen)
+        dispatcher = self._new_dispatcher(
             followed=followed,
-            watermark=self._watermark,
-            own_schemas=self._own_schemas,
             after=after,
             has_checksums=connection.has_checksums,
-            spool_bytes=self._spool_bytes,
-            max_event_bytes=self._max_event_bytes,
             large_files=connection.large_files,
             unchecked_formats=self._unchecked_formats,
-            server=self._identity or "",
-            fits_from=self._fits_from,
         )
         self._connection = connection
-        silent_end = SilentEnd(self._address, self._identity, self._heartbeat_s)
+        silent_end = self._new_silent_end()
         try:
             yield from self._walk(connection, dispatcher, silent_end)
         except DumpEnded as ended:
@@ -243,9 +236,7 @@ class BinlogSource:
             connection.close()
             silent_end.close()
 
-    def _walk(
-        self, connection: DumpConnection, dispatcher: Dispatcher, silent_end: SilentEnd
-    ) -> Iterator[Batch]:
+    def _walk(self, connection: DumpConnection, dispatcher: Dispatcher, end: SilentEnd) -> Iterator[Batch]:
         buffer = bytearray(_BUFFER_BYTES)
         filled = 0
         while not self._interrupted.is_set():
@@ -259,7 +250,7 @@ class BinlogSource:
             buffer[: filled - at] = buffer[at:filled]
             filled -= at
             if self.progress.is_at_end:
-                silent_end.check(dispatcher.place)
+                end.check(dispatcher.place)
             while _event_bytes(buffer, filled) > _BUFFER_BYTES - 64:
                 incoming = _Incoming(connection, bytes(buffer[:filled]))
                 yield from self._large_event(dispatcher, incoming)
@@ -283,40 +274,36 @@ class BinlogSource:
 
     def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:
         """An event that does not fit the buffer: joined from its packets, or, above the bound, read past."""
-        left, is_last = incoming.packet_header()
-        head = incoming.take(PACKET_HEAD_BYTES - 4)  # status byte and header, which are there already
-        received, size = left, _U32(head, 10)[0]
-        left -= len(head)
-        is_kept = size <= dispatcher.max_event_bytes
+        first = incoming.packet_header()
+        head = incoming.take(_HEAD_BYTES)
+        size = _U32(head, 10)[0]
+        packets = incoming.packets(first, size + 1, dispatcher.place)
+        if size > dispatcher.max_event_bytes:
+            self._read_past(dispatcher, incoming, packets, head)
+            return
         # Received where it is walked: each copy of a large event costs as much as reading it.
-        event = bytearray(size + 5 if is_kept else PACKET_HEAD_BYTES)
-        event[:PACKET_HEAD_BYTES] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
-        filled, checksum = PACKET_HEAD_BYTES, crc32(head[1:])
-        while True:
-            if received > size + 1 or (is_last and received != size + 1):
-                # Waiting for what a garbled length promises could last for ever, and end in silence.
-                raise CorruptEventError(
-                    f"the packet after {dispatcher.place} has another length than its event"
-                )
-            if is_kept:
-                with memoryview(event) as view:
-                    incoming.take_into(view[filled : filled + left])
-                filled += left
-            while left and not is_kept:
+        event, filled = bytearray(size + 5), PACKET_HEAD_BYTES
+        event[:filled] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
+        for left in packets:
+            with memoryview(event) as view:
+                incoming.take_into(view[filled : filled + left])
+            filled += left
+        yield from self._consume(dispatcher, event, len(event))
+
+    def _read_past(
+        self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], head: bytes
+    ) -> None:
+        """Halt the table of an event that is too large; `head`: its status byte and header."""
+        event, checksum = head[1:], crc32(head[1:])
+        for left in packets:
+            while left:
                 piece = incoming.take(min(left, _PIECE_BYTES))
                 left -= len(piece)
                 checksum = crc32(piece, checksum)
-                event += piece[: max(0, 64 - len(event))]
-            if is_last:
-                break
-            left, is_last = incoming.packet_header()
-            received += left
-        if is_kept:
-            yield from self._consume(dispatcher, event, len(event))
-            return
+                event += piece[: max(0, _SHOWN_BYTES - len(event))]
         if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
             corrupt(head[5], dispatcher.place, checksum)
-        dispatcher.halt_too_large(bytes(event[5:]), size)
+        dispatcher.halt_too_large(event, _U32(head, 10)[0])
 
 
 class _Incoming:
@@ -349,6 +336,20 @@ class _Incoming:
         length = int.from_bytes(self.take(4)[:3], "little")
         return length, length < 0xFFFFFF
 
+    def packets(self, first: tuple[int, bool], size: int, place: str) -> Iterator[int]:
+        """How many bytes of each packet to take next; the first one's header and the event's head are taken already."""
+        received, is_last = first
+        left = received - _HEAD_BYTES
+        while True:
+            if received > size or (is_last and received != size):
+                # Waiting for what a garbled length promises could last for ever, and end in silence.
+                raise CorruptEventError(f"the packet after {place} is not as long as its event")
+            yield left
+            if is_last:
+                return
+            left, is_last = self.packet_header()
+            received += left
+
     def rest(self) -> bytes:
         rest = bytes(self._buffer)
         self._buffer.clear()
@@ -364,5 +365,4 @@ def _watermark_table(schema: str) -> Followed:
     token = Column(
         name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32
     )
-    table = Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",))
-    return Followed(table, ("token",))
+    return Followed(Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",)), ("token",))

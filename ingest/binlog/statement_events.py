@@ -106,9 +106,8 @@ class StatementEvents:
                 self._halt(verdict.followed, why, log_pos, verdict.columns)
                 continue
             if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
-                kind = (
-                    TableChangeKind.THINNED
-                )  # perhaps of a temporary table: viewtail looks up which rows are gone
+                # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
+                kind = TableChangeKind.THINNED
             reason = f"{verdict.followed.table.full_name} at {place}: {why}"
             tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 

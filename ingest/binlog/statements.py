@@ -84,25 +84,21 @@ def plain(statement: str, sql_mode: int = 0) -> str:
 
 def meaning(text: str) -> Meaning:
     """How a query event's `plain` text bears on the transaction it stands in."""
-    words = [found.upper() for found in _WORD.findall(text[:200])[:2]] + ["", ""]
-    match words[0]:
-        case "BEGIN":
-            return Meaning.BEGIN
-        case "COMMIT":
-            return Meaning.COMMIT
-        case "ROLLBACK":
-            is_partial = re.match(r"ROLLBACK\s+(WORK\s+)?TO\b", text, re.IGNORECASE)
-            return Meaning.ROLLBACK_TO if is_partial else Meaning.ROLLBACK
-        case "SAVEPOINT":
-            return Meaning.SAVEPOINT
-        case "RELEASE" if words[1] == "SAVEPOINT":
-            return Meaning.SAVEPOINT
-        case "XA":
-            decisions = {"COMMIT": Meaning.XA_COMMIT, "ROLLBACK": Meaning.XA_ROLLBACK}
-            return decisions.get(words[1], Meaning.XA_BRANCH)
-        case "CREATE" if re.search(r"\bSTART\s+TRANSACTION\Z", text[-200:], re.IGNORECASE):
-            return Meaning.OPENING_STATEMENT
-    return Meaning.STATEMENT
+    words = " ".join(_WORD.findall(text[:200])[:2]).upper()
+    if words.startswith("ROLLBACK") and _ROLLBACK_TO.match(text):
+        return Meaning.ROLLBACK_TO
+    if words.startswith("CREATE") and _OPENING.search(text[-200:]):
+        return Meaning.OPENING_STATEMENT
+    return _MEANINGS.get(words) or _MEANINGS.get(words.partition(" ")[0], Meaning.STATEMENT)
+
+
+_ROLLBACK_TO = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
+_OPENING = re.compile(r"\bSTART\s+TRANSACTION\Z", re.IGNORECASE)
+_MEANINGS = {  # by the first word or two
+    "BEGIN": Meaning.BEGIN, "COMMIT": Meaning.COMMIT, "ROLLBACK": Meaning.ROLLBACK, "SAVEPOINT": Meaning.SAVEPOINT,
+    "RELEASE SAVEPOINT": Meaning.SAVEPOINT, "XA": Meaning.XA_BRANCH, "XA COMMIT": Meaning.XA_COMMIT,
+    "XA ROLLBACK": Meaning.XA_ROLLBACK,
+}  # fmt: skip
 
 
 def is_change(text: str) -> bool:

@@ -26,8 +26,11 @@ class DumpEnded(Exception):
 
 
 class UncheckedFormatError(CorruptEventError):
-    """A format description that fails its checksum and says that events have none: so a server sends that of a file
-    without checksums, once it has changed it. Two connections with the same bytes say that they are its own."""
+    """A format description that fails its checksum and says that events have none.
+
+    A server sends that of a file without checksums so, once it has changed it. When two connections bring the same
+    bytes, they are its own.
+    """
 
     def __init__(self, message: str, event: bytes) -> None:
         super().__init__(message)
@@ -53,11 +56,7 @@ def unknown_event(kind: int, place: str) -> NoReturn:
 
 def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
     """A checksum failed; `checksum` is what the bytes have."""
-    error = CorruptEventError(
-        f"event {name_of(kind)} after {place} fails its checksum; reconnecting to read it again"
-    )
-    error.fingerprint = checksum
-    raise error
+    _reread(f"event {name_of(kind)} after {place} fails its checksum", checksum)
 
 
 def unchecked_format(event: bytes, place: str) -> NoReturn:
@@ -109,8 +108,13 @@ def not_an_event(packet: bytes, place: str) -> NoReturn:
         raise DumpEnded(packet)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
-    error = CorruptEventError(f"the packet after {place} is no binlog event; reconnecting to read it again")
-    error.fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
+    _reread(f"the packet after {place} is no binlog event", fingerprint)
+
+
+def _reread(what: str, fingerprint: int) -> NoReturn:
+    error = CorruptEventError(f"{what}; reconnecting to read it again")
+    error.fingerprint = fingerprint
     raise error
 
 

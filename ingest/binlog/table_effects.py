@@ -220,12 +220,8 @@ class _Losses:
                 )
             case ddl.IndexDropped() | ddl.IndexRenamed() | ddl.PrimaryKeyDropped():
                 return self._of_key(change)
-            case ddl.TablespaceMoved(verb):
-                return f"{verb} TABLESPACE took rows away or brought some"
-            case ddl.RowsMoved(how):
-                return f"{how} changed which rows it has"
-            case ddl.RowsForgotten(engine):
-                return f"the engine {engine} keeps no rows"
+            case ddl.RowsMoved(why):
+                return why
             case ddl.Converted() if not self._converts_nothing:
                 return f"the table was converted to a character set, and {_UNSEEN}"
         return None

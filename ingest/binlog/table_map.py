@@ -35,22 +35,19 @@ _NAMES = {
     GEOMETRY: "GEOMETRY",
 }  # fmt: skip
 
-# Bytes of metadata a column has in the event (Table_map_event, "Column metadata"); types not listed have
-# none.
+# Bytes of metadata a column has in the event (Table_map_event, "Column metadata").
 _METADATA_SIZE = {
     FLOAT: 1, DOUBLE: 1, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, BLOB: 1, TINY_BLOB: 1, MEDIUM_BLOB: 1, LONG_BLOB: 1,
     GEOMETRY: 1, JSON: 1, VECTOR: 1, VARCHAR: 2, BIT: 2, NEWDECIMAL: 2, STRING: 2, VAR_STRING: 2, ENUM: 2, SET: 2,
-    BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2,
+    BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2, TINY: 0, SHORT: 0, LONG: 0, LONGLONG: 0, INT24: 0, NULL: 0, TIMESTAMP: 0,
+    DATE: 0, TIME: 0, DATETIME: 0, YEAR: 0, NEWDATE: 0,
 }  # fmt: skip
 _MOST_METADATA = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6} | dict.fromkeys(
     (BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, GEOMETRY, JSON, VECTOR, BLOB_COMPRESSED), 4
 )
-_NO_METADATA = frozenset(
-    (TINY, SHORT, LONG, LONGLONG, INT24, NULL, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE)
-)
 
-# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit,
-# VECTOR a character set].
+# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit, VECTOR a
+# character set].
 _NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
 MYSQL_CHARACTER = frozenset((
     VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED,
@@ -110,8 +107,7 @@ class TableMap:
 
 
 def names(body: bytes | bytearray) -> tuple[str, str]:
-    """Schema and table name, without parsing the rest. `body`: the bytes after the header, without the
-    checksum."""
+    """Schema and table name, without parsing the rest. `body`: the bytes after the header, without the checksum."""
     try:
         middle = 9 + body[8]
         end = middle + 2 + body[middle + 1]
@@ -146,7 +142,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     count = reader.length()
     if not 0 < count <= _MAX_COLUMNS:
         raise reader.garbled(f"it claims {count} columns")
-    types, metadata = _types(reader, reader.take(count), _Reader(reader.take(reader.length()), reader.table))
+    types, metadata = _types(reader, reader.take(count), _Reader(reader.text(), reader.table))
     nullable = list(_bits_low_first(reader.take((count + 7) // 8), count))
     optional = _Optional(reader, types, character)
     if optional.names is None:
@@ -175,7 +171,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
 def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], list[int]]:
     types, metadata = [], []
     for position, type_ in enumerate(raw_types, 1):
-        if type_ not in _METADATA_SIZE and type_ not in _NO_METADATA:
+        if type_ not in _METADATA_SIZE:
             raise TableUnreadableError(
                 f"{reader.table}: column {position} has the type {type_} ({_NAMES.get(type_, 'unknown')}), whose "
                 "layout viewtail does not know; drop that column or stop following the table"
@@ -202,7 +198,7 @@ def _metadata(reader: _Reader, raw: _Reader, type_: int, position: int) -> tuple
         if not 0 < bits <= 64:
             raise reader.garbled(f"column {position} is BIT({bits})")
         return type_, bits
-    found = int.from_bytes(raw.take(_METADATA_SIZE.get(type_, 0)), "little")
+    found = int.from_bytes(raw.take(_METADATA_SIZE[type_]), "little")
     if found > _MOST_METADATA.get(type_, 1 << 16):
         raise reader.garbled(f"column {position} has metadata {found}")
     return type_, found
@@ -232,46 +228,44 @@ class _Optional:
             _SIGNEDNESS: self._read_signs,
             _COLUMN_NAME: self._read_names,
             _DEFAULT_CHARSET: partial(self._read_default_collations, character),
-            _COLUMN_CHARSET: partial(self._read_collations, character),
+            _COLUMN_CHARSET: partial(self._read_numbers, self.collations, character),
             _ENUM_AND_SET_DEFAULT_CHARSET: partial(self._read_default_collations, (ENUM, SET)),
-            _ENUM_AND_SET_COLUMN_CHARSET: partial(self._read_collations, (ENUM, SET)),
+            _ENUM_AND_SET_COLUMN_CHARSET: partial(self._read_numbers, self.collations, (ENUM, SET)),
             _SET_STR_VALUE: partial(self._read_labels, SET),
             _ENUM_STR_VALUE: partial(self._read_labels, ENUM),
-            _GEOMETRY_TYPE: partial(self._read_details, GEOMETRY),
-            _VECTOR_DIMENSIONALITY: partial(self._read_details, VECTOR),
+            _GEOMETRY_TYPE: partial(self._read_numbers, self.details, (GEOMETRY,)),
+            _VECTOR_DIMENSIONALITY: partial(self._read_numbers, self.details, (VECTOR,)),
             _SIMPLE_PRIMARY_KEY: partial(self._read_key, 1),
             _PRIMARY_KEY_WITH_PREFIX: partial(self._read_key, 2),  # column and characters, 0 for the whole
             _COLUMN_VISIBILITY: self._read_visible,
         }
         while not reader.is_done():
-            field = reader.byte()
-            self._field(field, _Reader(reader.take(reader.length()), reader.table))
+            field, value = reader.byte(), _Reader(reader.text(), reader.table)
+            if field in self._fields:
+                self._fields[field](value)
+                if not value.is_done():
+                    raise value.garbled(f"metadata field {field} is longer than its columns need")
         indexes = [*self.collations, *self.labels, *self.primary_key]
         if indexes and max(indexes) >= len(types):
             raise reader.garbled("it speaks of a column that does not exist")
-
-    def _field(self, field: int, value: _Reader) -> None:
-        if (read := self._fields.get(field)) is None:
-            return
-        read(value)
-        if not value.is_done():
-            raise value.garbled(f"metadata field {field} is longer than its columns need")
 
     def _read_names(self, value: _Reader) -> None:
         self.names = [str(value.text(), "utf-8") for _ in self._types]
 
     def _read_default_collations(self, types: Iterable[int], value: _Reader) -> None:
-        self.collations |= _default_collations(value, self._of(types))
+        """A default, then (number among these columns, collation) for those that differ."""
+        columns = self._of(types)
+        self.collations |= dict.fromkeys(columns, value.length())
+        while not value.is_done():
+            column = columns[value.length()]
+            self.collations[column] = value.length()
 
-    def _read_collations(self, types: Iterable[int], value: _Reader) -> None:
-        self.collations |= {index: value.length() for index in self._of(types)}
+    def _read_numbers(self, found: dict[int, int], types: Iterable[int], value: _Reader) -> None:
+        found |= {index: value.length() for index in self._of(types)}
 
     def _read_labels(self, type_: int, value: _Reader) -> None:
         for index in self._of((type_,)):
             self.labels[index] = tuple(value.text() for _ in range(value.length()))
-
-    def _read_details(self, type_: int, value: _Reader) -> None:
-        self.details |= {index: value.length() for index in self._of((type_,))}
 
     def _read_key(self, numbers_a_column: int, value: _Reader) -> None:
         while not value.is_done():
@@ -283,33 +277,18 @@ class _Optional:
         self.visible = dict(enumerate(_bits_high_first(value.take((count + 7) // 8), count)))
 
     def _read_signs(self, value: _Reader) -> None:
-        self.unsigned = self._signs(value)
-
-    def _signs(self, value: _Reader) -> dict[int, bool]:
         raw = value.rest()
-        columns = self._of(_NUMERIC)
-        if (len(columns) + 7) // 8 == len(raw):
-            found = dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
-            if all(found[index] for index in self._of((YEAR,))):
-                return found
-        # A server that leaves YEAR out: with it in, a YEAR, which is always unsigned, came out as signed.
-        columns = self._of(_NUMERIC - {YEAR})
-        if (len(columns) + 7) // 8 != len(raw):
-            raise value.garbled("it has more or fewer signs than numeric columns")
-        return dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
+        # Some servers leave YEAR out: with it in, a YEAR, which is always unsigned, comes out as signed.
+        for types in (_NUMERIC, _NUMERIC - {YEAR}):
+            columns = self._of(types)
+            if (len(columns) + 7) // 8 == len(raw):
+                self.unsigned = dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
+                if all(self.unsigned.get(index, True) for index in self._of((YEAR,))):
+                    return
+        raise value.garbled("it has more or fewer signs than numeric columns")
 
     def _of(self, types: Iterable[int]) -> list[int]:
         return [index for index, type_ in enumerate(self._types) if type_ in types]
-
-
-def _default_collations(value: _Reader, columns: list[int]) -> dict[int, int]:
-    # A default, then (number among the character columns, collation) for those that differ.
-    default = value.length()
-    found = dict.fromkeys(columns, default)
-    while not value.is_done():
-        column = columns[value.length()]
-        found[column] = value.length()
-    return found
 
 
 def _bits_low_first(raw: bytes, count: int) -> Iterator[bool]:

@@ -21,9 +21,7 @@ from ingest.binlog.walk import Walk
 
 _log = structlog.get_logger("viewtail.source")
 
-_XA_NAME = re.compile(
-    r"XA\s+(?:COMMIT|ROLLBACK)\s+X'((?:[0-9a-f]{2})*)',X'((?:[0-9a-f]{2})*)',(\d+)\Z", re.IGNORECASE
-)
+_XA_NAME = re.compile(r"(?i)XA\s+(?:COMMIT|ROLLBACK)\s+X'((?:[0-9a-f]{2})*)',X'((?:[0-9a-f]{2})*)',(\d+)\Z")
 _PREPARE = struct.Struct("<?III")  # in one phase?, format, bytes of the global and of the branch part
 _MANY_PREPARED = 100
 
@@ -48,9 +46,7 @@ class XaTransactions:
     def __init__(self, walk: Walk, after: BinlogPosition) -> None:
         self._walk = walk
         self._prepared: dict[XaName, Prepared] = {}
-        self.delivered: TransactionEnd | BinlogPosition = (
-            after  # end of the last transaction that was handed over
-        )
+        self.delivered: TransactionEnd | BinlogPosition = after  # end of the last one that was handed over
 
     @property
     def waiting(self) -> tuple[int, int]:

@@ -87,11 +87,8 @@ def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[A
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=user_of(connection))
     mapped = session_error(error, address, "source")
-    if (
-        not _is_refusal(error)
-        or number in TEMPORARY_NUMBERS
-        or not mapped.__class__.__name__.startswith("SourceUn")
-    ):
+    is_refusal = _is_refusal(error) and number not in TEMPORARY_NUMBERS
+    if not is_refusal or not mapped.__class__.__name__.startswith("SourceUn"):
         return mapped
     said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
     return SourceError(
@@ -200,15 +197,9 @@ class _Result:
 # --- The parser made for some columns ---
 
 # How a field's bytes become its value; {raw} is the slice.
-_VALUES: dict[Kind, str] = {
-    Kind.INTEGER: "int({raw})",
-    Kind.FLOAT: "float({raw})",
-    Kind.DOUBLE: "float({raw})",
-    Kind.DECIMAL: "Decimal({raw}.decode('ascii'))",
-    Kind.BYTES: "{raw}",
-    Kind.GEOMETRY: "{raw}",
-    Kind.VECTOR: "{raw}",
-}
+_VALUES = {Kind.INTEGER: "int({raw})", Kind.DECIMAL: "Decimal({raw}.decode('ascii'))"}
+_VALUES |= dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), "float({raw})")
+_VALUES |= dict.fromkeys((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR), "{raw}")
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,7 @@ CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 
 
 def select_list(columns: Sequence[Column]) -> str:
-    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog
-    does."""
+    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog does."""
     return ", ".join(_expression(column) for column in columns)
 
 

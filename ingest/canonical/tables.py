@@ -20,18 +20,16 @@ from ingest.charsets import READABLE
 from servers.facts import MARIADB, facts_of
 from servers.sessions import Connection, quote
 
-_GEOMETRIES = (
-    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
-    *("geomcollection", "geometrycollection"),
-)
-_KINDS = (
-    dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), Kind.INTEGER)
-    | dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT)
-    | dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES)
-    | dict.fromkeys(_GEOMETRIES, Kind.GEOMETRY)
-    | {name: Kind(name) for name in ("decimal", "float", "double", "enum", "set", "date", "time", "datetime")}
-    | {name: Kind(name) for name in ("timestamp", "json", "vector")}
-)
+_TYPES = {
+    Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",
+    Kind.TEXT: "char varchar tinytext text mediumtext longtext",
+    Kind.BYTES: "binary varbinary tinyblob blob mediumblob longblob",
+    Kind.GEOMETRY: "geometry point linestring polygon multipoint multilinestring multipolygon geomcollection "
+    "geometrycollection",
+}
+_KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()} | {
+    kind.value: kind for kind in Kind if kind not in (*_TYPES, Kind.UNSUPPORTED)
+}
 _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
@@ -82,27 +80,33 @@ class Descriptions:
                 f"{full_name} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
-        nullable = {row[2]: row[5] == "YES" for row in columns}
-        keys: dict[str, list[tuple[str | None, int | None]]] = {}
-        for _, _, index, column, prefix, is_not_unique in _of(self._keys, schema, name):
-            if not is_not_unique:
-                keys.setdefault(index, []).append((column, prefix))
-        primary = keys.pop("PRIMARY", [])
-        unique = {
-            index: parts
-            for index, parts in keys.items()
-            if all(column and prefix is None and not nullable[column] for column, prefix in parts)
-        }
+        primary, unique = _unique_keys(_of(self._keys, schema, name), columns)
         row_end = _row_end(columns, full_name) if kind == "SYSTEM VERSIONED" else None
         return Table(
             schema=schema,
             name=name,
             columns=tuple(_column(row[2:]) for row in columns),
-            primary_key=tuple(str(column) for column, _ in primary if column != row_end),
-            unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
+            primary_key=tuple(column for column in primary if column != row_end),
+            unique_keys=tuple(unique.values()),
             unique_names=tuple(unique),
             row_end=row_end,
         )
+
+
+def _unique_keys(
+    index_rows: Iterable[Any], columns: Iterable[Any]
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The primary key, and by name those of the other unique ones that identify every row."""
+    nullable = {row[2]: row[5] == "YES" for row in columns}
+    keys: dict[str, tuple[str, ...]] = {}
+    partial: set[str] = set()  # over an expression, a prefix, or what may be NULL
+    for _, _, index, column, prefix, is_not_unique in index_rows:
+        if not is_not_unique:
+            keys[index] = (*keys.get(index, ()), str(column))
+            if column is None or prefix is not None or nullable[column]:
+                partial.add(index)
+    primary = keys.pop("PRIMARY", ())
+    return primary, {index: key for index, key in keys.items() if index not in partial}
 
 
 _Names = Collection[tuple[str, str]]
@@ -155,32 +159,15 @@ def _row_end(columns: Sequence[Any], table: str) -> str:
 
 
 def _column(row: Sequence[Any]) -> Column:
-    (
-        name,
-        data_type,
-        declared,
-        is_nullable,
-        charset,
-        length,
-        precision,
-        scale,
-        fraction,
-        expression,
-        collation,
-    ) = row
+    name, data_type, declared, is_nullable, charset, length, *row = row
+    precision, scale, fraction, expression, collation = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
-    kind = _KINDS.get(data_type.lower(), Kind.UNSUPPORTED)
-    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and charset not in READABLE:
-        kind = Kind.UNSUPPORTED
+    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
+        charset, length = "ascii", TEXTS_IN_BINARY[data_type]
+    kind = _kind(data_type.lower(), declared, charset)
     if kind is Kind.INTEGER:
         length = precision if data_type == "bit" else 0
-    if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
-        kind, charset, length = Kind.TEXT, "ascii", TEXTS_IN_BINARY[data_type]
-    if declared == "year(2)" or declared.endswith(
-        "/* mariadb-5.3 */"
-    ):  # what a SELECT shows is not what is stored
-        kind = Kind.UNSUPPORTED
     is_temporal = kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
     return Column(
         name=name,
@@ -198,19 +185,20 @@ def _column(row: Sequence[Any]) -> Column:
     )
 
 
+def _kind(data_type: str, declared: str, charset: str | None) -> Kind:
+    if declared == "year(2)" or declared.endswith("/* mariadb-5.3 */"):
+        return Kind.UNSUPPORTED  # what a SELECT shows is not what is stored
+    kind = Kind.TEXT if data_type in TEXTS_IN_BINARY else _KINDS.get(data_type, Kind.UNSUPPORTED)
+    is_text = kind in (Kind.TEXT, Kind.ENUM, Kind.SET)
+    return Kind.UNSUPPORTED if is_text and charset not in READABLE else kind
+
+
 def _labels(declared: str) -> tuple[str, ...]:
-    # COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \ NUL \n
-    # \r.
-    unescaped = {"0": "\0", "n": "\n", "r": "\r"}
+    """COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \\ NUL \\n \\r."""
+    unescaped = {None: "'", "0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
     return tuple(
-        re.sub(
-            r"''|\\(.)",
-            lambda found: unescaped.get(found[1], found[1]) if found[1] else "'",
-            label,
-            flags=re.DOTALL,
-        )
-        for label in quoted
+        re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted
     )
 
 
@@ -221,8 +209,13 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {wanted} FROM {quote(schema, name)} LIMIT 0")
     except pymysql.err.MySQLError as error:
-        return bool(error.args) and error.args[0] in _DENIED
+        return is_denial(error)
     return False
+
+
+def is_denial(error: pymysql.err.MySQLError) -> bool:
+    """Whether the server refused to show a table, for want of rights."""
+    return bool(error.args) and error.args[0] in _DENIED
 
 
 def _query(connection: Connection, sql: str, arguments: tuple[object, ...]) -> Sequence[Any]:

@@ -15,7 +15,7 @@ import stack.mariadb
 from changes.batches import Batch, Followed
 from changes.errors import AnotherServerError, HistoryGoneError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.mariadb_history import MariaDBGtidsRead
+from ingest.binlog.gtids_read import MariaDBGtidsRead
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session

@@ -38,11 +38,12 @@ import zstandard
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
 from changes.errors import TableUnreadableError, ViewtailError
 from changes.versions import base_version
+from ingest.binlog.compression import declared
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
-from ingest.binlog.mariadb_events import _compressed_at, _uncompressed_bytes
+from ingest.binlog.mariadb_events import _compressed_at
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.source import _watermark_table
@@ -176,7 +177,7 @@ def _damaged(event: bytes, chance: random.Random) -> bytes:
 def _deflated_again(kind: int, body: bytes, chance: random.Random) -> bytes:
     """MariaDB's compressed event with what it holds damaged."""
     at = _compressed_at(kind, body, 0)
-    _, start = _uncompressed_bytes(body, at, len(body))
+    _, start = declared(body, at, len(body))
     content = zlib.decompressobj().decompress(body[start:], _PAYLOAD_BYTES)
     length = len(content)
     if chance.random() < 0.2:
