@@ -88,3 +88,11 @@ def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     server = stack.elasticsearch.start(tmp_path_factory.mktemp("elasticsearch"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def harmed_elasticsearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that tests may kill and pause, because a start takes 8 s; each leaves it running."""
+    server = stack.elasticsearch.start(tmp_path_factory.mktemp("harmed"))
+    yield server
+    server.kill()

@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from stack import elasticsearch, mariadb, mysql
+from stack import mariadb, mysql
 from stack.server import Server
 
 
@@ -73,8 +73,8 @@ def test_mariadb_has_what_viewtail_asks_of_a_source_and_keeps_rows_over_a_kill(
 
 
 @pytest.mark.elasticsearch
-def test_documents_survive_a_kill_of_elasticsearch(tmp_path: Path, stopping: ExitStack) -> None:
-    server = _started(stopping, elasticsearch.start(tmp_path))
+def test_documents_survive_a_kill_of_elasticsearch(harmed_elasticsearch: Server) -> None:
+    server = harmed_elasticsearch
     _request(server, "PUT", "/cities/_doc/1?version=9&version_type=external", {"name": "Köln"})
     # The launcher stands before the server; the pid is the server's own.
     os.kill(server.pid, signal.SIGKILL)
