@@ -19,6 +19,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,8 @@ def _becomes_the_command(connection: socket.socket) -> bool:
     if pid:
         connection.sendall(f"{pid}\n".encode())
         _, status = os.waitpid(pid, 0)
-        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        with suppress(BrokenPipeError):  # nobody waits for it any more
+            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     connection.close()
     for ours, descriptor in enumerate([os.open(os.devnull, os.O_RDONLY), *descriptors]):
