@@ -41,6 +41,7 @@ FIRST = (
 )
 _NAMES = ("failed", "passed", "skipped", "error")  # in the order of pytest's own closing line
 _GUARD = CHECKOUT / "stack/guard.py"
+ENDS_WITHIN_S = 20.0  # of Ctrl-C; pytest has ended its servers by then, or their guards do
 
 
 def is_in(half: str, path: Path) -> bool:
@@ -76,6 +77,7 @@ class _Process:
 
     def __init__(self, half: str, folder: Path, command: list[str]) -> None:
         self.half, self.outcome, self.printed = half, folder / f"{half}.json", folder / f"{half}.out"
+        self._asked_at: float | None = None
         with self.printed.open("wb") as output:
             # A process group of its own: Ctrl-C comes from here, once. The guard kills the group if we are killed.
             self.process = subprocess.Popen(
@@ -96,6 +98,8 @@ class _Process:
         with self.printed.open("rb") as printed:
             while True:
                 is_over = self.process.poll() is not None
+                if self._asked_at is not None and time.monotonic() - self._asked_at > ENDS_WITHIN_S:
+                    self.process.terminate()
                 shutil.copyfileobj(printed, out)
                 out.flush()
                 if is_over:
@@ -105,6 +109,8 @@ class _Process:
         return self.process.wait()
 
     def send(self, number: int) -> None:
+        """Ask it to end; `show` makes it end where a test swallows that."""
+        self._asked_at = self._asked_at or time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(number)
 

@@ -20,7 +20,9 @@ import json, os, pathlib, signal, sys, time
 half, outcome = (word.partition("=")[2] for word in sys.argv[1:])
 folder, plan = pathlib.Path(os.environ["FOLDER"]), json.loads(os.environ["PLAN"])[half]
 if plan.get("hangs"):
-    signal.signal(signal.SIGINT, lambda *_: sys.exit((folder / f"{half}.interrupted").write_text("") or 2))
+    interrupted = lambda *_: sys.exit((folder / f"{half}.interrupted").write_text("") or 2)
+    is_deaf = plan["hangs"] == "whatever comes"
+    signal.signal(signal.SIGINT, signal.SIG_IGN if is_deaf else interrupted)
     (folder / f"{half}.hangs").write_text(str(os.getpid()))
     time.sleep(60)
 print(f"output of {half}", flush=True)
@@ -31,7 +33,7 @@ sys.exit(plan.get("code", 0))
 DRIVER = """
 import pathlib, sys
 from tests.support import halves
-halves.PAGE = pathlib.Path(sys.argv[1])
+halves.PAGE, halves.ENDS_WITHIN_S = pathlib.Path(sys.argv[1]), 1.0
 sys.exit(halves.main([sys.executable, "-c", sys.argv[2]]))
 """
 PASSED = {"counts": {"passed": 3}, "is_full": True, "passed": ["tests/a.py::test_a[1]"], "failed": []}
@@ -105,6 +107,14 @@ def test_whatever_ends_it_ends_both(number: signal.Signals, tmp_path: Path) -> N
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert all((tmp_path / f"{half}.interrupted").exists() for half in halves.HALVES)
+
+
+def test_ctrl_c_ends_a_half_that_swallows_it(tmp_path: Path) -> None:
+    process = started(tmp_path, {"outcome": PASSED}, {"hangs": "whatever comes"})
+    wait_for("it hangs", (tmp_path / "second.hangs").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
 
 
 def test_every_file_is_in_one_half_and_what_is_named_exists() -> None:
