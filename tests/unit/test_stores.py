@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,18 @@ def test_views_that_were_filled_before_stores_had_rooms_are_not_filled_again(
     view: View, fingerprint: str
 ) -> None:
     assert bind([view], lambda *_: TABLE)[0].fingerprint[:16] == fingerprint
+
+
+def test_the_linter_knows_every_store_and_every_module_beside_them() -> None:
+    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    independent = next(one for one in contracts if one["type"] == "independence")
+    folders = {
+        f"projectors.stores.{place.parent.name}" for place in CHECKOUT.glob("projectors/stores/*/__init__.py")
+    }
+    assert set(independent["modules"]) == folders
+    forbidden = next(one for one in contracts if one["type"] == "forbidden")
+    beside = {f"projectors.{place.stem}" for place in CHECKOUT.glob("projectors/*.py")} - {
+        "projectors.__init__"
+    }
+    assert set(forbidden["source_modules"]) >= beside
+    assert set(forbidden["forbidden_modules"]) == folders
