@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench fuzz differential limits verdicts matrix up down install clean
+.PHONY: venv test lint pytest demo bench fuzz differential limits verdicts convergence matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -31,8 +31,9 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# In two processes side by side: nearly half of the time of one.
 pytest: venv
-	$(BIN)/pytest -q
+	$(BIN)/python -m tests.support.halves
 
 install: venv
 	$(BIN)/python -m stack install
@@ -59,6 +60,10 @@ limits: venv
 # 3,000 random statements, each judged and compared with what a server did.
 verdicts: venv
 	VIEWTAIL_TEST_STATEMENTS=3000 $(BIN)/pytest -q --timeout 3600 tests/properties/test_schema_change_verdicts.py
+
+# 20 schedules of kills, hangs and cut connections; each ends with every view equal to its table.
+convergence: venv
+	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q tests/faults/test_convergence.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

@@ -19,7 +19,8 @@ import stack.mariadb
 import stack.mysql
 import stack.redis
 from stack.server import Server
-from tests.support.promised import PromisedTests
+from tests.support import halves
+from tests.support.promised import PAGE, PromisedTests
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,8 +44,18 @@ def logs_for_the_report() -> None:
     )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--half", choices=halves.HALVES, help="run the files of one half (tests/support/halves.py)"
+    )
+    parser.addoption("--half-outcome", type=Path, help="where that half writes how its tests ended")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(PromisedTests(Path(__file__).parents[1] / "docs/failures.md"))
+    config.pluginmanager.register(PromisedTests(PAGE))
+    half = config.getoption("half")
+    if half is not None:
+        config.pluginmanager.register(halves.Half(half, config.getoption("half_outcome")))
 
 
 @pytest.fixture(scope="session")
@@ -75,5 +86,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An Elasticsearch node that all tests share; each makes indices of its own."""
     server = stack.elasticsearch.start(tmp_path_factory.mktemp("elasticsearch"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def harmed_elasticsearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that tests may kill and pause, because a start takes 8 s; each leaves it running."""
+    server = stack.elasticsearch.start(tmp_path_factory.mktemp("harmed"))
     yield server
     server.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -23,6 +22,8 @@ import redis
 import stack.mysql
 import stack.redis
 from stack.server import Server
+from tests.support import forked
+from tests.support.forked import clean_environment
 
 VIEWTAIL = str(Path(sys.executable).with_name("viewtail"))
 VIEWS = """
@@ -52,7 +53,7 @@ class Shop:
         self.folder = folder
         self.server = server
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")},
+            **clean_environment(),
             "VIEWTAIL_SOURCE__URL": server.url,
             "VIEWTAIL_METRICS__PORT": "0",
         }
@@ -67,14 +68,7 @@ class Shop:
             return list(cursor.fetchall())
 
     def viewtail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [VIEWTAIL, *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return forked.command(arguments, self.folder, self.environment, timeout_s=60)
 
     def status(self) -> dict[str, Any]:
         done = self.viewtail("status", "--json")

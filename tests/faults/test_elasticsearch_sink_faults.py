@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from elasticsearch import Elasticsearch
 
-import stack.elasticsearch
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
@@ -80,17 +79,9 @@ class Scene:
         self.client.close()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that may be harmed; each test leaves it running."""
-    found = stack.elasticsearch.start(tmp_path_factory.mktemp("harmed"))
-    yield found
-    found.kill()
-
-
 @pytest.fixture
-def scene(server: Server) -> Iterator[Scene]:
-    found = Scene(server)
+def scene(harmed_elasticsearch: Server) -> Iterator[Scene]:
+    found = Scene(harmed_elasticsearch)
     yield found
     found.close()
 
@@ -325,9 +316,9 @@ GARBLED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.fixture
-def proxied(server: Server) -> Iterator[tuple[Scene, Proxy]]:
-    proxy = Proxy(server)
-    found = Scene(server, proxy.url)
+def proxied(harmed_elasticsearch: Server) -> Iterator[tuple[Scene, Proxy]]:
+    proxy = Proxy(harmed_elasticsearch)
+    found = Scene(harmed_elasticsearch, proxy.url)
     yield found, proxy
     proxy.garble = None
     found.close()

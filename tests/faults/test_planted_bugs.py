@@ -81,7 +81,7 @@ class Story:
 
     def tell(self, stores: tuple[str, ...] = STORES) -> dict[str, list[str]]:
         """What the checker and the watcher object to, by view of these stores; '' for the watcher."""
-        self._fill(STORES)  # makes every target
+        self._fill(stores)  # makes every target
         start = self._now()
         self._execute(HISTORY[:1])
         self._follow(stores, start)
@@ -101,10 +101,15 @@ class Story:
         return told | self._objections(stores)
 
     def _objections(self, stores: tuple[str, ...]) -> dict[str, list[str]]:
-        for look in (self.watcher._index_rows, self.watcher._redis_hashes, self.watcher._documents):
-            for key, seen in look().items():
+        looks = {
+            "mysql": self.watcher._index_rows,
+            "redis": self.watcher._redis_hashes,
+            "elasticsearch": self.watcher._documents,
+        }
+        for store in stores:
+            for key, seen in looks[store]().items():
                 self.watcher.saw(key, seen)
-        told = differences(self._world.expected(), self._world.actual())
+        told = differences(self._world.expected(), self._world.actual(stores))
         told = {view: lines for view, lines in told.items() if view.partition(":")[0] in stores}
         return told | ({"": self.watcher.regressions} if self.watcher.regressions else {})
 

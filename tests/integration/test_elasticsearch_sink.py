@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from elasticsearch import Elasticsearch
 
-import stack.elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
@@ -17,7 +15,6 @@ from projectors.stores.elasticsearch.reading import get, search
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
-from tests.support.running import wait_for
 
 
 def place(number: int) -> BinlogPosition:
@@ -129,27 +126,3 @@ def test_a_field_that_is_added_to_the_declaration_is_added_to_the_index(
     mapping = client.indices.get_mapping(index=index)[index]["mappings"]
     assert mapping["dynamic"] == "strict"
     assert {"email", "note", "viewtail_deleted"} <= set(mapping["properties"])
-
-
-def test_a_killed_server_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    server = stack.elasticsearch.start(tmp_path)
-    try:
-        one = ElasticsearchOne(server, "kill")
-        sink = one.sink()
-        sink.prepare()
-        write(sink, one, {(at,): Write(5, (f"e{at}", None)) for at in range(500)}, place(1))
-        server.kill()
-        with pytest.raises(StoreUnavailableError):
-            write(sink, one, {(1,): Write(6, ("later", None))})
-        server.start()
-
-        def ready() -> bool:
-            sink.prepare()
-            return write(sink, one, {(1,): Write(6, ("later", None))}, place(2)) == 0
-
-        wait_for("the sink writes again", ready)
-        shown = one.shown(one.person)
-        assert len(shown) == 500 and shown[(1,)] == (6, ("later", None))
-        sink.close()
-    finally:
-        server.kill()

@@ -38,7 +38,7 @@ from tests.support.random_rows import SampleTable, sample_tables
 
 pytestmark = pytest.mark.mysql
 
-ROW_CHANGES = int(os.environ.get("VIEWTAIL_TEST_ROWS", "50000"))
+ROW_CHANGES = int(os.environ.get("VIEWTAIL_TEST_ROWS", "20000"))
 ROW_FORMATS = ("DYNAMIC", "COMPACT", "REDUNDANT", "COMPRESSED")
 IS_EVERY_FORMAT = ROW_CHANGES > 100_000
 ROWS_A_STATEMENT = 130

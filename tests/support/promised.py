@@ -6,10 +6,12 @@ That a test exists (tests/unit/test_docs.py looks) is not enough: a skipped or d
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/failures.md"
 _NAMED = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
 
 
@@ -18,8 +20,21 @@ def named_in(page: Path) -> frozenset[str]:
     return frozenset(_NAMED.findall(page.read_text()))
 
 
+def missing_from(page: Path, passed: Iterable[str], failed: Iterable[str]) -> list[str]:
+    """The tests that a page names of which no case passed, or any failed; given are the names of the cases."""
+    bare = [{case.partition("[")[0] for case in cases} for cases in (passed, failed)]
+    return sorted(named_in(page) - (bare[0] - bare[1]))
+
+
+def tell_missing(page: Path, missing: list[str], write_line: Callable[[str], object]) -> None:
+    """Say which are missing, if any are."""
+    for line in [f"{page.name} names tests that did not run and pass:", *(f"  {name}" for name in missing)]:
+        if missing:
+            write_line(line)
+
+
 class PromisedTests:
-    """A pytest plugin. A run of chosen tests is not looked at."""
+    """A pytest plugin. A run of chosen tests is not looked at, nor is one half (halves.py looks at both)."""
 
     def __init__(self, page: Path) -> None:
         self._page = page
@@ -27,28 +42,27 @@ class PromisedTests:
         self._failed: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.partition("[")[0]
         if report.when == "call" and report.passed:
-            self._passed.add(name)
+            self._passed.add(report.nodeid)
         elif not report.passed:
-            self._failed.add(name)
+            self._failed.add(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus != pytest.ExitCode.OK or not _is_full(session.config):
+        is_half = session.config.getoption("half", None) is not None
+        if exitstatus != pytest.ExitCode.OK or is_half or not is_full(session.config):
             return
-        missing = sorted(named_in(self._page) - (self._passed - self._failed))
+        missing = missing_from(self._page, self._passed, self._failed)
         if missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             terminal = session.config.pluginmanager.get_plugin("terminalreporter")
             if terminal is not None:
                 terminal.write_line("")
-                terminal.write_line(f"{self._page.name} names tests that did not run and pass:", red=True)
-                for name in missing:
-                    terminal.write_line(f"  {name}")
+                tell_missing(self._page, missing, terminal.write_line)
 
 
-def _is_full(config: pytest.Config) -> bool:
+def is_full(config: pytest.Config) -> bool:
+    """Whether no tests were chosen on the command line."""
     option = config.option
     is_chosen = config.args_source is pytest.Config.ArgsSource.ARGS
     return not (is_chosen or option.keyword or option.markexpr or option.deselect or option.collectonly)

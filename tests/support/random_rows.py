@@ -11,6 +11,7 @@ import random
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from pymysql.converters import escape_string
 
@@ -451,6 +452,7 @@ def _mixture() -> list[Sample]:
     ]
 
 
+@cache
 def _characters(charset: str) -> list[str]:
     """Characters of a character set as hexadecimal codes; ASCII ones are in all but these."""
     if charset in ("utf16", "ucs2", "utf16le", "utf32", "utf8mb4", "utf8mb3"):
@@ -513,6 +515,7 @@ def _foreign(charsets: Sequence[str]) -> Callable[[], list[Sample]]:
 _A_TABLE = 9  # character sets
 
 
+@cache  # modules ask while pytest collects them
 def sample_tables() -> tuple[SampleTable, ...]:
     """A table a family of types or of character sets, and one that holds what cannot be followed among what can."""
     families = {

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from stack import Server
+from tests.support import forked
+from tests.support.forked import clean_environment
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+__all__ = ["Run", "addresses", "clean_environment", "running", "wait_for"]
 T = TypeVar("T")
 
 
@@ -59,16 +61,8 @@ class Run:
 
     def command(self, *arguments: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
         """Another viewtail command, in the same folder with the same settings."""
-        return subprocess.run(
-            [sys.executable, "-m", "viewtail.main", *arguments],
-            cwd=self.folder,
-            env={**clean_environment(), **self._environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        environment = {**clean_environment(), **self._environment}
+        return forked.command(arguments, self.folder, environment, timeout_s)
 
     def is_well(self) -> bool:
         """Whether `viewtail status` says so; fails with what it says instead."""
@@ -126,12 +120,6 @@ class Run:
     @property
     def log(self) -> str:
         return (self.folder / "run.log").read_text(errors="replace")
-
-
-def clean_environment() -> dict[str, str]:
-    """Ours, less its viewtail settings, with the checkout importable."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
-    return {**kept, "PYTHONPATH": str(CHECKOUT)}
 
 
 def addresses(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -137,8 +137,9 @@ class World:
             "elasticsearch:even": {str(i): _document(email, n) for i, email, n in users if n % 2 == 0},
         }
 
-    def actual(self) -> Content:
-        return self._index_tables() | self._redis_keys() | self._documents()
+    def actual(self, stores: Iterable[str] = ("mysql", "redis", "elasticsearch")) -> Content:
+        look = {"mysql": self._index_tables, "redis": self._redis_keys, "elasticsearch": self._documents}
+        return {view: content for store in stores for view, content in look[store]().items()}
 
     def _index_tables(self) -> dict[str, dict[Any, Any]]:
         found: dict[str, dict[Any, Any]] = {}

@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from stack import elasticsearch, mariadb, mysql
+from stack import mariadb, mysql
 from stack.server import Server
 
 
@@ -24,34 +24,36 @@ def stopping() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_two_mysql_servers_have_identities_of_their_own(tmp_path: Path, stopping: ExitStack) -> None:
-    servers = [_started(stopping, mysql.start(tmp_path / name)) for name in ("one", "two")]
-    assert len({_select(server, "@@server_uuid") for server in servers}) == 2
-
-
-def test_mysql_has_what_viewtail_asks_of_a_source_and_keeps_its_durability(
-    tmp_path: Path, stopping: ExitStack
-) -> None:
-    server = _started(stopping, mysql.start(tmp_path, options=("--server-id=7",)))
-    row_settings = "@@binlog_row_metadata, @@binlog_row_image, @@gtid_mode, @@enforce_gtid_consistency"
-    assert _select(server, row_settings) == "FULL\tFULL\tON\tON"
-    assert _select(server, "@@sync_binlog, @@innodb_flush_log_at_trx_commit") == "1\t1"
-    assert _select(server, "@@server_id") == "7"  # options win over the defaults
-
-
-def test_committed_rows_survive_a_kill_of_mysql(tmp_path: Path, stopping: ExitStack) -> None:
-    server = _started(stopping, mysql.start(tmp_path))
-    _mysql(server, "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (42)")
+@pytest.fixture(scope="module")
+def own_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = mysql.start(tmp_path_factory.mktemp("own"), options=("--server-id=7",))
+    yield server
     server.kill()
-    server.start()
-    assert _mysql(server, "SELECT id FROM d.t") == "42"
 
 
-def test_mysqlbinlog_reads_the_files_of_the_server(tmp_path: Path, stopping: ExitStack) -> None:
-    server = _started(stopping, mysql.start(tmp_path))
-    _mysql(server, "CREATE DATABASE seen_in_the_binlog")
-    printed = _run([*mysql.tool("mysqlbinlog"), "--no-defaults", str(tmp_path / "data/binlog.000001")])
+def test_two_mysql_servers_have_identities_of_their_own(own_mysql: Server, mysql_server: Server) -> None:
+    assert len({_select(server, "@@server_uuid") for server in (own_mysql, mysql_server)}) == 2
+
+
+def test_mysql_has_what_viewtail_asks_of_a_source_and_keeps_its_durability(own_mysql: Server) -> None:
+    row_settings = "@@binlog_row_metadata, @@binlog_row_image, @@gtid_mode, @@enforce_gtid_consistency"
+    assert _select(own_mysql, row_settings) == "FULL\tFULL\tON\tON"
+    assert _select(own_mysql, "@@sync_binlog, @@innodb_flush_log_at_trx_commit") == "1\t1"
+    assert _select(own_mysql, "@@server_id") == "7"  # options win over the defaults
+
+
+def test_mysqlbinlog_reads_the_files_of_the_server(own_mysql: Server) -> None:
+    _mysql(own_mysql, "CREATE DATABASE seen_in_the_binlog")
+    file = own_mysql.directory / "data/binlog.000001"
+    printed = _run([*mysql.tool("mysqlbinlog"), "--no-defaults", str(file)])
     assert "CREATE DATABASE seen_in_the_binlog" in printed
+
+
+def test_committed_rows_survive_a_kill_of_mysql(own_mysql: Server) -> None:
+    _mysql(own_mysql, "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (42)")
+    own_mysql.kill()
+    own_mysql.start()
+    assert _mysql(own_mysql, "SELECT id FROM d.t") == "42"
 
 
 def test_mariadb_has_what_viewtail_asks_of_a_source_and_keeps_rows_over_a_kill(
@@ -73,8 +75,8 @@ def test_mariadb_has_what_viewtail_asks_of_a_source_and_keeps_rows_over_a_kill(
 
 
 @pytest.mark.elasticsearch
-def test_documents_survive_a_kill_of_elasticsearch(tmp_path: Path, stopping: ExitStack) -> None:
-    server = _started(stopping, elasticsearch.start(tmp_path))
+def test_documents_survive_a_kill_of_elasticsearch(harmed_elasticsearch: Server) -> None:
+    server = harmed_elasticsearch
     _request(server, "PUT", "/cities/_doc/1?version=9&version_type=external", {"name": "Köln"})
     # The launcher stands before the server; the pid is the server's own.
     os.kill(server.pid, signal.SIGKILL)
@@ -86,7 +88,7 @@ def test_documents_survive_a_kill_of_elasticsearch(tmp_path: Path, stopping: Exi
 
 
 def _started(stopping: ExitStack, server: Server) -> Server:
-    stopping.callback(server.stop)
+    stopping.callback(server.kill)  # a clean end takes longer
     return server
 
 
