@@ -28,7 +28,7 @@ from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
 from projectors.views import View
-from servers.literals import equals
+from servers.paging import one_of
 from servers.sessions import MySQLAddress, quote, session_error
 
 DEFAULT_LIMIT = 100
@@ -242,8 +242,8 @@ def canonical_rows(
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     table = quote(view.table.schema, view.table.name)
-    conditions = " OR ".join(f"({equals(view.key, key)})" for key in keys)
-    rows = fetch_rows(connection, f"SELECT {select_list(columns)} FROM {table} WHERE {conditions}", columns)
+    query = f"SELECT {select_list(columns)} FROM {table} WHERE {one_of(view.key, keys)}"
+    rows = fetch_rows(connection, query, columns)
     newest: dict[Key, _Values] = {}
     for row in rows:
         named = _named(row, columns)

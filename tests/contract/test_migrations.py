@@ -157,7 +157,7 @@ class Place:
                     lambda: connection, self.database, name, read_position=BinlogPosition.from_text
                 )
                 taken = owner.take()
-                assert (taken.fence, taken.position) == (41 + number, at), name
+                assert (taken.owner.fence, taken.position) == (41 + number, at), name
                 connection.rollback()
 
             def never() -> None:

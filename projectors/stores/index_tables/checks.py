@@ -12,7 +12,7 @@ from changes.findings import Finding, fail, ok, warn
 from servers.asking import findings
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import MySQLAddress
+from servers.sessions import MySQLAddress, value_of
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
@@ -38,14 +38,14 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     collation = facts.binary_collation
-    if _ask(
+    if value_of(
         connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", collation
     ):
         yield ok(_WHERE, f"collation {collation}", "available")
     else:
         why = "keys that differ in bytes must stay two keys"
         yield fail(_WHERE, f"collation {collation}", "missing", why, "use MySQL 8.4 or newer")
-    if _ask(connection, facts.is_read_only):
+    if value_of(connection, facts.is_read_only):
         yield fail(
             _WHERE,
             "writable",
@@ -54,7 +54,7 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
             "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE",
         )
     yield from _database(connection, address, database)
-    if _ask(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
+    if value_of(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
         yield warn(
             _WHERE,
             "innodb_flush_log_at_trx_commit",
@@ -66,7 +66,7 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
 
 
 def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
-    exists = _ask(
+    exists = value_of(
         connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
     )
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
@@ -81,10 +81,3 @@ def _database(connection: pymysql.Connection[Any], address: MySQLAddress, databa
     else:
         yield ok(_WHERE, f"rights on {database}.*", "granted")
         yield ok(_WHERE, f"database {database}", "exists" if exists else "missing; `run` creates it")
-
-
-def _ask(connection: pymysql.Connection[Any], sql: str, *arguments: object) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, arguments)
-        row = cursor.fetchone()
-    return row[0] if row else None

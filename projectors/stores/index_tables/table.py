@@ -19,7 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
-from servers.sessions import SQL_MODE, quote
+from servers.sessions import SQL_MODE, number_of, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"
@@ -194,7 +194,7 @@ class IndexTableShape:
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
 
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
-        number = error.args[0] if error.args else 0
+        number = number_of(error)
         if number in _CHANGED_MEANWHILE:
             return StoreUnavailableError(
                 f"{self._label}: {self.table} was changed by somebody else meanwhile; again"

@@ -14,16 +14,14 @@ from typing import Any, TypeAlias
 import pymysql
 
 from changes.tables import Column, Kind
-from changes.writes import Key, Write
 from offsets import Owner
 from projectors.bound_views import BoundView
-from projectors.stores import takes_equal_versions
+from projectors.stores import Item, takes_equal_versions
 from projectors.stores.index_tables.table import VERSION, IndexTableShape
 from servers.facts import ServerFacts
 from servers.pipelined import Parameter, Prepared
 from servers.sessions import quote
 
-Item = tuple[Key, Write]
 Connection: TypeAlias = "pymysql.Connection[Any]"
 Packer: TypeAlias = Callable[[Sequence[Item]], tuple[int, list[bytes]]]
 
