@@ -17,8 +17,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Write
-from projectors.stores.elasticsearch.documents import Item
+from projectors.stores import Item
 from projectors.stores.elasticsearch.requests import (
     INDEX_GONE,
     NDJSON,
@@ -74,7 +73,7 @@ class Refusal:
     """An item that Elasticsearch refuses for good."""
 
     view: str
-    item: tuple[Any, Write]
+    item: Item
     reason: str
 
 

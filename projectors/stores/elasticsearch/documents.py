@@ -18,13 +18,12 @@ from changes.errors import MisuseError
 from changes.pipelines import PipelineId
 from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
-from changes.writes import Key, Write
+from changes.writes import Key
 from projectors.bound_views import BoundView
-from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.elasticsearch.index import DELETED, Names
 from projectors.stores.elasticsearch.rules import RESERVED
 
-Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], list[bytes]]
 
 WITNESS_ID = "{viewtail:witness}"  # no key is rendered with a brace

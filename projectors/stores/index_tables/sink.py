@@ -319,24 +319,25 @@ class MySQLSink(GuardedSink):
     def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
         """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
         number = number_of(error)
+        said = f"MySQL index tables: {doing} failed with error {number}"
         if number in _KEEPS_CONNECTION:
             self._roll_back()
         else:
             self.close()
         if number in _BROKEN_TABLE:
             return StoreUnavailableError(
-                f"MySQL index tables: {doing} failed with error {number}{_what(error)}: somebody dropped or changed an "
-                "index table; viewtail makes it again and fills its view"
+                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail makes it again and fills "
+                "its view"
             )
         if number in TEMPORARY_NUMBERS or number == 0:
+            why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(
-                f"MySQL index tables: {doing} failed with error {number}{_TEMPORARY_WORDS.get(number, '')}; "
-                "nothing of it was kept, viewtail tries again by itself"
+                f"{said}{why}; nothing of it was kept, viewtail tries again by itself"
             )
-        return StoreError(
-            f"MySQL index tables: {doing} failed with error {number} ({type(error).__name__}){_what(error)}. "
-            f"{_REMEDIES.get(number, 'Look the number up in the MySQL manual, mend it, and start viewtail again')}"
+        remedy = _REMEDIES.get(
+            number, "Look the number up in the MySQL manual, mend it, and start viewtail again"
         )
+        return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:
         try:

@@ -14,14 +14,12 @@ import orjson
 
 from changes.rendering import json_value, key_renderer, redis_text
 from changes.tables import Column, Kind
-from changes.writes import Key, Write
 from projectors.bound_views import BoundView
-from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import SHA
 from projectors.stores.redis.views import RedisJson
 
-Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
@@ -46,13 +44,8 @@ class Packer:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
         keys, arguments, count = self._encode(items)
         total = self._count + 2 * len(keys) + count
-        pieces = [
-            f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}",
-            *keys,
-            self._between,
-            *arguments,
-        ]
-        return "".join(pieces).encode("utf-8", "surrogateescape")
+        head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
+        return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
 
 
 def argument(text: str) -> str:
