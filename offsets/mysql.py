@@ -109,8 +109,7 @@ class MySQLOffsets:
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
-            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE",
-            (self._pipeline,),
+            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE", (self._pipeline,)
         )
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row

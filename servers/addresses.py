@@ -89,8 +89,7 @@ def _parameters(parts: SplitResult, kind: AddressForm) -> dict[str, str]:
     if unknown or (parts.query and not parameters):
         allowed = ", ".join(f"?{name}=" for name in kind.parameters) or "none"
         raise _wrong(
-            kind,
-            f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F",
+            kind, f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F"
         )
     return parameters
 

@@ -12,13 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationError,
-    create_model,
-)
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError

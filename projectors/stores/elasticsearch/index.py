@@ -198,11 +198,7 @@ class _Index:
             self._put(
                 f"creating index {index}",
                 path(index),
-                lambda mappings: {
-                    "settings": {"index": _SETTINGS},
-                    "mappings": mappings,
-                    "aliases": aliases,
-                },
+                lambda mappings: {"settings": {"index": _SETTINGS}, "mappings": mappings, "aliases": aliases},
             )
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":
