@@ -127,12 +127,8 @@ class Contract:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.table.split(".")
         columns, _ = named_columns(view)
-        table = Table(
-            schema=schema,
-            name=name,
-            columns=tuple(map(_undescribed, sorted(columns))),
-            primary_key=_UNKNOWN_KEY,
-        )
+        known = tuple(map(_undescribed, sorted(columns)))
+        table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
         key = view.entity.key
         return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
 
@@ -175,12 +171,11 @@ class Contract:
             return
         shape = self._shape_of(arrived)
         if shape is None:
-            yield (
-                True,
-                f"{why}, and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told",
+            problem: str | None = (
+                f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
             )
-            return
-        problem = _misfit(followed, shape)
+        else:
+            problem = _misfit(followed, shape)
         yield (
             problem is not None,
             f"{why}, {problem}" if problem else f"{why}; the view is filled again by itself",
@@ -242,12 +237,9 @@ def _widened(
     if not place:
         return
     table = followed.table
-    for effect in effects:
-        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
-            if isinstance(change, ddl.ColumnDefined):
-                table = replace(
-                    table, columns=tuple(_with_length(column, change) for column in table.columns)
-                )
+    for change in _altered(effects):
+        if isinstance(change, ddl.ColumnDefined):
+            table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
@@ -289,12 +281,17 @@ def _changed_columns(text: str, database: str) -> list[str]:
     except ddl.Unread:
         return []
     names = []
-    for effect in effects:
-        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
-            match change:
-                case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
-                    names.append(name)
+    for change in _altered(effects):
+        match change:
+            case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
+                names.append(name)
     return names
+
+
+def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
+    for effect in effects:
+        if isinstance(effect, ddl.Altered):
+            yield from effect.changes
 
 
 def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:

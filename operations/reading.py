@@ -17,7 +17,7 @@ from typing import Any
 
 import pymysql
 
-from changes.batches import Row, Unreadable
+from changes.batches import Unreadable
 from changes.errors import MisuseError
 from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
@@ -64,13 +64,11 @@ def choose(views: Sequence[View], name: str) -> View:
     if len(found) == 1:
         return found[0]
     if found:
-        raise MisuseError(
-            f"{name!r} is the name of {len(found)} views; say which: {', '.join(view.id for view in found)}"
-        )
-    names = [view.name for view in views] + [view.id for view in views]
-    near = nearest(name, names)
+        which = ", ".join(view.id for view in found)
+        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
+    near = nearest(name, [view.name for view in views] + [view.id for view in views])
     raise MisuseError(
-        f"no view is called {name!r}" + (near or f"; there are {', '.join(v.id for v in views)}")
+        f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}"
     )
 
 
@@ -117,25 +115,20 @@ def canonical_value(given: Any, column: Column) -> Any:
     """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
     if given is None:
         return None
+    shown = f"a value of type {type(given).__name__}"
     if column.kind in _TEXTS and not isinstance(given, str):
-        raise MisuseError(
-            f"a value of type {type(given).__name__} does not fit column {column.name}: give a str"
-        )
+        raise MisuseError(f"{shown} does not fit column {column.name}: give a str")
     try:
         value = _from_python(given, column)
         return value if value is not None else _from_text(str(given), column)
     except MisuseError as error:
         expected = str(error).partition(" does not fit ")[2].replace("%3A", ":")
-        shown = (
-            f"value {given!r}"
-            if isinstance(given, str | int | float)
-            else f"a value of type {type(given).__name__}"
-        )
+        if isinstance(given, str | int | float):
+            shown = f"value {given!r}"
         raise MisuseError(f"{shown} does not fit {expected}") from None
     except UnicodeEncodeError:
-        raise MisuseError(
-            f"a value for column {column.name} has a lone surrogate, which is no character"
-        ) from None
+        why = "has a lone surrogate, which is no character"
+        raise MisuseError(f"a value for column {column.name} {why}") from None
 
 
 def _from_python(given: Any, column: Column) -> Any:
@@ -183,12 +176,9 @@ def key_of(given: Any, view: BoundView) -> Key:
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if len(parts) != len(view.key):
         names = ", ".join(column.name for column in view.key)
-        raise MisuseError(f"the key of {view.id} is ({names}): {_values(len(view.key))}, not {len(parts)}")
+        wanted = "1 value" if len(view.key) == 1 else f"{len(view.key)} values"
+        raise MisuseError(f"the key of {view.id} is ({names}): {wanted}, not {len(parts)}")
     return tuple(canonical_value(part, column) for part, column in zip(parts, view.key, strict=True))
-
-
-def _values(count: int) -> str:
-    return "1 value" if count == 1 else f"{count} values"
 
 
 # --- find ---
@@ -244,36 +234,24 @@ def canonical_rows(
     table = quote(view.table.schema, view.table.name)
     query = f"SELECT {select_list(columns)} FROM {table} WHERE {one_of(view.key, keys)}"
     rows = fetch_rows(connection, query, columns)
+    version = view.view.entity.version
     newest: dict[Key, _Values] = {}
     for row in rows:
-        named = _named(row, columns)
+        named = {column.name: value for column, value in zip(columns, row, strict=True)}
         key = tuple(named[column.name] for column in view.key)
-        if key not in newest or _is_newer(named, newest[key], view):
+        if key not in newest or (version is not None and named[version] > newest[key][version]):
             newest[key] = named
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
-
-
-def _named(row: Row, columns: Sequence[Column]) -> _Values:
-    return {column.name: value for column, value in zip(columns, row, strict=True)}
-
-
-def _is_newer(row: _Values, other: _Values, view: BoundView) -> bool:
-    version = view.view.entity.version
-    return version is not None and row[version] > other[version]
 
 
 def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
     has_values = all(row[column.name] == value for column, value in zip(view.values, wanted, strict=False))
     if not has_values or view.view.where is None:
         return has_values
-    needed = set(view.needed)
+    needed = {name: value for name, value in row.items() if name in view.needed}
     try:
-        return bool(
-            view.view.where(
-                {name: value for name, value in _shown(row, view.table).items() if name in needed}
-            )
-        )
+        return bool(view.view.where(_shown(needed, view.table)))
     except Exception:  # the user's own code; such a row is parked, it is not in the view
         return False
 

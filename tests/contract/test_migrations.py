@@ -131,8 +131,9 @@ class Place:
         return False
 
     def columns(self) -> list[tuple[Any, ...]]:
+        # Not their comments: a table that is there keeps those that it was made with.
         return self.rows(
-            "SELECT table_name, column_name, column_type, is_nullable, column_default, column_comment "
+            "SELECT table_name, column_name, column_type, is_nullable, column_default "
             f"FROM information_schema.columns WHERE table_schema = '{self.database}' ORDER BY 1, 2"
         )
 

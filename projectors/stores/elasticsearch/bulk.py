@@ -88,22 +88,21 @@ def deliver(
     `fields` are each view's, the only names that a refusal may tell. Raises StoreUnavailableError, StoreError.
     """
     refusals: list[Refusal] = []
-    pauses = iter(_PAUSES_S)
-    while True:
+    for pause_s in (*_PAUSES_S, None):
         try:
             answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
             waiting, busy = _sort(chunk, answers, fields, refusals)
             if busy is None:
-                return refusals
+                break
             chunk = chunk.only(waiting)
         except Refused as refused:
             return refusals + _narrow(client, chunk, fields, refused, pause)
         except OverloadedError as error:
             busy = error
-        pause_s = next(pauses, None)
         if pause_s is None:
             raise busy
         pause(pause_s)
+    return refusals
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:

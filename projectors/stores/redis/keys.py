@@ -7,6 +7,7 @@ key K is `{K}:t`, and the braces around the whole of K put both into one slot.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from string import Formatter
@@ -89,56 +90,54 @@ class RedisKeys:
     def _parsed(self, template: str) -> list[Piece]:
         by_name = {column.name: column for column in self._columns}
         names = ", ".join("{" + name + "}" for name in by_name)
+        wrong = f"key template {template!r}"
         pieces: list[Piece] = []
         try:
             parsed = list(Formatter().parse(template))
         except ValueError as error:
-            raise DeclarationError(
-                f"{self._label}: key template {template!r}: {error}; it may name {names}"
-            ) from None
+            raise self._wrong(f"{wrong}: {error}; it may name {names}") from None
         for text, field, form, conversion in parsed:
             if text:
                 pieces.append(text)
             if field is None:
                 continue
             if field not in by_name or form or conversion:
-                raise DeclarationError(
-                    f"{self._label}: key template {template!r}: {{{field}}} is not one of the key columns {names}"
-                )
+                raise self._wrong(f"{wrong}: {{{field}}} is not one of the key columns {names}")
             pieces.append(by_name[field])
-        missing = [name for name, column in by_name.items() if pieces.count(column) != 1]
-        if missing:
-            raise DeclarationError(
-                f"{self._label}: key template {template!r} must name each of {names} once, or two entities would "
-                "share one Redis key"
+        if any(pieces.count(column) != 1 for column in by_name.values()):
+            raise self._wrong(
+                f"{wrong} must name each of {names} once, or two entities would share one Redis key"
             )
         return pieces
 
+    def _wrong(self, why: str) -> DeclarationError:
+        return DeclarationError(f"{self._label}: {why}")
+
     def _check_fields(self, view: BoundView) -> None:
         if VERSION in (column.name for column in view.values):
-            raise DeclarationError(
-                f"{self._label}: column {VERSION} has the name under which viewtail keeps its version; leave it out, "
-                "or show it through a generated column of another name"
+            raise self._wrong(
+                f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
+                "through a generated column of another name"
             )
 
     def _check(self) -> None:
-        first = self.pieces[0]
-        if not isinstance(first, str):
-            raise DeclarationError(
-                f"{self._label}: the key template must begin with text, so that the view's keys can be found "
-                f"again, e.g. key='{self._columns[0].name}:{{{self._columns[0].name}}}'"
+        if not isinstance(self.pieces[0], str):
+            name = self._columns[0].name
+            raise self._wrong(
+                "the key template must begin with text, so that the view's keys can be found again, "
+                f"e.g. key='{name}:{{{name}}}'"
             )
         if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in self.pieces):
-            raise DeclarationError(
-                f"{self._label}: the Redis key holds a brace besides the placeholders; Redis would look for the "
-                "key's slot there. Take it out of the name or the template"
+            raise self._wrong(
+                "the Redis key holds a brace besides the placeholders; Redis would look for the key's slot there. Take "
+                "it out of the name or the template"
             )
         for left, between, right in _neighbours(self.pieces):
             clear = _CLEAR_SEPARATORS.get(left.kind)
             if ":" not in between and not (between and clear and clear.match(between)):
-                raise DeclarationError(
-                    f"{self._label}: in the key template the values of {left.name} and {right.name} could run into "
-                    "each other; put a ':' between them"
+                raise self._wrong(
+                    f"in the key template the values of {left.name} and {right.name} could run into each other; put a "
+                    "':' between them"
                 )
 
 
@@ -151,16 +150,12 @@ def _default(view: BoundView) -> list[Piece]:
 
 def _neighbours(pieces: Sequence[Piece]) -> list[tuple[Column, str, Column]]:
     """Each two columns that follow each other, and the text between them."""
+    places = [at for at, piece in enumerate(pieces) if isinstance(piece, Column)]
     found: list[tuple[Column, str, Column]] = []
-    last: Column | None = None
-    between = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            between += piece
-            continue
-        if last is not None:
-            found.append((last, between, piece))
-        last, between = piece, ""
+    for first, second in itertools.pairwise(places):
+        left, right = pieces[first], pieces[second]
+        assert isinstance(left, Column) and isinstance(right, Column)
+        found.append((left, "".join(map(str, pieces[first + 1 : second])), right))
     return found
 
 
