@@ -297,16 +297,13 @@ class BackgroundOffsets:
     def _work(self) -> None:
         while True:
             with self._wake:
-                while self._newest is None and not self._is_closed:
-                    self._wake.wait()
+                self._wake.wait_for(lambda: self._newest is not None or self._is_closed)
                 if self._is_closed:
                     return
                 newest, self._newest = self._newest, None
             self._try(newest)
-            deadline = time.monotonic() + self._interval_s
             with self._wake:
-                while not self._is_closed and (rest := deadline - time.monotonic()) > 0:
-                    self._wake.wait(rest)
+                self._wake.wait_for(lambda: self._is_closed, self._interval_s)
 
     def _try(self, newest: Position | None) -> None:
         """Save; what the server refuses for now is put back, unless a newer one came, and tried again."""

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CLIENT
-from pymysql.constants import CR as CLIENT_ERRORS
 
 from changes.errors import SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
 
@@ -125,27 +124,8 @@ _NO_TLS = " An account that requires TLS needs tls_ca: without it, none is spoke
 # servers that are starting, stopping or read-only during a failover.
 TEMPORARY_NUMBERS = frozenset(
     (
-        *(
-            1021,
-            1030,
-            1040,
-            1053,
-            1077,
-            1079,
-            1114,
-            1152,
-            1158,
-            1159,
-            1160,
-            1161,
-            1205,
-            1213,
-            1290,
-            1836,
-            3024,
-            3168,
-        ),
-        *(4031, CLIENT_ERRORS.CR_CONN_HOST_ERROR, 2006, CLIENT_ERRORS.CR_SERVER_LOST, 2014, 2055),
+        *(1021, 1030, 1040, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1836),
+        *(2003, 2006, 2013, 2014, 2055, 3024, 3168, 4031),
     )
 )
 

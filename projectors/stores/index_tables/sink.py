@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pymysql
@@ -107,19 +108,13 @@ class MySQLSink(GuardedSink):
 
     def missing(self) -> frozenset[str]:
         """Views whose index table is not there, or lacks columns that it had."""
-        connection = self.connect()
-        try:
+        with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(facts_of(connection))
-            lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "looking at the index tables") from None
-        return lost
+            return frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
 
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
-        connection = self.connect()
-        try:
+        with self._committed("preparing the index tables") as connection:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
@@ -135,9 +130,6 @@ class MySQLSink(GuardedSink):
                     shape.make_ready(connection)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "preparing the index tables") from None
         self._upserts = {
             shape.view.id: Upsert(shape, facts, self._max_statement)
             for shape in shapes
@@ -148,19 +140,25 @@ class MySQLSink(GuardedSink):
     def fit(self, view: BoundView) -> bool:
         """Bring one index table into the shape of a view that was bound anew. DDL would commit an open transaction."""
         self._views[view.id] = view
-        connection = self.connect()
-        try:
+        with self._committed("widening an index table") as connection:
             shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "widening an index table") from None
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
         """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
+
+    @contextmanager
+    def _committed(self, doing: str) -> Iterator[Connection]:
+        """A living connection, committed at the end."""
+        connection = self.connect()
+        try:
+            yield connection
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, doing) from None
 
     def _shapes(self, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""

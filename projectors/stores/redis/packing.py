@@ -107,7 +107,7 @@ def _key_text(view: BoundView, keys: RedisKeys, names: dict[str, Any]) -> str:
 
 
 def _hash_body(view: BoundView, names: dict[str, Any]) -> str:
-    names["some_fields"] = _some_fields([_field_argument(column) for column in view.values])
+    names["some_fields"] = _some_fields(view.values)
     variables = [f"v{at}" for at in range(len(view.values))]
     lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
     lines += [f"if {' or '.join(f'{name} is None' for name in variables)}:"]
@@ -138,25 +138,22 @@ def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[
     return [f"b{name} = {name}.decode('utf-8', 'surrogateescape')"], f"len({name})", f"b{name}"
 
 
-def _field_argument(column: Column) -> Callable[[Any], str]:
-    convert = redis_text(column.kind)
-
-    def packed(value: Any) -> str:
-        content = convert(value)
-        if isinstance(content, bytes):
-            return f"${len(content)}\r\n{content.decode('utf-8', 'surrogateescape')}\r\n"
-        return argument(content)
-
-    return packed
-
-
-def _some_fields(packers: list[Callable[[Any], str]]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
+def _some_fields(columns: Sequence[Column]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
     """For rows with NULLs: a mask behind the version says which values follow."""
+    converters = [redis_text(column.kind) for column in columns]
 
     def some(version: str, values: tuple[Any, ...]) -> tuple[str, int]:
         mask = "".join("0" if value is None else "1" for value in values)
-        present = [pack(value) for pack, value in zip(packers, values, strict=True) if value is not None]
-        return argument(version + mask) + "".join(present), 1 + len(present)
+        arguments = [argument(version + mask)]
+        for convert, value in zip(converters, values, strict=True):
+            if value is None:
+                continue
+            content = convert(value)
+            if isinstance(content, bytes):
+                arguments.append(f"${len(content)}\r\n{content.decode('utf-8', 'surrogateescape')}\r\n")
+            else:
+                arguments.append(argument(content))
+        return "".join(arguments), len(arguments)
 
     return some
 

@@ -14,6 +14,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -89,18 +90,16 @@ class RedisSink(GuardedSink):
         self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
         self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
         self._drop()
-        try:
+        with self._mapped("connecting"):
             self._connect()
             self._check_server()
             self._ask("SCRIPT", "LOAD", APPLY)
             self._mark = self._ask("GET", self._witness_key) or b""
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "connecting") from None
         return {}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
-        try:
+        with self._mapped("writing"):
             try:
                 letters = self._apply(writes)
             except exceptions.NoScriptError:
@@ -112,8 +111,6 @@ class RedisSink(GuardedSink):
             if upto is not None:
                 self._move_witness(upto.to_text().encode())
             return letters
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "writing") from None
 
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
@@ -122,10 +119,8 @@ class RedisSink(GuardedSink):
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
-        try:
+        with self._mapped("asking for its run_id"):
             answer = as_text(self._ask("INFO", "server"))
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "asking for its run_id") from None
         found = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
         return found[1] if found else ""
 
@@ -159,10 +154,8 @@ class RedisSink(GuardedSink):
             ) from None
 
     def _ask_witness(self) -> Any:
-        try:
+        with self._mapped("reading the witness"):
             return self._ask("GET", self._witness_key)
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "reading the witness") from None
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
@@ -170,12 +163,10 @@ class RedisSink(GuardedSink):
         is_hash = isinstance(self._views[view].view, RedisHash)
         cursor = b"0"
         while True:
-            try:
+            with self._mapped("scanning"):
                 cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
                 ours = {name: key for name in found if (key := keys.key_of(as_text(name))) is not None}
                 versions = self._versions(list(ours), is_hash)
-            except (exceptions.RedisError, OSError) as error:
-                raise self._failure(error, "scanning") from None
             pairs = zip(ours.values(), versions, strict=True)
             yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
             if int(cursor) == 0:
@@ -190,6 +181,14 @@ class RedisSink(GuardedSink):
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    @contextmanager
+    def _mapped(self, doing: str) -> Iterator[None]:
+        """Errors of redis-py become those of viewtail."""
+        try:
+            yield
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, doing) from None
 
     def _connect(self) -> None:
         if self._client is None:
