@@ -332,16 +332,20 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
 def _misfit(followed: Followed, shape: _Shape) -> str | None:
     """Why a table cannot take the place of the followed one; None where it can."""
     key = followed.table.primary_key
-    if key != _UNKNOWN_KEY and [name.lower() for name in key] != [name.lower() for name in shape.key]:
+    if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
         return (
             f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
         )
-    keys = [{name.lower() for name in one} for one in (shape.key, *shape.unique.values())]
+    keys = [set(_lower(one)) for one in (shape.key, *shape.unique.values())]
     for wanted in followed.keys:
-        if {name.lower() for name in wanted} not in keys:
+        if set(_lower(wanted)) not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"
     problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
-    return next((problem for problem in problems if problem is not None), None)
+    return next(filter(None, problems), None)
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
 
 
 def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | None:

@@ -33,10 +33,8 @@ def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, ow
     if named is not None:
         if named in known:
             return named
-        raise MisuseError(
-            f"--schema {named}: there is no such schema with tables that this user can see"
-            + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}")
-        )
+        why = f"--schema {named}: there is no such schema with tables that this user can see"
+        raise MisuseError(why + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}"))
     others = [name for name in known if name not in own]
     if not others:
         raise MisuseError("this user can see no schema with tables; GRANT SELECT on one of them to the user")

@@ -48,7 +48,6 @@ _LACKING = re.compile(r"(?:mapper|No handler for) type \[(\w+)\] declared on fie
 _ABOUT_THE_MAPPING = frozenset(
     f"{name}_exception" for name in ("mapper_parsing", "illegal_argument", "invalid_index_name", "parse")
 )
-_TRIES = 3
 
 Properties = dict[str, Any]
 
@@ -119,23 +118,20 @@ class _Index:
 
     def make_ready(self) -> None:
         names = self._names
-        for _ in range(_TRIES):
-            found = self._look()
-            self._require_ours(found)
-            if names.index in found:
-                self._adapt(found[names.index])
-                return
-            if self._create(names.index, self._aliases):
-                return
-        raise StoreUnavailableError(
-            f"{names.label}: the index {names.index} is made and deleted by somebody else at the same time; "
-            "viewtail tries again by itself"
-        )
+        found = self._look()
+        self._require_ours(found)
+        if names.index in found:
+            self._adapt(found[names.index])
+        elif not self._create(names.index, self._aliases):
+            raise StoreUnavailableError(
+                f"{names.label}: somebody else made the index {names.index} at the same time; viewtail tries again by "
+                "itself"
+            )
 
     def _look(self) -> dict[str, Any]:
         wanted = ",".join(path(name)[1:] for name in (self._names.index, *self._aliases))
         try:
-            return dict(ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true"))
+            return ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
         except Refused as refused:
             if refused.status == 404:
                 return {}
@@ -184,21 +180,17 @@ class _Index:
             self._create(self._names.check, {})
         finally:
             self._delete(self._names.check)
-        _log.warning(
-            "index made anew: its mapping cannot be changed",
-            index=self._names.index,
-            reason=refused.reason[:300],
-        )
+        why = refused.reason[:300]
+        _log.warning("index made anew: its mapping cannot be changed", index=self._names.index, reason=why)
         self._delete(self._names.index)
         self._create(self._names.index, self._aliases)
 
     def _create(self, index: str, aliases: dict[str, Any]) -> bool:
         """Whether it was made; False when another made it meanwhile."""
+        content = {"settings": {"index": _SETTINGS}, "aliases": aliases}
         try:
             self._put(
-                f"creating index {index}",
-                path(index),
-                lambda mappings: {"settings": {"index": _SETTINGS}, "mappings": mappings, "aliases": aliases},
+                f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings}
             )
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":

@@ -261,10 +261,7 @@ class ElasticsearchSink(GuardedSink):
         try:
             found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
         except Refused as refused:
-            raise StoreError(
-                f"Elasticsearch: reading the witness failed: {refused.status} {refused.kind}. Mend that in "
-                "Elasticsearch and start viewtail again"
-            ) from None
+            raise _unmovable("reading the witness", refused) from None
         self._marks = {
             name: _mark(name, doc, self._read_position) for name, doc in zip(self._held, found, strict=True)
         }
@@ -280,10 +277,12 @@ def _ask_witnesses(client: Elasticsearch, body: bytes, count: int) -> list[dict[
     try:
         return ask_bulk(client, _WITNESS_TARGET, body, count)
     except Refused as refused:
-        raise StoreError(
-            f"Elasticsearch: moving the witness failed: {refused.status} {refused.kind}. Mend that in Elasticsearch "
-            "and start viewtail again"
-        ) from None
+        raise _unmovable("moving the witness", refused) from None
+
+
+def _unmovable(doing: str, refused: Refused) -> StoreError:
+    said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
+    return StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again")
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:

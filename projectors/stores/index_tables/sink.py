@@ -33,6 +33,7 @@ from servers.pipelined import Flight
 from servers.sessions import TEMPORARY_NUMBERS, create_database, number_of, value_of
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
+_Block: TypeAlias = tuple[Upsert, list[Item]]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 DEADLOCK_ATTEMPTS = 4
@@ -240,12 +241,32 @@ class MySQLSink(GuardedSink):
         self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None
     ) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
+        offsets = self._offsets if upto is not None else None
         # Preparing waits for an answer, so it comes before the flight.
-        if self._offsets is not None:
-            self._offsets.make_ready()
+        if offsets is not None:
+            offsets.make_ready()
         for of_view in writes:
             self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
-        flight, flown, apart = Flight(connection), [], []
+        flight = Flight(connection)
+        flown, apart = self._sent(flight, writes)
+        if offsets is not None and upto is not None:
+            offsets.send(flight, upto)
+        flight.flush()
+        self.meanwhile()
+        answers = _landed(flight)
+        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
+        letters = [
+            letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)
+        ]
+        if offsets is not None and upto is not None:
+            found = answers[-1]
+            assert isinstance(found, int), "no row error is about an offset"
+            offsets.moved(upto, found)
+        return letters
+
+    def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:
+        """The blocks of rows that were sent, in their order, and those that no statement can hold as they are."""
+        flown, apart = [], []
         # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
         for of_view in sorted(writes, key=lambda one: one.view):
             upsert = self._upserts[of_view.view]
@@ -255,20 +276,7 @@ class MySQLSink(GuardedSink):
                 else:
                     flight.execute(execution)
                     flown.append((upsert, items))
-        if self._offsets is not None and upto is not None:
-            self._offsets.send(flight, upto)
-        flight.flush()
-        self.meanwhile()
-        answers = _landed(flight)
-        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        letters = [
-            letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)
-        ]
-        if self._offsets is not None and upto is not None:
-            found = answers[-1]
-            assert isinstance(found, int), "no row error is about an offset"
-            self._offsets.moved(upto, found)
-        return letters
+        return flown, apart
 
     def _one_by_one(self, connection: Connection, upsert: Upsert, items: list[Item]) -> Iterator[Parked]:
         """Rows of a statement that was too long, or failed: each by itself, and those that MySQL refuses.

@@ -97,11 +97,10 @@ class RedisKeys:
         except ValueError as error:
             raise self._wrong(f"{wrong}: {error}; it may name {names}") from None
         for text, field, form, conversion in parsed:
-            if text:
-                pieces.append(text)
+            pieces += [text] if text else []
             if field is None:
                 continue
-            if field not in by_name or form or conversion:
+            if field not in by_name or any((form, conversion)):
                 raise self._wrong(f"{wrong}: {{{field}}} is not one of the key columns {names}")
             pieces.append(by_name[field])
         if any(pieces.count(column) != 1 for column in by_name.values()):
@@ -127,7 +126,7 @@ class RedisKeys:
                 "the key template must begin with text, so that the view's keys can be found again, "
                 f"e.g. key='{name}:{{{name}}}'"
             )
-        if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in self.pieces):
+        if any(re.search("[{}]", piece) for piece in self.pieces if isinstance(piece, str)):
             raise self._wrong(
                 "the Redis key holds a brace besides the placeholders; Redis would look for the key's slot there. Take "
                 "it out of the name or the template"
