@@ -97,7 +97,7 @@ def begin_new_history(
 ) -> int:
     """Raise the epoch, at least to above + 1, and take the server as it is now. Not committed.
 
-    `above` is the largest epoch that any store's witness shows; the caller has every view filled again.
+    `above` is the largest epoch that any store's witness shows; the caller has every view backfilled again.
     """
     table = quote(database, "source")
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Which views the statements of a migration would break, told before it runs.
+"""Which views the statements of a migration would break, before it runs.
 
 The judgement is that of the running viewtail (ingest/binlog/schema_changes.py), a view at a time: what would halt a
 view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
@@ -73,7 +73,7 @@ class Contract:
     database: str
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
-    _is_unlogged: bool = False  # the file has told the server to write no row events
+    _is_unlogged: bool = False  # the file made the server write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Contract:
                 yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
     def _set(self, text: str) -> None:
-        """What of it bears on the statements behind it: a value that is no text is taken for the usual one."""
+        """Follow the settings that change how later statements are read; a value that is no text is the default."""
         if unlogged := _UNLOGGED.search(text):
             self._is_unlogged = unlogged["value"].strip("'\"").upper() in _NO_ROW_EVENTS
         if mode := _SQL_MODE.search(text):
@@ -275,7 +275,7 @@ def _shape(table: Table) -> _Shape:
 
 
 def _changed_columns(text: str, database: str) -> list[str]:
-    """The columns that an ALTER TABLE takes away or defines anew."""
+    """The columns that an ALTER TABLE drops or redefines."""
     try:
         effects = ddl.read(text, database)
     except ddl.Unread:
@@ -363,7 +363,7 @@ def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | Non
 
 
 def _is_like(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
-    """Whether values mean the same in both: sizes may differ, for the view is filled again."""
+    """Whether values mean the same in both: sizes may differ, since viewtail backfills the view again."""
     if "" in (before.word, now.word):
         return True
     for family in (_TEXTS, _BYTES):

@@ -2,7 +2,7 @@
 
 `find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
 keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
-What is half filled or halted is said beside the answer.
+A remark beside the answer says when the view is half filled or halted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def choose(views: Sequence[View], name: str) -> View:
 
 
 def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
-    """What a reader must know of the view's state, one sentence; None when it is filled and kept up."""
+    """What a reader must know about the view's state, one sentence; None when it is filled and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
             cursor.execute(

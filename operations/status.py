@@ -43,9 +43,9 @@ class ViewStatus:
     state: str  # new, filling, filled, halted
     reason: str | None
     filled_percent: float | None  # None when it cannot be told; 100 when filled
-    row_count: int  # filling: rows read; filled: rows that the view showed when its last fill ended
+    row_count: int  # filling: rows read; filled: rows that the view showed when its last backfill ended
     row_estimate: int
-    rows_per_second: float  # of the fill
+    rows_per_second: float  # of the backfill
     eta_s: float | None
     parked: int
 

@@ -2,10 +2,10 @@
 
 MySQL reads the next packet when it has finished the last, so a flight costs one round trip, and the server works while
 the following statements are still being made. A statement that fails does not keep the server from executing those
-behind it: only what is taken back as a whole (a transaction, not committed in the flight) may be sent so.
+behind it: send only what can be rolled back as a whole (a transaction that the flight does not commit).
 
-PyMySQL waits after each statement and has no prepared ones; the private names of it that are used for both stand in
-this module alone, and tests/integration/test_flight.py fails when one of them changes its meaning.
+PyMySQL waits after each statement and has no prepared ones. Only this module uses its private names, and
+tests/integration/test_flight.py fails when one of them changes its meaning.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Flight:
         self._command(COMMAND.COM_STMT_EXECUTE, packed)
 
     def _command(self, command: int, body: bytes) -> None:
-        """Small ones are given to the socket some at a time: a call for each costs more than the making of it."""
+        """Small ones go to the socket together: a call for each costs more than making it."""
         if len(body) >= _LARGEST_BODY:
             self.flush()
             self._connection._execute_command(command, body)

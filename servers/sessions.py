@@ -67,7 +67,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
     """A session with autocommit off, READ COMMITTED, UTC, utf8mb4 and strict values.
 
     `role` is 'source' or 'store' and decides the error: SourceUnavailableError or StoreUnavailableError, or,
-    where trying again cannot help (access denied), the permanent kin of it.
+    where trying again cannot help (access denied), StoreError.
     """
     try:
         return pymysql.connect(

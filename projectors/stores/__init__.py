@@ -105,9 +105,9 @@ class GuardedSink(Sink, Protocol):
         return
 
     def fit(self, view: BoundView) -> bool:
-        """Go on with a view that was bound anew to its changed table; its column names are the same.
+        """Go on with a view whose table changed, bound to the table as it is now; its column names are the same.
 
-        False where only a new place would do, which is made when the pipeline is taken again. Called between two
+        False where only a new place would do: `prepare` makes it when the pipeline restarts. Called between two
         transactions. Raises StoreError where the place cannot be changed.
         """
 

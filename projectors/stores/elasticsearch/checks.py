@@ -18,7 +18,7 @@ _WHERE = "elasticsearch"
 
 
 def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
-    """Reachable, version where it can be told, health, disk flags, rights. Raises nothing of the client's."""
+    """Reachable, version where it can be told, health, disk flags, rights. The client's errors become findings."""
     with closing(connect()) as client:
         try:
             health = client.cluster.health().body

@@ -2,7 +2,7 @@
 
 A view `city` has the index `viewtail-city` and two aliases. Readers use `city`, which hides tombstones. viewtail
 writes through `viewtail.write-city`, with require_alias: an alias goes with its index, so a bulk request can never
-create an index anew, without mapping and filter, when somebody deleted it. An index or alias of these names that
+create an index without mapping and filter after somebody deleted it. An index or alias of these names that
 viewtail did not make is left alone.
 """
 

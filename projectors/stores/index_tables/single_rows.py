@@ -37,7 +37,7 @@ class SingleRows:
         self._closed_at = -REOPEN_AFTER_S
 
     def write(self, upsert: Upsert, item: Item, owner: Owner) -> bool:
-        """Whether the row is durable. If not, nothing is known of it, and it is to be written in the usual way."""
+        """Whether the row is durable. If not, the caller writes it in the usual way."""
         try:
             connection = self._living()
             if connection is None:

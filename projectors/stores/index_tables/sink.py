@@ -139,7 +139,7 @@ class MySQLSink(GuardedSink):
         return refused
 
     def fit(self, view: BoundView) -> bool:
-        """Bring one index table into the shape of a view that was bound anew. DDL would commit an open transaction."""
+        """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
             shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
@@ -174,7 +174,7 @@ class MySQLSink(GuardedSink):
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
 
-        A row that comes alone may be committed by itself; the offset store is told.
+        A row that comes alone may be committed by itself; then the sink tells the offset store.
         """
         connection = self.connection
         if upto is not None and self._went_ahead(connection, writes, upto):

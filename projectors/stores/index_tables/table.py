@@ -124,7 +124,7 @@ class IndexTableShape:
         return present is not None and present.primary_key == self.key_names and present.columns == wanted
 
     def make_ready(self, connection: pymysql.Connection[Any]) -> None:
-        """`ensure`, and where values do not fit they are cut: `is_whole` told that the view is to be filled again."""
+        """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:
             self.ensure(connection)
         except _RowsDoNotFitError:
@@ -167,7 +167,7 @@ class IndexTableShape:
             for definition in (*self._key, self._version)
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
-            # Rows under another key are of no use: the view is filled from nothing.
+            # Rows under another key are of no use: the backfill begins with an empty table.
             return [f"DROP TABLE {self.table}", self._create()]
         return self._alter(present)
 

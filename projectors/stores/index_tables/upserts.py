@@ -69,7 +69,7 @@ class Upsert:
                 self._prepared[size] = Prepared(connection, self._statements[size])
 
     def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
-        """Blocks of the items, each with what executes it: None where a value of it cannot be packed."""
+        """Blocks of the items, each with the bytes that execute it: None where one of its values cannot be packed."""
         at = 0
         for size in self._cut(len(items)):
             some = items[at : at + size]

@@ -2,7 +2,7 @@
 
 The script compares versions as fixed-width text, so nothing older ever replaces something newer, and a delete leaves
 a tombstone (`{key}:t`) that counts as well. Tombstones have no expiry: one may be set only once every offset, running
-fill and replay window is past it, which nothing in viewtail establishes yet. The witness is sent when all scripts of
+backfill and replay window is past it, which nothing in viewtail checks yet. The witness is sent when all scripts of
 a batch have answered, on their connection, so it is never ahead of the rows; and it moves only from what this sink
 left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
 is refused.
@@ -86,7 +86,7 @@ class RedisSink(GuardedSink):
         self._packers: dict[str, Packer] = {}
 
     def prepare(self) -> dict[str, str]:
-        """Connect anew, see that Redis will keep what it is given, and load the script. Every view has its place."""
+        """Connect again, check that Redis evicts nothing, and load the script. Every view has its place."""
         self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
         self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
         self._drop()
