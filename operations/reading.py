@@ -31,8 +31,6 @@ from projectors.views import View
 from servers.paging import one_of
 from servers.sessions import MySQLAddress, quote, session_error
 
-DEFAULT_LIMIT = 100
-
 Open = Callable[[], "pymysql.Connection[Any]"]
 OpenReader = Callable[[], ViewReader]
 

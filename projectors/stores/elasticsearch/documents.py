@@ -118,9 +118,8 @@ def _document_lines(view: BoundView, names: dict[str, Any]) -> str:
     lines.insert(0, f"{''.join(f'{name}, ' for name in variables)}= values")
     lines.append(f"document = dumps(present({document})) if {missing} else dumps({document})")
     # A JSON column's text goes in as it is; MariaDB keeps the line ends that were in it.
-    lines.append(
-        "add(one_line(document))" if any(c.kind is Kind.JSON for c in view.values) else "add(document)"
-    )
+    has_json = any(column.kind is Kind.JSON for column in view.values)
+    lines.append("add(one_line(document))" if has_json else "add(document)")
     return "\n".join("        " + line for line in lines)
 
 

@@ -77,12 +77,10 @@ class IndexTableReader(ViewReader):
             if number in _TABLE_OR_DATABASE_MISSING:
                 raise StoreError(f"view {name} has no table yet; `viewtail run` makes and fills it") from None
             if number in (1044, 1142):
-                raise StoreError(
-                    f"view {name}: the store's user may not read it ({number}); see `viewtail check`"
-                ) from None
-            raise StoreUnavailableError(
-                f"view {name}: the index table cannot be read now (MySQL error {number}); try again"
-            ) from None
+                why = f"the store's user may not read it ({number}); see `viewtail check`"
+                raise StoreError(f"view {name}: {why}") from None
+            why = f"the index table cannot be read now (MySQL error {number}); try again"
+            raise StoreUnavailableError(f"view {name}: {why}") from None
         return found
 
 
