@@ -91,14 +91,13 @@ def _indexed(connection: pymysql.Connection[Any], table: Table) -> list[str]:
 
 def _choice(table: Table, indexed: Sequence[str]) -> Choice:
     others = [column for column in table.columns if column.name not in table.primary_key]
-    short = [column for column in others if _is_short_text(column)]
-    by_name = {column.name: column for column in short}
-    first = next((by_name[name] for name in indexed if name in by_name), None)
+    short = {column.name: column for column in filter(_is_short_text, others)}
+    looked_up = [short[name] for name in indexed if name in short]
     shown = [column for column in others if column.kind in _PLAIN and not column.name.startswith("_")]
     return Choice(
         table=table,
-        indexed=first or next(iter(short), None),
-        is_looked_up=first is not None,
+        indexed=next(iter((*looked_up, *short.values())), None),
+        is_looked_up=bool(looked_up),
         shown=tuple(shown[:FIELDS_SHOWN]),
         searched=tuple(column for column in shown if column.kind is Kind.TEXT)[:2],
     )

@@ -36,21 +36,19 @@ class Upsert:
 
     def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
         self.view: BoundView = shape.view
-        columns = ", ".join(quote(definition.name) for definition in shape.columns)
-        row = f"({', '.join('?' for _ in shape.columns)})"
-        guard = on_duplicate(shape, facts)
-        statements = {
-            size: f"INSERT INTO {shape.table} ({columns}) VALUES {', '.join([row] * size)} {facts.upsert_alias} {guard}"
-            for size in BLOCKS
-        }
+        self._width = len(shape.columns)
+        insert = (
+            f"INSERT INTO {shape.table} ({', '.join(quote(column.name) for column in shape.columns)}) VALUES"
+        )
+        row = f"({', '.join('?' * self._width)})"
+        guard = f"{facts.upsert_alias} {on_duplicate(shape, facts)}"
+        statements = {size: f"{insert} {', '.join([row] * size)} {guard}" for size in BLOCKS}
         # A version that is NULL, since nobody owns the pipeline so, is an error of its column. The other values are
         # parameters of VALUES as ever: those of a SELECT get a type of their own first, which changes some of them.
-        plain = "?, " * (len(shape.columns) - 1)
         self._owned = (
-            f"INSERT INTO {shape.table} ({columns}) VALUES ({plain}(SELECT CAST(? AS UNSIGNED) FROM ",
-            f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {facts.upsert_alias} {guard}",
+            f"{insert} ({'?, ' * (self._width - 1)}(SELECT CAST(? AS UNSIGNED) FROM ",
+            f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {guard}",
         )
-        self._width = len(shape.columns)
         self._statements = {
             size: statement
             for size, statement in statements.items()
