@@ -48,12 +48,8 @@ def current(
         raise HistoryGoneError(
             f"the source is another server than before: it was {before}, it is {description}. {error}"
         ) from None
-    _execute(
-        connection,
-        f"UPDATE {table} SET description = %s, epoch = epoch + 1 "
-        "WHERE name = %s AND description = %s AND epoch = %s",
-        (description, source, before, epoch),
-    )
+    raising = "description = %s, epoch = epoch + 1 WHERE name = %s AND description = %s AND epoch = %s"
+    _execute(connection, f"UPDATE {table} SET {raising}", (description, source, before, epoch))
     raised = _stored(connection, table, source)
     assert raised is not None
     if raised[0] != description:

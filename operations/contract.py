@@ -6,6 +6,7 @@ view breaks it. A table that takes another's name is followed through the file: 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,9 +54,6 @@ class _Shape:
     key: tuple[str, ...]
     unique: dict[str, tuple[str, ...]]  # by the index's name in lower case, or a number where it has none
     computed: set[str]  # columns, in lower case
-
-    def copy(self) -> _Shape:
-        return _Shape(dict(self.columns), self.key, dict(self.unique), set(self.computed))
 
 
 @dataclass(slots=True)
@@ -199,7 +197,7 @@ class Contract:
             match effect:
                 case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
-                    self._shapes[table] = model.copy() if model is not None else _made(created)
+                    self._shapes[table] = copy.deepcopy(model) if model is not None else _made(created)
                 case ddl.Renamed(pairs):
                     for old, new in pairs:
                         self._shapes[new] = self._shape_of(old)
@@ -316,13 +314,11 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.columns.pop(old.lower(), None)
                 shape.columns[new.lower()] = type_
                 shape.computed.discard(old.lower())
-                if change.is_computed:
-                    shape.computed.add(new.lower())
+                shape.computed |= {new.lower()} if change.is_computed else set()
             case ddl.PrimaryKeyAdded(columns):
                 shape.key = columns
-            case ddl.PrimaryKeyDropped():
-                if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
-                    shape.key = ()
+            case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
+                shape.key = ()
             case ddl.IndexDropped(name):
                 shape.unique.pop(name.lower(), None)
             case ddl.IndexRenamed(old, new) if old.lower() in shape.unique:

@@ -28,17 +28,14 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
     try:
         facts = facts_of(connection)
     except SourceError as error:
-        why, mend = (
-            "viewtail does not know how to write to it",
-            "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
-        )
+        why = "viewtail does not know how to write to it"
+        mend = "use MySQL 8.4 or newer, or MariaDB 10.11 or newer"
         yield fail(_WHERE, "version", error, why, mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     collation = facts.binary_collation
-    if value_of(
-        connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", collation
-    ):
+    count = "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s"
+    if value_of(connection, count, collation):
         yield ok(_WHERE, f"collation {collation}", "available")
     else:
         why = "keys that differ in bytes must stay two keys"

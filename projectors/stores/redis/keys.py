@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from string import Formatter
+from typing import Any
 
 from changes.errors import DeclarationError, MisuseError
 from changes.rendering import key_renderer, parse_key
@@ -43,28 +44,42 @@ class RedisKeys:
         self._pattern = re.compile("".join(_pattern(piece) for piece in self.pieces))
         self._shape = _segments(self.pieces)
         self._placed = [piece for piece in self.pieces if isinstance(piece, Column)]
-        self._renderers = [
-            piece if isinstance(piece, str) else (self._columns.index(piece), key_renderer((piece,)))
-            for piece in self.pieces
-        ]
+        names: dict[str, Any] = {}
+        parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
+        self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
 
     @property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
-        return all(
-            piece.isascii()
-            if isinstance(piece, str)
-            else piece.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL)
-            for piece in self.pieces
+        has_ascii_values = all(
+            column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed
         )
+        return has_ascii_values and all(piece.isascii() for piece in self.pieces if isinstance(piece, str))
 
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
         return re.sub(r"([*?\[\]\\^-])", r"\\\1", self.prefix) + "*"
 
+    def expression(self, names: dict[str, Any]) -> str:
+        """Python's expression of a Redis key, of k0, k1, ...; what it calls is added to `names`."""
+        shown = []
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                shown.append(repr(piece))
+                continue
+            at = self._columns.index(piece)
+            names[f"render{at}"] = key_renderer((piece,))
+            if piece.kind is Kind.INTEGER:
+                shown.append(f"str(k{at})")
+            elif piece.kind is Kind.TEXT:
+                shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
+            else:
+                shown.append(f"render{at}((k{at},))")
+        return " + ".join(shown)
+
     def redis_key(self, key: Key) -> str:
-        return "".join(one if isinstance(one, str) else one[1]((key[one[0]],)) for one in self._renderers)
+        return self._redis_key(*key)
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key that is none of this view's."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from changes.rendering import json_value, key_renderer, redis_text
+from changes.rendering import json_value, redis_text
 from changes.tables import Column, Kind
 from projectors.bound_views import BoundView
 from projectors.stores import Item, Unfit, takes_equal_versions
@@ -56,7 +56,7 @@ def argument(text: str) -> str:
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
     names: dict[str, Any] = {}
-    key_text = _key_text(view, keys, names)
+    key_text = keys.expression(names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
     is_json = isinstance(view.view, RedisJson)
     tombstone = r"$19\r\n{text}\r\n" if is_json else r"$20\r\n{text}t\r\n"
@@ -88,30 +88,12 @@ def encode(items):
     return encode
 
 
-def _key_text(view: BoundView, keys: RedisKeys, names: dict[str, Any]) -> str:
-    """The expression of a Redis key, of k0, k1, ..."""
-    shown = []
-    for piece in keys.pieces:
-        if isinstance(piece, str):
-            shown.append(repr(piece))
-            continue
-        at = view.key.index(piece)
-        names[f"render{at}"] = key_renderer((piece,))
-        if piece.kind is Kind.INTEGER:
-            shown.append(f"str(k{at})")
-        elif piece.kind is Kind.TEXT:
-            shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
-        else:
-            shown.append(f"render{at}((k{at},))")
-    return " + ".join(shown)
-
-
 def _hash_body(view: BoundView, names: dict[str, Any]) -> str:
     names["some_fields"] = _some_fields(view.values)
     variables = [f"v{at}" for at in range(len(view.values))]
-    lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
-    lines += [f"if {' or '.join(f'{name} is None' for name in variables)}:"]
-    lines += [
+    lines = [
+        f"{''.join(f'{name}, ' for name in variables)}= values",
+        f"if {' or '.join(f'{name} is None' for name in variables)}:",
         "    packed, number = some_fields(text, values)",
         "    add(packed)",
         "    count += number",
