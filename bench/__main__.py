@@ -363,29 +363,41 @@ def machine(bench: Bench) -> str:
 
 TEXT = """# Performance
 
-Printed by `python -m bench --out docs/performance.md`; every figure is a ratio against a reference measured in the same
-run, on this machine: {machine}. The servers run on the same cores as what is measured.
+You want to know how fast viewtail is. `python -m bench --out docs/performance.md` printed this page. Every figure
+is a ratio against a reference that was measured in the same run, on this machine: {machine}. The servers run on the
+same cores as what is measured.
 
 {table}{decoded}
 
-- **library**: python-mysql-replication, its rows counted, in seconds of processor time as ours, with garbage collection
-  off for both; **bare packets**: the same stream received and stepped over packet by packet. The three take turns in
-  slices of a second or so. Checksums are on. The JSON documents have some 40 members in three
-  levels, 100 a transaction.
-- **floor**: python-mysql-replication (BinLogStreamReader, write events) doing nothing but counting the same rows.
-- **bare**: the same statements or scripts, ready-made, from one connection with nothing else to do; live, a raw dump
-  connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same guarded upsert).
-- **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents ready-made.
-- The rows: BIGINT key, INT, VARCHAR(64), BIGINT, TIMESTAMP(6). The index table holds the VARCHAR, the hash the VARCHAR
-  and the BIGINT, the document three columns.
-- A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the other;
-  its rates are of all rows over all the time. Of the other work a round is one turn.
-- A drain is timed inside the process, from the call of the pipeline's loop to the last row applied; Python's start is
-  not in it. Before it the rows are written with relaxed flushing, which is set back before anything is timed. After
-  each drain its rows are counted, and in MySQL compared with the table.
-- Live, the 60 s are as many slices as rounds, the bare loop and ours by turns; a second thread looks for each row by
-  key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row after the index's refresh interval, 1 s by
-  default, on top.
+The references:
+
+- **library**: python-mysql-replication. Its rows are counted in seconds of processor time, as ours are. Garbage
+  collection is off for both.
+- **bare packets**: the same stream, received and stepped over packet by packet. The three take turns in slices of a
+  second or so.
+- **floor**: python-mysql-replication (BinLogStreamReader, write events) that only counts the same rows.
+- **bare**: the same statements or scripts, ready-made, from one connection that does nothing else. Live, it is a
+  raw dump connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same
+  guarded upsert).
+- **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
+  ready-made.
+
+The rows and documents:
+
+- A row has a BIGINT key, INT, VARCHAR(64), BIGINT and TIMESTAMP(6). The index table holds the VARCHAR, the hash the
+  VARCHAR and the BIGINT, the document three columns.
+- The JSON documents have some 40 members in three levels, 100 a transaction. Checksums are on.
+
+How it is measured:
+
+- A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the
+  other. Its rates are of all rows over all the time. Of the other work a round is one turn.
+- A drain is timed inside the process, from the call of the pipeline's loop to the last row applied. Python's start
+  is not in it. The rows are written before it with relaxed flushing, which is set back before anything is timed.
+- After each drain the rows are counted, and in MySQL compared with the table.
+- Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
+  by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
+  1 s by default.
 """
 
 

@@ -371,23 +371,28 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 TEXT = """# Limits of size
 
-Printed by `make limits` (`python -m bench.limits --out docs/limits.md`) from what was measured on this machine:
-{machine}.
+You want to know how large a row, a transaction or a schema may be. `make limits` (`python -m bench.limits --out
+docs/limits.md`) printed this page from what it measured on this machine: {machine}.
 
 {table}
 
-The peak is the resident memory of the process that reads, Python and all packages included. The cost of a row is its
-processor time in reading and decoding, the median of five turns, from the second row on: connecting and making the
-table's decoder happen once. An update is two rows. *To Redis* is the whole pipeline, and its cost is time on the clock.
-The rows of an XA transaction share the version of its commit and go to the store at once: one above `run.spool_bytes`
-(4 MiB unless set) halts its tables.
+- **Peak memory** is the resident memory of the process that reads, with Python and all packages.
+- **Cost of a row** is the processor time for reading and decoding it: the median of five turns, from the second row
+  on. Connecting and making the table's decoder happen once and are not in it. An update is two rows.
+- **To Redis** is the whole pipeline. Its cost is time on the clock.
+- **XA**: the rows of an XA transaction share the version of its commit, so they go to the store at once. An XA
+  transaction above `run.spool_bytes` (4 MiB unless set) halts its tables.
 
-A row that is a thousand times as wide is compared with as much work in small, by the share of it in a row: the large
-transaction with the same rows in small ones; the large row with as many bytes in small rows; the 1,000 numbers, of
-which two are followed, with a row of as many bytes that has those two and one text, so that the factor is what columns
-nobody follows cost. NULLs and the lengths of texts must be looked at, so 1,000 columns with them are compared with as
-many in rows of some ten. The 10,000 tables are written in turn, every tenth row in the table that is followed, beside
-the same rows in two tables.
+**Beside** compares each line with the same work in small pieces:
+
+- the large transaction with the same rows in small transactions;
+- the large row with as many bytes in small rows;
+- the 1,000 numbers, of which two are followed, with a row of as many bytes that has those two and one text. So the
+  factor is what columns cost that nobody follows;
+- 1,000 columns with NULLs or texts with as many in rows of some ten, because viewtail must look at each NULL and
+  each length;
+- the 10,000 tables with two tables that get the same rows. The tables are written in turn, and every tenth row is
+  in the table that is followed.
 """
 
 

@@ -6,6 +6,7 @@ that order, in the forms that docs/types.md lists.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -61,11 +62,19 @@ class Unreadable:
 
 
 class Halt(NamedTuple):
-    """From here on a table cannot be read exactly: its views halt."""
+    """From here on a table cannot be read exactly: those of its views halt that need one of the columns.
+
+    The source reads no more of the table. Views that do not halt need a reader that follows it without these columns.
+    """
 
     followed: Followed
     version: int
     reason: str  # what was seen, where, and what to do
+    columns: frozenset[str] | None = None  # None: the table as a whole
+
+    def concerns(self, columns: Iterable[str]) -> bool:
+        """Whether a view that needs these columns halts."""
+        return self.columns is None or not self.columns.isdisjoint(columns)
 
 
 class TableChangeKind(Enum):

@@ -83,6 +83,8 @@ class FencedError(ViewtailError):
 class TableUnreadableError(SourceError):
     """One table cannot be read exactly; its own views halt, the others go on."""
 
+    columns: frozenset[str] | None = None  # the ones to blame, where the others can be read without them
+
 
 class ValueUnreadableError(SourceError):
     """One value of one row cannot be read exactly; its key is parked."""

@@ -19,7 +19,7 @@ from changes.findings import Finding, Level, fail, ok, warn
 from ingest.binlog import checks as source_checks
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe, fetch_rows, select_list
-from projectors.binding import bind
+from projectors.binding import bind, functions_read
 from projectors.bound_views import BoundView
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
@@ -102,7 +102,7 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
     try:
         with closing(open_session(source, role="source")) as connection:
             bound = bind(views, lambda schema, table: describe(connection, schema, table))
-            fit = [ok("views", f"view {view.id}", "fits its table") for view in views]
+            fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
@@ -111,6 +111,17 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         ]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
+
+
+def _functions(bound: BoundView) -> str:
+    """Which columns the functions of a view ask for."""
+    read = functions_read(bound.view)
+    if read.why_all:
+        return f"; uses every column of it, for {read.why_all}"
+    names = [
+        f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns
+    ]
+    return f"; its functions use {', '.join(sorted(names))}" if names else ""
 
 
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:

@@ -98,13 +98,13 @@ class Contract:
             self._go_on(text)
 
     def _on_all(self, text: str) -> Iterator[tuple[View, bool, str]]:
-        """A store's pipeline follows a table with all columns that its views use, or not at all."""
-        halting: dict[tuple[str, str], str] = {}  # by store and table: the first such view
-        found = {view.id: list(self._on(self._followed[view.id], view, text, halting)) for view in self.views}
+        """What concerns a table as a whole for one view halts each view of it in the same store."""
+        whole: dict[tuple[str, str], str] = {}  # by store and table: the first such view
+        found = {view.id: list(self._on(self._followed[view.id], view, text, whole)) for view in self.views}
         for view in self.views:
             for breaks, why in found[view.id]:
                 yield view, breaks, why
-            first = halting.get((view.store, view.entity.table))
+            first = whole.get((view.store, view.entity.table))
             if first is not None and not any(breaks for breaks, _ in found[view.id]):
                 yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
@@ -131,15 +131,16 @@ class Contract:
         return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
 
     def _on(
-        self, followed: Followed, view: View, text: str, halting: dict[tuple[str, str], str]
+        self, followed: Followed, view: View, text: str, whole: dict[tuple[str, str], str]
     ) -> Iterator[tuple[bool, str]]:
-        """What becomes of one view; one that halts is noted in `halting`."""
+        """What becomes of one view; one that halts with its table is noted in `whole`."""
         _, sees_all = named_columns(view)
         if sees_all:
             followed = self._with_all_columns(followed, text)
         for verdict in judge(text, self.database, [followed], self._sql_mode):
             if verdict.kind is None:
-                halting.setdefault((view.store, view.entity.table), view.id)
+                if verdict.columns is None:
+                    whole.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
             elif verdict.kind is TableChangeKind.EMPTIED:
                 yield True, f"{verdict.why}, and so is the view"

@@ -24,6 +24,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.bound_views import BoundView
+from projectors.function_columns import UnforeseenColumn, row_type
 from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
@@ -247,10 +248,10 @@ def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
     has_values = all(row[column.name] == value for column, value in zip(view.values, wanted, strict=False))
     if not has_values or view.view.where is None:
         return has_values
-    needed = {name: value for name, value in row.items() if name in view.needed}
+    read = {name: value for name, value in row.items() if name in view.needed}
     try:
-        return bool(view.view.where(_shown(needed, view.table)))
-    except Exception:  # the user's own code; such a row is parked, it is not in the view
+        return bool(view.view.where(row_type(view)(_shown(read, view.table))))
+    except (Exception, UnforeseenColumn):  # the user's own code; such a row is parked, it is not in the view
         return False
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError
+from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
 from projectors.ownership import Ownership
@@ -23,7 +24,6 @@ _log = structlog.get_logger("viewtail.backfill")
 SIDE_BY_SIDE = 4
 SMALL_ROWS = 10_000  # by the server's estimate, which may be wrong: so the chunks are smaller, too
 LOOK_EVERY_S = 2.0  # for views that an operator marked
-_LONGEST_PAUSE_S = 5.0
 
 
 class Backfills:
@@ -39,17 +39,19 @@ class Backfills:
         try:
             attempt = 0
             while not self._ending.is_set():
-                attempt = attempt + 1 if self._has_failed(session) else 0
-                if attempt:
-                    self._ending.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 8)))
-                else:
+                error = self._met(session)
+                if error is None:
+                    attempt = 0
                     self._own.life.wake.wait(LOOK_EVERY_S)
                     self._own.life.wake.clear()
+                else:
+                    self._ending.wait(reaction_to(error).pause_s(attempt))
+                    attempt += 1
         finally:
             session.close()
 
-    def _has_failed(self, session: OwnSession) -> bool:
-        """Whether a round met an error, after which it is tried again."""
+    def _met(self, session: OwnSession) -> ViewtailError | None:
+        """The error of a round, after which it is tried again; None where it is done, or the ownership ends."""
         try:
             self._round(session)
         except StopRequested:  # asked to, or its view was halted
@@ -62,16 +64,17 @@ class Backfills:
         except ViewtailError as error:
             _log.warning("backfill interrupted", error=str(error))
             self._own.backfill_error = str(error)
-            return True
+            return error
         except Exception as error:
-            self._own.backfill_error = (
+            fault = ViewtailError(
                 f"a backfill failed: {type(error).__name__}{_place(error)}; please report it"
             )
-            _log.error(self._own.backfill_error)
-            return True
+            _log.error(str(fault))
+            self._own.backfill_error = str(fault)
+            return fault
         else:
             self._own.backfill_error = None
-        return False
+        return None
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)

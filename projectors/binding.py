@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -19,6 +19,7 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
 from projectors.bound_views import BoundView
+from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
 from projectors.suggestions import nearest
@@ -234,19 +235,26 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
     names = {*view.entity.key, *view.shown}
     if view.entity.version is not None:
         names.add(view.entity.version)
-    seen = view.columns if _functions(view) else ()
-    return frozenset(names | set(seen)), bool(_functions(view)) and not seen
+    read = functions_read(view)
+    return read.columns | names, bool(read.why_all)
+
+
+def functions_read(view: View) -> Reads:
+    """What the functions of a declaration may ask for; `columns=[...]` says it in their place."""
+    if view.columns:
+        return Reads(columns=frozenset(view.columns))
+    found = [columns_read(function) for function in _functions(view)]
+    return Reads(
+        columns=frozenset().union(*(one.columns for one in found)),
+        why_all="; ".join(one.why_all for one in found if one.why_all),
+    )
 
 
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
     values = tuple(_columns(table, view.shown))
-    names = {column.name for column in (*key, *values)}
-    if view.entity.version is not None:
-        names.add(view.entity.version)
-    if _functions(view):
-        names.update(view.columns or _readable(table))
-    needed = tuple(column.name for column in table.columns if column.name in names)
+    names, is_any = named_columns(view)
+    needed = _needed(table, key, None if is_any else names)
     return BoundView(
         view=view,
         table=table,
@@ -264,8 +272,20 @@ def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:
         yield column
 
 
-def _readable(table: Table) -> list[str]:
-    return [column.name for column in table.columns if column.kind is not Kind.UNSUPPORTED]
+def _needed(table: Table, key: Sequence[Column], names: Collection[str] | None) -> tuple[str, ...]:
+    """In the table's order: its key, and the readable columns of these names; None: all that can be read."""
+    return tuple(
+        column.name
+        for column in table.columns
+        if column in key or (column.kind is not Kind.UNSUPPORTED and (names is None or column.name in names))
+    )
+
+
+def earlier_fingerprint(bound: BoundView) -> str:
+    """The one of a viewtail that took each function to use all columns of the table."""
+    is_wide = bool(_functions(bound.view)) and not bound.view.columns
+    needed = _needed(bound.table, bound.key, None) if is_wide else bound.needed
+    return _fingerprint(bound.view, bound.table, bound.key, needed)
 
 
 def declaration_hash(view: View) -> str:

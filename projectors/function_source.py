@@ -56,7 +56,8 @@ def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     if _is_library(function):
         yield _name(function)
         return
-    yield _syntax(function.__code__) or _bytecode(function.__code__)
+    tree = syntax_tree(function.__code__)
+    yield _bytecode(function.__code__) if tree is None else ast.unparse(tree)
     yield from _each(function.__defaults__ or (), seen)
     yield from _each(sorted((function.__kwdefaults__ or {}).items()), seen)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -103,14 +104,13 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
             yield repr(thing)  # a compiled pattern, a Decimal, a date
 
 
-def _syntax(code: types.CodeType) -> str:
-    """The function's own source without formatting and comments; '' when it cannot be told for sure."""
+def syntax_tree(code: types.CodeType) -> ast.AST | None:
+    """The function's own source; None when it cannot be told for sure."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
-        return ""
-    node = _lambda(tree, code) if code.co_name == "<lambda>" else _definition(tree, code)
-    return "" if node is None else ast.unparse(node)
+        return None
+    return _lambda(tree, code) if code.co_name == "<lambda>" else _definition(tree, code)
 
 
 def _lambda(tree: ast.Module, code: types.CodeType) -> ast.Lambda | None:

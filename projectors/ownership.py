@@ -184,10 +184,10 @@ def take(
     states = ViewStates(session, deployment.database, identity.name)
     records = states.sync(views)
     states.retire_others(records)
-    running = [view for view in views if records[view.id].state is not State.HALTED]
+    halted = {name for name, record in records.items() if record.state is State.HALTED}
     if (guard := guarded(sink)) is not None:
-        guard.leave_alone(records.keys() - {view.id for view in running})
-    running = [view for view in running if view.id not in held_back]
+        guard.leave_alone(halted)
+    running = [view for view in views if view.id not in held_back | halted]
     followed = followed_tables(running)
     life = ViewLife(
         views=views,
@@ -199,12 +199,41 @@ def take(
         misfit=deployment.misfit,
         fits_from={} if fits_from is None else fits_from,
     )
-    letters = DeadLetters(session, deployment.database, views, states.ids)
-    letters.load()
     source = history.reader(followed, life.fits_from)
-    watermarks = Watermarks(
-        deployment.open_primary, deployment.watermark_database, f"{deployment.database}:{identity.name}"
+    pipeline = _pipeline(deployment, identity, history, source, sink, offsets, life, session, lease, stop)
+    return Ownership(
+        deployment=deployment,
+        identity=identity,
+        owner=taken.owner,
+        lease=lease,
+        stop=stop,
+        source=source,
+        sink=sink,
+        offsets=offsets,
+        offset=_offset(source, offsets, taken.position, history.epoch, records),
+        session=session,
+        life=life,
+        watermarks=pipeline.watermarks,
+        pipeline=pipeline,
+        open_source=history.open_session,
     )
+
+
+def _pipeline(
+    deployment: Deployment,
+    identity: PipelineId,
+    history: History,
+    source: Source,
+    sink: Sink,
+    offsets: OffsetStore,
+    life: ViewLife,
+    session: OwnSession,
+    lease: Lease,
+    stop: threading.Event,
+) -> Pipeline:
+    database = deployment.database
+    letters = DeadLetters(session, database, life.views, life.states.ids)
+    letters.load()
     pipeline = Pipeline(
         source=source,
         sink=sink,
@@ -217,7 +246,9 @@ def take(
             raise_epoch_above=partial(deployment.raise_epoch_above, identity),
         ),
         dead_letters=letters,
-        watermarks=watermarks,
+        watermarks=Watermarks(
+            deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"
+        ),
         table_changes=TableChanges(
             life=life,
             sink=sink,
@@ -232,22 +263,7 @@ def take(
         limits=deployment.limits,
     )
     pipeline.vitals.parked_count = letters.count
-    return Ownership(
-        deployment=deployment,
-        identity=identity,
-        owner=taken.owner,
-        lease=lease,
-        stop=stop,
-        source=source,
-        sink=sink,
-        offsets=offsets,
-        offset=_offset(source, offsets, taken.position, history.epoch, records),
-        session=session,
-        life=life,
-        watermarks=watermarks,
-        pipeline=pipeline,
-        open_source=history.open_session,
-    )
+    return pipeline
 
 
 def _offset(

@@ -14,7 +14,6 @@ else goes on.
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import structlog
 from changes.batches import Batch
 from changes.errors import SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
+from changes.retrying import reaction_to
 from ingest import Source
 from ingest.read_ahead import Limits, ReadAhead
 from offsets import OffsetStore
@@ -41,7 +41,6 @@ from projectors.watermarks import Watermarks
 _log = structlog.get_logger("viewtail.pipeline")
 
 IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but other tables' changes
-_LONGEST_PAUSE_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,11 +216,11 @@ class Pipeline:
         self.offsets.settle()
 
     def _wait_for_store(self, error: StoreUnavailableError, attempt: int) -> None:
-        self.vitals.state, self.vitals.error = "retrying", str(error)
+        reaction = reaction_to(error)
+        self.vitals.state, self.vitals.error = reaction.state, str(error)
         self.vitals.store_retry_count += 1
         _log.warning("store unavailable", error=str(error), attempt=attempt)
-        pause_s = min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
-        self.stop.wait(pause_s)
+        self.stop.wait(reaction.pause_s(attempt))
 
 
 def _is_telling(batch: Batch) -> bool:

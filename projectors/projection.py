@@ -20,6 +20,7 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.binding import keys_relied_on
 from projectors.bound_views import BoundView
+from projectors.function_columns import UnforeseenColumn, row_type
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 
@@ -252,6 +253,7 @@ class RowByRow:
         self._version_at = None if entity.version is None else columns.index(entity.version)
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
+        self._row_type = row_type(view)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         for _, kind, version, rows in changes:
@@ -361,14 +363,23 @@ class RowByRow:
             ) from None
 
     def _record(self, row: Row) -> dict[str, Any]:
-        return {
-            name: row[at] if convert is None or row[at] is None else convert(row[at])
-            for name, at, convert in self._row_items
-        }
+        return self._row_type(
+            {
+                name: row[at] if convert is None or row[at] is None else convert(row[at])
+                for name, at, convert in self._row_items
+            }
+        )
 
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
             return function(record)
+        except UnforeseenColumn as error:
+            (name,) = error.args
+            raise RowRefusedError(
+                f"{what} asked for column {name} of {self._view.table.full_name}, which was not read for it, since its "
+                f"source does not name the column or viewtail cannot read it. Write row[{name!r}] there",
+                version,
+            ) from None
         except (
             Exception
         ) as error:  # the user's own code: whatever it raises parks the key, without its values

@@ -29,15 +29,16 @@ FitsFrom = MutableMapping[tuple[str, str], int]
 Misfit = Callable[[View], str | None]
 
 
-class ReadTooEarly(Exception):
-    """Views that were never backfilled kept a table from being read for others, which may need less of it.
+class ReadAgain(Exception):
+    """The source stopped reading a table that other views can follow: without those that halted, and without these.
 
-    They are to be held back until the changes from before their time are read. Nothing of the batch was written.
+    `held_back`: were never backfilled; they wait until the changes from before their time are read. Nothing of the
+    batch was written.
     """
 
-    def __init__(self, views: frozenset[str]) -> None:
-        super().__init__(", ".join(sorted(views)))
-        self.views = views
+    def __init__(self, held_back: frozenset[str] = frozenset()) -> None:
+        super().__init__(", ".join(sorted(held_back)))
+        self.held_back = held_back
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -91,12 +92,18 @@ class ViewLife:
         self.projections.halt(view)
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
-        """Halt the views of tables that cannot be read exactly from here on. Raises ReadTooEarly."""
+        """Halt the views that need what cannot be read exactly from here on. Raises ReadAgain for others."""
+        is_for_others = False
         for halt in halts:
-            views = [view.id for view in self.following(halt.followed)]
+            of_table = self.projections.views_of(halt.followed)
+            running = {view.id for view in of_table if not self.projections.is_halted(view.id)}
+            # All where no view needs such a column, so that reading again leaves one out.
+            concerned = [view for view in of_table if halt.concerns(view.needed)] or of_table
+            views = sorted(running.intersection(view.id for view in concerned))
             early = frozenset(name for name in views if self._is_before_its_backfill(name))
-            if early and len(early) < len(views):
-                raise ReadTooEarly(early)
+            if early and early != running:
+                raise ReadAgain(early)
+            is_for_others = is_for_others or len(views) < len(running)
             if early:
                 # Where an XA transaction holds the offset back, reading begins before this again.
                 self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
@@ -107,6 +114,8 @@ class ViewLife:
                     self.projections.halt(name)
                 else:
                     self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
+        if is_for_others:
+            raise ReadAgain()
 
     def _is_before_its_backfill(self, view: str) -> bool:
         """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this."""

@@ -16,7 +16,7 @@ import pymysql
 
 from changes.errors import DeclarationError
 from offsets.mysql import Session, transaction
-from projectors.binding import declaration_hash
+from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.bound_views import BoundView
 from servers.sessions import quote
 
@@ -180,7 +180,7 @@ class ViewStates:
         if (fingerprint, declaration) == (view.fingerprint, declared):
             return
         self._keep(cursor, view, declared)
-        if fingerprint != view.fingerprint:
+        if fingerprint not in (view.fingerprint, earlier_fingerprint(view)):
             # An earlier viewtail kept no hash of the declaration alone.
             event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
             move(cursor, self._table, self.pipeline_id, event, [view.id])
@@ -266,11 +266,13 @@ class ViewStates:
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more; what it shows stays in its store."""
         with self._transaction("forgetting a view") as cursor:
+            of_view = f"WHERE pipeline_id = {self.pipeline_id} AND name = %s"
             cursor.execute(
-                f"DELETE v, d FROM {self._table} v LEFT JOIN {quote(self._database, 'dead_letter')} d "
-                f"ON d.view_id = v.id WHERE v.pipeline_id = %s AND v.name = %s",
-                (self.pipeline_id, view),
+                f"DELETE FROM {quote(self._database, 'dead_letter')} "
+                f"WHERE view_id = (SELECT id FROM {self._table} {of_view})",
+                (view,),
             )
+            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

@@ -64,7 +64,7 @@ class View:
     entity: Entity
     where: RowFunction | None  # a row for which it is false is not in the view
     document: RowFunction | None  # makes the content from a row; None: the view shows columns
-    columns: tuple[str, ...]  # all that the functions may look at; (): every column
+    columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
 
     def _set(
         self,

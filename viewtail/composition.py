@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pymysql
 import structlog
 
-from changes.batches import Followed
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
-from ingest.binlog.continuity import ServerHistory, check_identity, history_of
-from ingest.binlog.coordinates import BEFORE_ALL
-from ingest.binlog.source import BinlogSource
-from ingest.canonical import describe, is_denied
+from changes.pipelines import PipelineId
+from changes.positions import Position
+from ingest.canonical import Descriptions, is_denied
 from ingest.read_ahead import Limits
 from offsets import epochs, schema
-from offsets.mysql import OwnSession, saved_position, transaction
+from offsets.mysql import OwnSession, saved_position
+from operations import status
+from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.bound_views import BoundView
-from projectors.stores import Store, guarded
+from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.registry import STORES, store_named
-from projectors.view_states import Event, State, ViewStates, known_views
+from projectors.stores.registry import STORES
+from projectors.view_states import State, ViewStates, known_views
 from projectors.views import View
-from servers.sessions import open_session, session_error
+from servers.sessions import open_session
 from viewtail.settings import Settings
-from viewtail.sources import read_position
+from viewtail.sources import BinlogHistory, history_now, read_position, source_now
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -108,16 +106,27 @@ class Deployment:
 
         Raises HistoryGoneError when another server does not.
         """
-        server = self.server_history()
+        now = history_now(self.settings, pipeline, 0)
 
         def check_continues() -> None:
             if saved is not None:
-                BinlogHistory(self, pipeline, server, 0).reader({}, {}).check(saved)
+                now.reader({}, {}).check(saved)
 
         with closing(self.open_store()) as connection:
             saved = saved_position(connection, self.database, pipeline.name, read_position)
-            epoch = epochs.current(connection, self.database, pipeline.source, str(server), check_continues)
-        return BinlogHistory(self, pipeline, server, epoch)
+            epoch = epochs.current(
+                connection, self.database, pipeline.source, str(now.server), check_continues
+            )
+        return replace(now, epoch=epoch)
+
+    def source_now(self) -> tuple[str, Position]:
+        """The source as it describes itself, and a position before all of its own."""
+        return source_now(self.settings)
+
+    def pipelines_now(self) -> dict[str, PipelineStatus]:
+        """By name, every pipeline that ever ran with this database."""
+        with closing(self.open_store()) as connection:
+            return {one.name: one for one in status.read(connection, self.database, read_position)}
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""
@@ -132,70 +141,24 @@ class Deployment:
             return str(error)
         return None
 
-    def server_history(self) -> ServerHistory:
-        """The binlogs of the tailed server."""
-        with closing(self.open_source()) as connection:
-            return history_of(connection)
-
     def access(self, store: Store) -> Access:
         """What a store needs to be reached."""
         return replace(self.settings.access(store), mark=self.mark)
 
 
-@dataclass(frozen=True, slots=True)
-class BinlogHistory:
-    """The binlogs of the server that is tailed, and the epoch that their versions are of."""
-
-    deployment: Deployment
-    pipeline: PipelineId
-    server: ServerHistory
-    epoch: int
-
-    def reader(
-        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
-    ) -> BinlogSource:
-        """A reader for the pipeline, not connected yet."""
-        settings, pipeline = self.deployment.settings, self.pipeline
-        server_id = settings.source.server_id
-        if server_id is not None:  # each reader needs a number of its own
-            server_id += len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
-        return BinlogSource(
-            settings.source_address(),
-            followed,
-            own_schemas=frozenset({settings.source.database, self.deployment.database}),
-            watermark_schema=settings.source.database,
-            epoch=self.epoch,
-            identity=self.server.identity,
-            heartbeat_s=settings.source.heartbeat_s,
-            server_id=server_id,
-            spool_bytes=settings.run.spool_bytes,
-            max_event_bytes=settings.run.max_event_bytes,
-            fits_from=fits_from,
-        )
-
-    def open_session(self) -> pymysql.Connection[Any]:
-        """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.
-
-        Rows of another server do not belong to the versions of this one's history.
-        """
-        connection = self.deployment.open_source()
-        try:
-            check_identity(connection, self.server.identity)
-        except pymysql.err.MySQLError as error:
-            connection.close()
-            raise session_error(error, self.deployment.settings.source_address(), "source") from None
-        except ViewtailError:
-            connection.close()
-            raise
-        return connection
-
-
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     with closing(open_session(settings.source_address(), role="source")) as connection:
-        bound = bind(views, lambda schema_name, table: describe(connection, schema_name, table))
+        described = Descriptions(connection, {schema_and_table(view) for view in views})
+        bound = bind(views, described.table)
         connection.commit()
     return Deployment(settings=settings, views=bound)
+
+
+def schema_and_table(view: View) -> tuple[str, str]:
+    """Of the view's entity."""
+    schema_name, _, table = view.entity.table.partition(".")
+    return schema_name, table
 
 
 def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -250,7 +213,7 @@ def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBe
 
 def _is_hidden(deployment: Deployment, view: View) -> bool:
     """Whether rights are missing: they may come back, and no change is lost until then."""
-    schema_name, _, table = view.entity.table.partition(".")
+    schema_name, table = schema_and_table(view)
     with closing(deployment.open_source()) as connection:
         return is_denied(connection, schema_name, table, sorted(named_columns(view)[0]))
 
@@ -267,37 +230,6 @@ def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
                 )  # fmt: skip
     finally:
         session.close()
-
-
-def begin_new_history(deployment: Deployment) -> int:
-    """A new epoch from the source as it is now: every view is filled again under it. Returns the epoch.
-
-    Refused while a pipeline runs: its process would go on in the old epoch.
-    """
-    server = deployment.server_history()
-    above = max(map(partial(_kept_epoch, deployment), deployment.pipelines()))
-    session = OwnSession(deployment.open_store)
-    states = {one: ViewStates(session, deployment.database, one.name) for one in deployment.pipelines()}
-    known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
-    with transaction(session, "beginning a new history") as cursor:
-        epoch = epochs.begin_new_history(session(), deployment.database, DEFAULT_SOURCE, str(server), above)
-        for pipeline, one in known.items():
-            one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
-    session.close()
-    return epoch
-
-
-def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
-    """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
-    store = store_named(pipeline.store)
-    sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
-    try:
-        sink.prepare()
-        guard = guarded(sink)
-        kept = None if guard is None else guard.witness(BEFORE_ALL)
-    finally:
-        sink.close()
-    return kept.epoch if kept is not None else 0
 
 
 def open_store_session(settings: Settings) -> pymysql.Connection[Any]:

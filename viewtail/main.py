@@ -22,8 +22,8 @@ from changes.errors import RETRIES, ViewtailError
 app = typer.Typer(
     name="viewtail",
     help=(
-        "Keeps MySQL index tables, Redis keys and Elasticsearch documents in step with MySQL tables, by tailing the "
-        "binlog. Views are declared in views.py, servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
+        "Keeps MySQL index tables, Redis keys and Elasticsearch documents in step with MySQL tables. It reads the "
+        "binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
         "Exit codes: 0 good, 1 something is wrong, 2 misuse."
     ),
     epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
@@ -80,19 +80,19 @@ def init(
         str | None,
         typer.Option(
             metavar="URL",
-            help="mysql://USER:PASSWORD@HOST:PORT/SCHEMA; by default the source of the settings. A password given "
-            "here is written into viewtail.toml.",
+            help="mysql://USER:PASSWORD@HOST:PORT/SCHEMA; by default the source of the settings. viewtail writes a "
+            "password that is in it into viewtail.toml.",
         ),
     ] = None,
     schema: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The schema to look at; by default the address's.")
+        str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> int:
-    """Write a first views.py and viewtail.toml by looking at a schema.
+    """Write a first views.py and viewtail.toml from a schema.
 
-    The views are examples over real tables and columns; edit them. The settings file is for your eyes only (mode
-    0600). Nothing that exists is overwritten, and nothing is written to any server.
+    The views are examples over real tables and columns; edit them. Only you can read the settings file (mode 0600).
+    The command overwrites no file and changes no server.
     """
     from viewtail.commands.init import init as command
 
@@ -106,14 +106,14 @@ def check(
     print_grants: Annotated[
         bool,
         typer.Option(
-            "--print-grants", help="Print the GRANT statements that are needed, and ask no server anything."
+            "--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server."
         ),
     ] = False,
 ) -> int:
-    """Look at every requirement of the source and the stores.
+    """Check every requirement of the source and the stores.
 
-    Each line that is not ok says what was seen, why it matters, and the SQL or setting that mends it. Nothing is
-    changed anywhere. Exits 1 when something fails; a warning alone does not.
+    Each line that is not ok says what viewtail saw, why it matters, and the SQL or setting to run. The command changes
+    nothing. It exits 1 when a requirement fails; a warning alone does not count.
     """
     from viewtail.commands import check as commands
 
@@ -124,10 +124,10 @@ def check(
 
 @app.command()
 def run(context: typer.Context) -> int:
-    """Keep all views up to date, new ones filled first, until SIGTERM or Ctrl-C.
+    """Keep all views up to date until SIGTERM or Ctrl-C; backfill new ones first.
 
-    One process a store; a store that is away stops its own views only. Stopping finishes the batch and saves the
-    offset. A second `run` stands by and takes over when the first is gone. Logs are on stderr, metrics on
+    Each store has its own process, so a store that is away stops its own views only. A stop finishes the batch and
+    saves the offset. A second `run` stands by and takes over when the first is gone. Logs go to stderr, metrics to
     127.0.0.1:9464/metrics.
     """
     from viewtail.commands.run import run as command
@@ -137,10 +137,10 @@ def run(context: typer.Context) -> int:
 
 @app.command()
 def status(context: typer.Context, json: Json = False) -> int:
-    """Show each pipeline and view: state, lag, rate, position, filled, parked.
+    """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
-    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; below
-    the table stands what to do.
+    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked. The
+    lines below the table say what to do.
     """
     from viewtail.commands.status import status as command
 
@@ -154,12 +154,12 @@ def get(
     key: Annotated[
         str,
         typer.Argument(
-            metavar="KEY", help="The entity's key; several key columns joined by ':', bytes in hexadecimal."
+            metavar="KEY", help="The entity's key. Join several columns by ':'; write bytes in hexadecimal."
         ),
     ],
     json: Json = False,
 ) -> int:
-    """Read one entity's record from a view, by its key, with its version.
+    """Read one entity from a view by its key; shows the version too.
 
     Exits 1 when the view has no such record.
     """
@@ -175,16 +175,16 @@ def find(
     value: Annotated[
         list[str],
         typer.Argument(
-            metavar="VALUE...", help="Values of the view's value columns, in order; fewer are a prefix."
+            metavar="VALUE...", help="Values of the value columns, in order. The last ones may be left out."
         ),
     ],
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many rows.", min=1, max=10_000)] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", min=1, max=10_000)] = 100,
     json: Json = False,
 ) -> int:
-    """Find entities by an indexed value: the canonical rows.
+    """Find the canonical rows of entities by an indexed value.
 
-    Reads the keys from an index table, fetches the rows from the source, and keeps those that have the value now: a
-    late index never returns a row that does not match. Exits 0 also when nothing is found.
+    Reads the keys from an index table, fetches the rows from the source, and keeps those that have the value now. So
+    a late index never returns a row that does not match. Exits 0 also when no row matches.
     """
     from viewtail.commands.find import find as command
 
@@ -198,7 +198,7 @@ def search(
     query: Annotated[
         str,
         typer.Argument(
-            metavar="QUERY", help='Words, "phrases", prefix*, -without, this | that. All words must occur.'
+            metavar="QUERY", help='Words, "phrases", prefix*, -without, this | that. Every word must occur.'
         ),
     ],
     field: Annotated[
@@ -207,13 +207,13 @@ def search(
             "--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."
         ),
     ] = None,
-    page: Annotated[int, typer.Option(metavar="N", help="Which page, from 1.")] = 1,
+    page: Annotated[int, typer.Option(metavar="N", help="Page number, from 1.")] = 1,
     size: Annotated[int, typer.Option(metavar="N", help="Hits on a page.")] = 10,
     json: Json = False,
 ) -> int:
     """Search a SearchIndex view with a simple query string, best hits first.
 
-    A change can be found once the index has refreshed: after a second.
+    A search finds a change once the index has refreshed, after about a second.
     """
     from viewtail.commands.search import search as command
 
@@ -224,21 +224,21 @@ def search(
 def replay(
     context: typer.Context,
     view: Annotated[
-        list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to fill again.")
+        list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")
     ] = None,
     all_views: Annotated[bool, typer.Option("--all", help="Every view.")] = False,
     new_history: Annotated[
         bool,
         typer.Option(
             "--new-history",
-            help="Every view, after a source whose history does not continue: begins a new epoch from it as it is.",
+            help="Every view, when the source does not continue the old history. Begins a new epoch there.",
         ),
     ] = False,
 ) -> int:
-    """Fill views again from their tables, in place, while they are read.
+    """Backfill views again from their tables, in place, while readers read them.
 
-    A halted view goes on that way once its reason is mended. The running viewtail does it within seconds; without
-    one it happens when the next is started.
+    A halted view goes on after it, once you have corrected the reason. A running viewtail begins within seconds;
+    without one, the next `viewtail run` does it.
     """
     from viewtail.commands import replay as command
 
@@ -268,24 +268,24 @@ app.add_typer(contract, name="contract")
 @contract.command("check")
 def contract_check(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="The migration's statements.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")],
     database: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of statements that name none; by default the one that all views are of.",
+            help="The database of names without one; by default the database of the views.",
         ),
     ] = None,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="Ask no server: only what the views name of their tables is known."),
+        typer.Option("--offline", help="Ask no server. Only what the views name is known then."),
     ] = False,
     json: Json = False,
 ) -> int:
     """Tell which views each statement of a migration would break, before it runs.
 
-    A statement breaks a view that the running viewtail would halt, or whose rows it takes away as a whole. Nothing is
-    changed anywhere. Exits 1 when a view breaks. What cannot be read about a view's table breaks it.
+    A statement breaks a view if viewtail would halt the view, or empty it. A statement that viewtail cannot read also
+    breaks the views of its table. The command changes nothing. It exits 1 when a view breaks.
     """
     from viewtail.commands.contract import check as command
 

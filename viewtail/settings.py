@@ -59,7 +59,7 @@ class Source(Server):
         default=None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
     )
     heartbeat_s: float = Field(
-        default=2.0, ge=0.1, le=60, description="seconds of silence after which the server says it is there"
+        default=2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
     )
 
 
@@ -88,7 +88,7 @@ class Run(Group):
         default=24_000,
         ge=1,
         le=100_000,
-        description="rows of one chunk while a view is filled, in 8 MiB at most",
+        description="rows of one chunk of a backfill, in 8 MiB at most",
     )
     offset_interval_s: float = Field(
         default=1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
@@ -109,7 +109,7 @@ class Logs(Group):
         default="auto", description="auto: text on a terminal, JSON otherwise"
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the least that is logged"
+        default="info", description="the lowest level that is logged"
     )
 
 

@@ -20,10 +20,11 @@ from typing import Any
 import orjson
 import structlog
 
+from changes.retrying import PROCESS_ENDED
+
 _log = structlog.get_logger("viewtail.supervisor")
 
 STOP_WITHIN_S = 9.0
-_LONGEST_PAUSE_S = 10.0
 
 
 class _Child:
@@ -111,9 +112,10 @@ class Supervisor:
             self._stop.set()
             return 2
         child.failures += 1
-        pause_s = min(_LONGEST_PAUSE_S, 0.5 * 2 ** min(child.failures - 1, 6))
+        pause_s = PROCESS_ENDED.pause_s(child.failures - 1)
         child.start_at = time.monotonic() + pause_s
-        child.report = {**child.report, "state": "restarting", "error": f"its process ended with code {code}"}
+        error = f"its process ended with code {code}"
+        child.report = {**child.report, "state": PROCESS_ENDED.state, "error": error}
         _log.error(
             "pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s
         )

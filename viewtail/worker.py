@@ -11,7 +11,6 @@ import argparse
 import faulthandler
 import gc
 import os
-import random
 import signal
 import sys
 import threading
@@ -23,21 +22,19 @@ from pathlib import Path
 import structlog
 
 from changes.errors import (
-    AnotherServerError,
     DeclarationError,
-    FencedError,
     HistoryGoneError,
     MisuseError,
     SourceError,
-    TemporaryError,
     ViewtailError,
 )
 from changes.pipelines import PipelineId
+from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
 from offsets.mysql import BackgroundOffsets
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
-from projectors.view_life import ReadTooEarly
+from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, logs, settings
 from viewtail.composition import Deployment, deploy_what_works, open_store_session
@@ -50,7 +47,6 @@ STANDBY_ROUND_S = 1
 SWITCH_INTERVAL_S = (
     0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
 )
-_LONGEST_PAUSE_S = 5.0
 
 
 class Worker:
@@ -77,26 +73,23 @@ class Worker:
             try:
                 self._own_once()
                 attempt = 0
-            except FencedError as error:
-                _log.warning("standing by", reason=str(error))
-                self.reporter.say("standby", str(error))
             except MisuseError:
                 raise
             except ViewtailError as error:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
-                self._say_why(error, attempt)
-                self.stop.wait(min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(attempt, 8)) * random.uniform(0.5, 1.0))
+                self._react(error, attempt)
         self.reporter.say("stopped", None)
         report.join()
 
-    def _say_why(self, error: ViewtailError, attempt: int) -> None:
-        state = "retrying" if isinstance(error, TemporaryError | AnotherServerError) else "halted"
-        text = str(error)
+    def _react(self, error: ViewtailError, attempt: int) -> None:
+        reaction, text = reaction_to(error), str(error)
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
-        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=state)
-        self.reporter.say(state, text)
-        self.reporter.save()
+        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=reaction.state)
+        self.reporter.say(reaction.state, text)
+        if reaction.state != STANDBY:  # what the new owner reports is left alone
+            self.reporter.save()
+        self.stop.wait(reaction.pause_s(attempt))
 
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
@@ -110,7 +103,9 @@ class Worker:
             if self._acquire(lease):
                 if self.reporter.state == "standby":
                     deployment = self._deployed_again(views, deployment)
-                self._run_owned(replace(deployment, mark=lease.mark), lease)
+                following: Deployment | None = replace(deployment, mark=lease.mark)
+                while following is not None:
+                    following = self._run_owned(following, lease)
         finally:
             self.reporter.own = None
             lease.release()
@@ -140,7 +135,12 @@ class Worker:
             self.reporter.say("standby", "another viewtail runs this pipeline; taking over when it ends")
         return False
 
-    def _run_owned(self, deployment: Deployment, lease: Lease) -> None:
+    def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
+        """Until it ends; returns what to go on with where it is to be read again.
+
+        Views are bound as they were then: the stream may have more changes of their tables between here and now.
+        """
+        following = None
         ending = threading.Event()  # of this ownership; `stop` ends it too
         own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
         backfills = Backfills(own)
@@ -158,9 +158,10 @@ class Worker:
             own.pipeline.save_now()
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.close()
-        except ReadTooEarly as error:
-            _log.info("reading on without views that are not backfilled yet", views=sorted(error.views))
-            self._held_back |= error.views
+        except ReadAgain as error:
+            _log.info("reading again without halted views", also_without=sorted(error.held_back))
+            self._held_back |= error.held_back
+            following = replace(deployment, views=own.life.views)
         finally:
             if isinstance(own.offsets, BackgroundOffsets):
                 own.offsets.abandon()
@@ -173,6 +174,7 @@ class Worker:
             self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
+        return following
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

@@ -59,7 +59,11 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
     """
     wanted = {name: number for number, name in enumerate(followed.columns)}
     for name in followed.columns:
-        check_fits(table_map, name, followed)
+        try:
+            check_fits(table_map, name, followed)
+        except TableUnreadableError as error:
+            error.columns = frozenset({name})
+            raise
     layouts = []
     for column in table_map.columns:
         number = wanted.get(column.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import threading
 import time
@@ -16,6 +15,7 @@ import structlog
 from changes.batches import Batch, Followed
 from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TemporaryError
 from changes.positions import Position
+from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
 from ingest import Progress
 from ingest.binlog import continuity, resuming
@@ -34,7 +34,6 @@ _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
-_LONGEST_PAUSE_S = 5.0
 _U32 = struct.Struct("<I").unpack_from
 
 
@@ -183,7 +182,7 @@ class BinlogSource:
                 self.progress.is_at_end = False
                 self.progress.reconnect_count += 1
                 _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
-                self._pause(attempt)
+                self._interrupted.wait(reaction_to(error).pause_s(attempt))
                 attempt += 1
 
     def _suspect(self, event: bytes) -> None:
@@ -191,10 +190,6 @@ class BinlogSource:
         if event == self._suspected_format:
             self._unchecked_formats |= {event}
         self._suspected_format = event
-
-    def _pause(self, attempt: int) -> None:
-        """Back-off with jitter, ended early by `interrupt`."""
-        self._interrupted.wait(min(_LONGEST_PAUSE_S, 0.1 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0))
 
     def interrupt(self) -> None:
         self._interrupted.set()

@@ -103,7 +103,7 @@ class StatementEvents:
         for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
             why, kind = schema_changes.reason(verdict, statement), verdict.kind
             if kind is None:
-                self._halt(verdict.followed, why, log_pos)
+                self._halt(verdict.followed, why, log_pos, verdict.columns)
                 continue
             if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
                 kind = (
@@ -112,9 +112,9 @@ class StatementEvents:
             reason = f"{verdict.followed.table.full_name} at {place}: {why}"
             tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 
-    def _halt(self, table: Followed, why: str, log_pos: int) -> None:
+    def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
         why = f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW"
-        self._walk.tables.halt(table, self._walk.place.version(log_pos), why)
+        self._walk.tables.halt(table, self._walk.place.version(log_pos), why, columns)
 
     def _reached(self, statement: str, query: Query) -> list[Followed]:
         """The followed tables that a change in statement format may have touched.

@@ -36,6 +36,7 @@ class Verdict:
     followed: Followed
     kind: TableChangeKind | None  # None: they halt
     why: str  # without the statement
+    columns: frozenset[str] | None = None  # of a halt: views that use none of them go on; None: all halt
 
 
 _SINGLE = r"'(?:[^'\\]|\\.)*+'?"  # a doubled quote reads as two strings side by side, which is as good here

@@ -27,6 +27,7 @@ _OTHER_KEY = (
     "new name then: what it shows under keys of the old form would stay)"
 )
 _Change = TypeVar("_Change")
+_Loss = tuple[str, frozenset[str] | None]  # why, and of which followed columns; None: of the whole table
 _UNSEEN = "values may have changed without row events"
 
 
@@ -54,7 +55,13 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
     return None
 
 
-def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str) -> Verdict | None:
+def _about(
+    followed: Followed,
+    name: ddl.Name,
+    kind: TableChangeKind | None,
+    why: str,
+    columns: frozenset[str] | None = None,
+) -> Verdict | None:
     """The verdict if the name is the table's.
 
     Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
@@ -62,7 +69,7 @@ def _about(followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why
     """
     table = followed.table
     if (name.schema, name.name) == (table.schema, table.name):
-        return Verdict(followed, kind, why)
+        return Verdict(followed, kind, why, columns)
     if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
         return Verdict(followed, None, f"{why}, or one whose name differs in case only")
     return None
@@ -109,13 +116,21 @@ def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdi
         return None
     losses = _Losses(followed, altered, is_strict)
     if lost := [loss for change in altered.changes if (loss := losses.of(change))]:
-        return _about(followed, altered.table, None, lost[0])
+        return _about(followed, altered.table, None, *_together(lost))
     if exchanged:
         why = "a partition's rows were exchanged for a table's"
         return _about(followed, altered.table, TableChangeKind.REPLACED, why)
     if emptied := _of_type(altered, ddl.PartitionsEmptied):
         return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0].verb} took rows away")
     return _widened(followed, altered) or _redefined(followed, altered)
+
+
+def _together(losses: list[_Loss]) -> _Loss:
+    whole = [loss for loss in losses if loss[1] is None]
+    if whole:
+        return whole[0]
+    why = ", and ".join(dict.fromkeys(why for why, _ in losses))
+    return why, frozenset().union(*(columns or () for _, columns in losses))
 
 
 def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
@@ -167,25 +182,42 @@ class _Losses:
 
     def __init__(self, followed: Followed, altered: ddl.Altered, is_strict: bool) -> None:
         self._followed, self._is_strict = followed, is_strict
-        self._columns = {name.lower(): followed.table.column(name) for name in followed.columns}
         # Which columns a generated one is made from is not known here: any of them may be.
-        self._has_computed = any(
-            column is not None and column.is_generated for column in self._columns.values()
-        )
+        self._computed = [column.name for column in followed.table.columns if column.is_generated]
         self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
         added = _of_type(altered, ddl.PrimaryKeyAdded)
         self._new_key = tuple(name.lower() for name in added[0].columns) if added else ()
 
-    def of(self, change: ddl.Change) -> str | None:
-        """Why it may, for messages."""
+    def of(self, change: ddl.Change) -> _Loss | None:
+        """What may be lost, for messages."""
+        if why := self._of_table(change):
+            return why, None
         match change:
-            case ddl.ColumnDropped(name) if name.lower() in self._columns:
-                return f"column {name} was dropped"
+            case ddl.ColumnDropped(name):
+                return self._of_columns(f"column {name} was dropped", name)
             case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
-                used = self._columns.keys() & {old.lower(), new.lower()}
-                return f"column {old} was renamed to {new}" if used else None
-            case ddl.ColumnDefined():
-                return self._of_definition(change)
+                return self._of_columns(f"column {old} was renamed to {new}", old, new)
+            case ddl.ColumnDefined(name):
+                why = f"column {name} was defined anew, and {_UNSEEN}"
+                lost = self._of_columns(why, name, *self._computed)
+                return None if lost is None or self._keeps_values(change) else lost
+        return None
+
+    def _of_columns(self, why: str, *names: str) -> _Loss | None:
+        """The loss of those that are followed."""
+        wanted = {name.lower() for name in names}
+        used = frozenset(name for name in self._followed.columns if name.lower() in wanted)
+        return (why, used) if used else None
+
+    def _of_table(self, change: ddl.Change) -> str | None:
+        match change:
+            case ddl.ColumnDefined(name) if change.may_be_null and (
+                unique := _unique_with(self._followed, name)
+            ):
+                return (
+                    f"column {name} may be NULL from then on, and views rely on the unique key "
+                    f"({', '.join(unique)}): NULL identifies nothing"
+                )
             case ddl.IndexDropped() | ddl.IndexRenamed() | ddl.PrimaryKeyDropped():
                 return self._of_key(change)
             case ddl.TablespaceMoved(verb):
@@ -198,18 +230,10 @@ class _Losses:
                 return f"the table was converted to a character set, and {_UNSEEN}"
         return None
 
-    def _of_definition(self, change: ddl.ColumnDefined) -> str | None:
-        name = change.old.lower()
-        if change.may_be_null and (unique := _unique_with(self._followed, name)):
-            return (
-                f"column {change.old} may be NULL from then on, and views rely on the unique key "
-                f"({', '.join(unique)}): NULL identifies nothing"
-            )
-        if name in self._columns or self._has_computed:
-            column = self._columns.get(name, self._followed.table.column(change.old))
-            if not _keeps_values(column, change, self._converts_nothing, self._is_strict):
-                return f"column {change.old} was defined anew, and {_UNSEEN}"
-        return None
+    def _keeps_values(self, change: ddl.ColumnDefined) -> bool:
+        columns = self._followed.table.columns
+        column = next((one for one in columns if one.name.lower() == change.old.lower()), None)
+        return _keeps_values(column, change, self._converts_nothing, self._is_strict)
 
     def _of_key(self, change: ddl.IndexDropped | ddl.IndexRenamed | ddl.PrimaryKeyDropped) -> str | None:
         if isinstance(change, ddl.PrimaryKeyDropped):

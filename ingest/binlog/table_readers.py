@@ -110,7 +110,7 @@ class TableReaders:
             except TableUnreadableError as error:
                 last = self.last_statements.get(followed)
                 why = f"{error}. The last statement about the table: {last}" if last else str(error)
-                self.halt(followed, version, why)
+                self.halt(followed, version, why, error.columns)
         elif schema in self.own_schemas:
             found = OWN_TABLE
         if len(self.by_body) >= _MOST_READERS:
@@ -133,14 +133,17 @@ class TableReaders:
         except KeyError:
             rows_without_map(event.kind, str(self._place))
 
-    def halt(self, followed: Followed, version: int, reason: str) -> None:
-        """Stop decoding a table; its views halt with the next batch."""
+    def halt(
+        self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None
+    ) -> None:
+        """Stop decoding a table; its views that need these columns halt with the next batch. None: all of them."""
         if followed is self.watermark:
             self.skip_watermark(reason)
             return
         if self._is_before_it_fits(followed, version):
             return
-        self.halts.append(Halt(followed, version, f"{followed.table.full_name} at {self._place}: {reason}"))
+        reason = f"{followed.table.full_name} at {self._place}: {reason}"
+        self.halts.append(Halt(followed, version, reason, columns))
         self.halted.add(followed)
         self.followed.pop((followed.table.schema, followed.table.name), None)
         self.by_body.clear()

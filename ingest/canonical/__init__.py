@@ -2,6 +2,6 @@
 
 from ingest.canonical.rows import fetch_rows
 from ingest.canonical.select import reading, select_list
-from ingest.canonical.tables import describe, is_denied
+from ingest.canonical.tables import Descriptions, describe, is_denied
 
-__all__ = ["describe", "fetch_rows", "is_denied", "reading", "select_list"]
+__all__ = ["Descriptions", "describe", "fetch_rows", "is_denied", "reading", "select_list"]

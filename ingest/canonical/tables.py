@@ -17,7 +17,8 @@ from changes.errors import DeclarationError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
-from servers.sessions import quote
+from servers.facts import MARIADB, facts_of
+from servers.sessions import Connection, quote
 
 _GEOMETRIES = (
     *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
@@ -35,53 +36,110 @@ _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCES
 _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
-def describe(connection: pymysql.Connection[Any], schema: str, name: str) -> Table:
+def describe(connection: Connection, schema: str, name: str) -> Table:
     """The table as information_schema shows it now.
 
     Raises DeclarationError when there is no such table, when the user may not see it, and for a view.
     """
-    columns = _query(
-        connection,
-        "SELECT table_schema, table_name, column_name, data_type, column_type, is_nullable, character_set_name, "
-        "character_maximum_length, numeric_precision, numeric_scale, datetime_precision, generation_expression, "
-        "collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
-        "ORDER BY ordinal_position",
-        (schema, name),
-    )
-    found = _query(
-        connection,
-        "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-        (schema, name),
-    )
-    if not columns or not found:
-        raise DeclarationError(
-            f"table {schema}.{name} does not exist, or the user {user_of(connection)} may not see it: check the name, "
-            f"or GRANT SELECT ON {quote(schema, name)} to that user"
+    return Descriptions(connection, [(schema, name)]).table(schema, name)
+
+
+class Descriptions:
+    """Tables as information_schema shows them now, asked for together: many cost little more than one."""
+
+    def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
+        self._user = user_of(connection)
+        groups = _groups(connection, tables)
+        self._tables = _by_table(connection, groups, "tables", "table_type", "table_name")
+        self._columns = _by_table(
+            connection,
+            groups,
+            "columns",
+            "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "
+            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name",
+            "ordinal_position",
         )
-    is_versioned = found[0][0] == "SYSTEM VERSIONED"
-    if found[0][0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
-        raise DeclarationError(
-            f"{schema}.{name} is no base table but a {str(found[0][0]).lower()}: its changes are not in the binlog. "
-            "Name the tables it draws on"
+        self._keys = _by_table(
+            connection,
+            groups,
+            "statistics",
+            "index_name, column_name, sub_part, non_unique",
+            "index_name, seq_in_index",
         )
-    nullable = {row[2]: row[5] == "YES" for row in columns}
-    keys = _keys(connection, columns[0][0], columns[0][1])
-    primary = keys.pop("PRIMARY", [])
-    unique = {
-        index: parts
-        for index, parts in keys.items()
-        if all(column and prefix is None and not nullable[column] for column, prefix in parts)
-    }
-    row_end = _row_end(columns, f"{schema}.{name}") if is_versioned else None
-    return Table(
-        schema=columns[0][0],
-        name=columns[0][1],
-        columns=tuple(_column(row[2:]) for row in columns),
-        primary_key=tuple(str(column) for column, _ in primary if column != row_end),
-        unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
-        unique_names=tuple(unique),
-        row_end=row_end,
-    )
+
+    def table(self, schema: str, name: str) -> Table:
+        """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
+        found, full_name = _of(self._tables, schema, name), f"{schema}.{name}"
+        columns = _of(self._columns, schema, name)
+        if not columns or not found:
+            raise DeclarationError(
+                f"table {full_name} does not exist, or the user {self._user} may not see it: check the name, "
+                f"or GRANT SELECT ON {quote(schema, name)} to that user"
+            )
+        schema, name, kind = found[0]
+        if kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
+            raise DeclarationError(
+                f"{full_name} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
+                "Name the tables it draws on"
+            )
+        nullable = {row[2]: row[5] == "YES" for row in columns}
+        keys: dict[str, list[tuple[str | None, int | None]]] = {}
+        for _, _, index, column, prefix, is_not_unique in _of(self._keys, schema, name):
+            if not is_not_unique:
+                keys.setdefault(index, []).append((column, prefix))
+        primary = keys.pop("PRIMARY", [])
+        unique = {
+            index: parts
+            for index, parts in keys.items()
+            if all(column and prefix is None and not nullable[column] for column, prefix in parts)
+        }
+        row_end = _row_end(columns, full_name) if kind == "SYSTEM VERSIONED" else None
+        return Table(
+            schema=schema,
+            name=name,
+            columns=tuple(_column(row[2:]) for row in columns),
+            primary_key=tuple(str(column) for column, _ in primary if column != row_end),
+            unique_keys=tuple(tuple(str(column) for column, _ in parts) for parts in unique.values()),
+            unique_names=tuple(unique),
+            row_end=row_end,
+        )
+
+
+_Names = Collection[tuple[str, str]]
+_ByTable = dict[tuple[str, str], list[Any]]
+
+
+def _groups(connection: Connection, tables: _Names) -> list[_Names]:
+    """The tables that one statement asks for.
+
+    MariaDB looks a table up only where its name is compared with one value; for several it opens all of the schema.
+    """
+    if len(tables) < 2 or facts_of(connection).name == MARIADB:
+        return [[table] for table in tables]
+    return [tables]
+
+
+def _by_table(connection: Connection, groups: list[_Names], of: str, columns: str, order: str) -> _ByTable:
+    """Rows of one of information_schema's tables, each with schema and table name first."""
+    found: _ByTable = {}
+    for tables in groups:
+        rows = _query(
+            connection,
+            f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
+            f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}",
+            (sorted({schema for schema, _ in tables}), sorted({name for _, name in tables})),
+        )
+        for row in rows:
+            found.setdefault((row[0], row[1]), []).append(row)
+    return found
+
+
+def _of(found: _ByTable, schema: str, name: str) -> list[Any]:
+    """The rows of a table; the server may call it otherwise in case."""
+    if (schema, name) in found:
+        return found[schema, name]
+    asked = (schema.lower(), name.lower())
+    return next((rows for (one, other), rows in found.items() if (one.lower(), other.lower()) == asked), [])
 
 
 def _row_end(columns: Sequence[Any], table: str) -> str:
@@ -156,21 +214,7 @@ def _labels(declared: str) -> tuple[str, ...]:
     )
 
 
-def _keys(
-    connection: pymysql.Connection[Any], schema: str, name: str
-) -> dict[str, list[tuple[str | None, int | None]]]:
-    keys: dict[str, list[tuple[str | None, int | None]]] = {}
-    for index, column, prefix in _query(
-        connection,
-        "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
-        "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
-        (schema, name),
-    ):
-        keys.setdefault(index, []).append((column, prefix))
-    return keys
-
-
-def is_denied(connection: pymysql.Connection[Any], schema: str, name: str, columns: Iterable[str]) -> bool:
+def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[str]) -> bool:
     """Whether the user lacks rights on the table or the columns, so that information_schema hides what may be there."""
     wanted = ", ".join(map(quote, columns)) or "1"
     try:
@@ -181,7 +225,7 @@ def is_denied(connection: pymysql.Connection[Any], schema: str, name: str, colum
     return False
 
 
-def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[object, ...]) -> Sequence[Any]:
+def _query(connection: Connection, sql: str, arguments: tuple[object, ...]) -> Sequence[Any]:
     try:
         # A plain cursor: the caller's session may give rows in another form.
         with connection.cursor(pymysql.cursors.Cursor) as cursor:
@@ -191,16 +235,7 @@ def _query(connection: pymysql.Connection[Any], sql: str, arguments: tuple[objec
         raise source_error(error, connection) from None
 
 
-def row_estimates(
-    connection: pymysql.Connection[Any], tables: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
+def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """By (schema, table): about how many rows there are, as the server's statistics say."""
-    if not tables:
-        return {}
-    rows = _query(
-        connection,
-        "SELECT table_schema, table_name, table_rows FROM information_schema.tables "
-        "WHERE table_schema IN %s AND table_name IN %s",
-        (sorted({schema for schema, _ in tables}), sorted({name for _, name in tables})),
-    )
-    return {(schema, name): int(count or 0) for schema, name, count in rows}
+    found = _by_table(connection, _groups(connection, tables), "tables", "table_rows", "table_name")
+    return {table: int(rows[0][2] or 0) for table, rows in found.items()}

@@ -17,6 +17,7 @@ from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
 from projectors.backfill_progress import BackfillProgress
+from projectors.backfills import SIDE_BY_SIDE, Backfills
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -114,8 +115,8 @@ class Chunks:
                 self._changed.notify_all()
             return found
 
-        def saved(progress: Any, key: Any, count: int) -> None:
-            save(progress, key, count)
+        def saved(progress: Any, key: Any, count: int, kept: int) -> None:
+            save(progress, key, count, kept)
             if self._is_first:
                 self._is_first = False
                 with self._changed:
@@ -398,8 +399,8 @@ def test_a_fill_interrupted_after_every_chunk_shows_every_row_once(
     entity, save = Entity("fill.keyed"), BackfillProgress.save
     counts: list[int] = []
 
-    def stopping(progress: Any, key: Any, count: int) -> None:
-        save(progress, key, count)
+    def stopping(progress: Any, key: Any, count: int, kept: int) -> None:
+        save(progress, key, count, kept)
         counts.append(count)
         raise StopRequested
 
@@ -628,3 +629,91 @@ def test_chunks_of_wide_rows_are_cut_by_bytes_and_none_is_left_out(
         made.run()
     assert shelf.shown("mysql") == shelf.in_table()
     assert sum(sizes) == 3_000 and sizes[0] == 1_500 and max(sizes[1:]) < 1_500, sizes
+
+
+# -- many views, and stores that hold nothing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_that_held_nothing_of_a_view_is_not_swept(store: str, shelf: Shelf) -> None:
+    shelf.add(30)
+    with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:
+        made, looks = owner.backfill(VIEWS[store].id, chunk_rows=10), []
+        keys_below = made.sink.keys_below
+
+        def looked(view: str, version: int) -> Any:
+            looks.append(version)
+            return keys_below(view, version)
+
+        made.sink.keys_below = looked
+        made.run()
+        assert len(looks) == 1, "it is looked for older keys before the first chunk, and not again"
+        assert owner.state(VIEWS[store].id) == "filled" and shelf.shown(store) == shelf.in_table()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_key_that_is_not_in_the_table_is_swept_where_the_store_held_some(store: str, shelf: Shelf) -> None:
+    shelf.add(30)
+    with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:
+        owner.fill_all()
+        gone = owner.own.life.states.read(VIEWS[store].id).watermark_version
+        assert gone is not None
+        owner.own.life.projections.halt(VIEWS[store].id)  # the delete does not reach the view
+        shelf.execute("DELETE FROM fill.item WHERE id = 7")
+        owner.pass_everything()
+        assert 7 in shelf.shown(store)
+        owner.own.life.projections._halted.clear()
+        owner.fill_again(VIEWS[store].id, chunk_rows=10)
+        assert shelf.shown(store) == shelf.in_table() and 7 not in shelf.shown(store)
+
+
+def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose place is taken halts; it keeps none of the others."""
+    count = 12
+    for number in range(count):
+        shelf.execute(
+            f"CREATE TABLE fill.small{number} (id INT PRIMARY KEY, name VARCHAR(20))",
+            f"INSERT INTO fill.small{number} VALUES (1, 'one'), (2, 'two')",
+        )
+    views = [
+        IndexTable(f"ix_small{number}", Entity(f"fill.small{number}"), value="name")
+        for number in range(count)
+    ]
+    deployment = deployed(views, shelf.world.mysql)
+    shelf.execute("CREATE TABLE viewtail.ix_small5 (id INT PRIMARY KEY)")
+    with owned(deployment, "mysql") as owner:
+        marks, write = [], owner.own.watermarks.write
+        running, most = threading.Semaphore(count), [0]
+
+        def counted() -> str:
+            marks.append(1)
+            return write()
+
+        run = backfill.Backfill.run
+
+        def together(made: backfill.Backfill) -> None:
+            running.acquire()
+            most[0] = max(most[0], count - running._value)
+            try:
+                run(made)
+            finally:
+                running.release()
+
+        monkeypatch.setattr(owner.own.watermarks, "write", counted)
+        monkeypatch.setattr(backfill.Backfill, "run", together)
+        rounds = threading.Thread(target=Backfills(owner.own).run)
+        rounds.start()
+        filled = [view.id for view in views if view.name != "ix_small5"]
+        wait_for("the others are filled", lambda: all(owner.state(view) == "filled" for view in filled))
+        assert owner.state("mysql:ix_small5") == "halted"
+        assert 1 < most[0] <= SIDE_BY_SIDE
+        assert len(marks) < 2 * len(filled), "each needs one at its beginning and one at its end"
+        owner.own.stop.set()
+        owner.own.life.wake.set()
+        rounds.join()
+    for number in range(count):
+        if number != 5:
+            shown = shelf.rows(f"SELECT id, name FROM viewtail.ix_small{number} ORDER BY id")
+            assert shown == [(1, "one"), (2, "two")]

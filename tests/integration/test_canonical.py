@@ -13,7 +13,6 @@ import pytest
 from changes.batches import Unreadable
 from changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
 from changes.tables import Column, Kind
-from ingest import canonical
 from ingest.canonical import describe, fetch_rows, select_list
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
@@ -221,7 +220,7 @@ def test_small_pieces_from_the_network_make_the_same_rows(
 ) -> None:
     sql = "SELECT 1, 'abc', NULL UNION ALL SELECT 22, REPEAT('é', 200), REPEAT('b', 70000)"
     whole = fetch_rows(session, sql, [NUMBER, TEXT, RAW])
-    monkeypatch.setattr(canonical, "_READ_BYTES", 1)
+    monkeypatch.setattr("ingest.canonical.rows._READ_BYTES", 1)
     assert fetch_rows(session, sql, [NUMBER, TEXT, RAW]) == whole
     assert is_usable(session)
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from changes.errors import DeclarationError, StopRequested, StoreUnavailableError
+from projectors.binding import earlier_fingerprint
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
@@ -74,6 +75,25 @@ def test_tables_of_an_earlier_viewtail_get_what_they_lack_and_nothing_is_filled_
     assert shelf.rows("SELECT LENGTH(declaration) FROM viewtail.view") == [(64,)]
     assert "gtid_base" in shelf.rows("SELECT position FROM viewtail.pipeline")[0][0]
     assert shelf.shown("mysql")[2] == "new"
+
+
+def test_a_view_with_a_function_that_an_earlier_viewtail_filled_is_not_filled_again(shelf: Shelf) -> None:
+    """It took all columns of the table for used: the fingerprint of that is known while the table is as it was."""
+    shelf.add(3)
+    view = IndexTable("ix_item", ITEM, value="name", where=lambda row: row["id"] > 1)
+    filled(shelf, [view], "mysql")
+    (bound,) = deployed([view], *servers(shelf)).views
+    earlier = f"UPDATE viewtail.view SET fingerprint = '{earlier_fingerprint(bound)}'"
+    shelf.execute(earlier)
+    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
+        assert owner.to_fill() == []
+        assert shelf.rows("SELECT fingerprint, state FROM viewtail.view") == [(bound.fingerprint, "filled")]
+    shelf.execute("ALTER TABLE fill.item ADD COLUMN more INT")
+    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
+        assert owner.to_fill() == [], "the function does not look at that column"
+    shelf.execute("ALTER TABLE fill.item ADD COLUMN other_than_then INT", earlier)
+    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
+        assert owner.to_fill() == [view.id], "what it was filled with is not known"
 
 
 def test_looking_for_new_views_spends_no_numbers(shelf: Shelf) -> None:
@@ -246,8 +266,8 @@ def test_a_redis_that_is_flushed_amid_a_fill_is_filled_again(
         made = owner.backfill(view.id, chunk_rows=10)
         save = made.progress.save
 
-        def save_and_lose(key: Any, row_count: int) -> None:
-            save(key, row_count)
+        def save_and_lose(key: Any, row_count: int, kept_count: int) -> None:
+            save(key, row_count, kept_count)
             if row_count == 30:
                 client.flushall()
 

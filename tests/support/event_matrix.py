@@ -157,28 +157,31 @@ PRODUCERS: Sequence[Producer] = (
 
 # No statement of a lone server makes these.
 NOT_MADE = {
-    26: "INCIDENT: a write error of the server's own. Stops, since rows may be missing",
-    27: "HEARTBEAT, and 41: sent on an idle connection, not in files. Shows that the server is there",
-    28: "IGNORABLE, and any type with the ignorable flag: read on",
-    164: "MARIADB_START_ENCRYPTION: encrypt_binlog. Read on: MariaDB sends it, and all behind it decrypted",
+    26: "INCIDENT: the server failed to write an event. The stream stops, since rows may be missing",
+    27: "HEARTBEAT, and 41: sent on an idle connection, not in files. It shows that the server is there",
+    28: "IGNORABLE, and any type with the ignorable flag: viewtail reads on",
+    164: "MARIADB_START_ENCRYPTION: encrypt_binlog. viewtail reads on: all behind it comes decrypted",
     169: "MARIADB_WRITE_ROWS_COMPRESSED, and 170, 171: of the second version, which MariaDB does not write. Rows",
-    9: "APPEND_BLOCK, and 11 DELETE_FILE: more of a file than fits one event, for LOAD DATA. Read on",
-    36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: group replication's own. Read on",
+    9: "APPEND_BLOCK, and 11 DELETE_FILE: more of a file than fits one event, for LOAD DATA. viewtail reads on",
+    36: "TRANSACTION_CONTEXT, and 37 VIEW_CHANGE: events of group replication. viewtail reads on",
 }
 
 _SAYS = """# Types of binlog events
 
-Printed by `python -m tests.support.event_matrix` from what happened on real servers; a test makes the same table again
-and compares. *rows*: the views get what the table holds; *no rows, read on*: nothing in it is for a view; *halts the
-table*: its views stop with a message that says what to do, all others go on; *not written*: that server has no such
-event.
+You want to know what viewtail does with a type of binlog event. `python -m tests.support.event_matrix` printed this
+page from what happened on real servers. A test makes the table again and compares.
+
+- *rows*: the views get what the table holds.
+- *no rows, read on*: the event holds nothing for a view.
+- *halts the table*: the table's views halt with a message that says what to do. All others go on.
+- *not written*: that server does not write the event.
 
 {table}
 
-Not made by any statement of a lone server:
+No statement of a server without replication makes these:
 
 {not_made}
-- Every other type stops the stream: nothing is skipped in silence.
+- Every other type stops the stream: viewtail skips nothing in silence.
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
-from projectors.binding import bind
+from projectors.binding import bind, earlier_fingerprint
 from projectors.bound_views import BoundView
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -286,14 +286,20 @@ def test_what_can_work_is_taken() -> None:
     assert views[4].needed == ("number", "account", "state")
 
 
-def test_a_function_without_columns_needs_every_column_that_can_be_read() -> None:
-    (view,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"]}))
-    assert set(view.needed) == {one.name for one in USER.columns} - {"old"}
-    assert view.values == ()
-    (narrow,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"]}, columns=["age"]))
-    assert narrow.needed == ("id", "age")
-    (where,) = bound(IndexTable("i", user, value="age", where=lambda row: row["age"] > 1))
-    assert "email" in where.needed
+def test_a_function_needs_the_columns_that_it_asks_for_and_every_readable_one_where_that_cannot_be_told() -> (
+    None
+):
+    (view,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"], "o": row["old"]}))
+    assert view.needed == ("id", "age")
+    (whole,) = bound(RedisJson("j", user, document=lambda row: dict(row)))
+    assert set(whole.needed) == {one.name for one in USER.columns} - {"old"}
+    assert whole.values == ()
+    (named,) = bound(RedisJson("j", user, document=lambda row: dict(row), columns=["age"]))
+    assert named.needed == ("id", "age")
+    (both,) = bound(RedisJson("j", user, document=lambda row: row["age"], where=lambda row: row["email"]))
+    assert both.needed == ("id", "email", "age")
+    (where,) = bound(IndexTable("i", user, value="age", where=lambda row: row["email"] > "m"))
+    assert where.needed == ("id", "email", "age")
 
 
 def test_a_view_of_another_table_description_error_passes_through() -> None:
@@ -360,6 +366,19 @@ def function(tmp_path: Path, text: str, name: str = "f") -> Callable[[Mapping[st
     spec.loader.exec_module(module)
     found: Callable[[Mapping[str, Any]], Any] = getattr(module, name)
     return found
+
+
+def test_the_fingerprint_that_earlier_viewtails_stored_for_a_function_is_known(tmp_path: Path) -> None:
+    """Recorded before functions had columns of their own: it took in the types of all."""
+    is_old = function(tmp_path, "def is_old(row):\n    return row['age'] > 90\n", "is_old")
+    (view,) = bound(IndexTable("i", user, value="email", where=is_old))
+    assert (
+        earlier_fingerprint(view)
+        == "2bd5cb166376966bd85d35984883a754db8e19ec1a67deb2065f69c5fe2bb113"
+        != view.fingerprint
+    )
+    (plain,) = bound(IndexTable("i", user, value="email"))
+    assert earlier_fingerprint(plain) == plain.fingerprint
 
 
 SAME = [

@@ -72,7 +72,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> BinlogSource:
         epoch=1,
         spool_bytes=2000,
     )
-    monkeypatch.setattr(made, "_pause", lambda _: None)
+    monkeypatch.setattr("changes.retrying.Reaction.pause_s", lambda self, attempt: 0.0)
     monkeypatch.setattr(Dump, "source", made, raising=False)
     monkeypatch.setattr(Dump, "opened", 0)
     monkeypatch.setattr(Dump, "later", ())

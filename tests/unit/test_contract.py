@@ -268,10 +268,27 @@ def test_what_the_file_says_of_its_session_is_heeded(sql: str, views: set[str]) 
     assert broken(sql) == views
 
 
-def test_views_of_one_table_in_one_store_break_together() -> None:
-    """As they halt together: one pipeline follows the table for both."""
+def test_a_view_breaks_alone_with_its_column_and_together_with_others_of_its_store_with_its_key() -> None:
     views = [*VIEWS, IndexTable("by_name", Entity("shop.user"), value="name")]
-    found = {one.view: one.why for one in effects("ALTER TABLE user DROP COLUMN email", views) if one.breaks}
-    assert set(found) == {EMAIL, "mysql:by_name"}
-    assert f"halts with {EMAIL}" in found["mysql:by_name"]
+    assert broken("ALTER TABLE user DROP COLUMN email", views) == {EMAIL}
     assert broken("TRUNCATE user", views) == {EMAIL, NAME, "mysql:by_name"}, "each for itself"
+    by_code = IndexTable("by_email", Entity("shop.user", key="code"), value="code")
+    found = {
+        one.view: one.why
+        for one in Contract([by_code, views[2]], lambda *_: CODED, "shop").check(
+            statements("ALTER TABLE user DROP INDEX by_code")
+        )
+    }
+    assert set(found) == {by_code.id, "mysql:by_name"}
+    assert f"halts with {by_code.id}" in found["mysql:by_name"]
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_function_breaks_with_the_columns_that_it_asks_for(is_offline: bool) -> None:
+    """As in `viewtail check`: where any column may be asked for, each one counts."""
+    narrow = IndexTable("narrow", Entity("shop.user"), value="id", where=lambda row: row["email"] == "x")
+    wide = IndexTable("wide", Entity("shop.user"), value="id", where=lambda row: any(row.values()))
+    views: list[View] = [narrow, wide]
+    rename = "ALTER TABLE user RENAME COLUMN {} TO other"
+    assert broken(rename.format("email"), views, is_offline=is_offline) == {"mysql:narrow", "mysql:wide"}
+    assert broken(rename.format("name"), views, is_offline=is_offline) == {"mysql:wide"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.recovery import Recovery
 from projectors.stores.index_tables.views import IndexTable
-from projectors.view_life import ViewLife
+from projectors.view_life import ReadAgain, ViewLife
 from projectors.view_states import State
 from projectors.views import Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
@@ -71,6 +72,7 @@ class Loop:
         projected: type[Projections] = Projections,
     ) -> None:
         self.halted: list[str] = []
+        self.new: set[str] = set()  # views that were never backfilled
         self.ahead: list[bool] = []  # of each batch, whether it was projected before
         self.sink = FakeSink(bound) if sink is None else sink
         self.sink.prepare()
@@ -89,7 +91,7 @@ class Loop:
         self.reasons: list[str] = []
         states: Any = SimpleNamespace(
             halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
-            read=lambda view: SimpleNamespace(state=State.FILLED),
+            read=lambda view: SimpleNamespace(state=State.NEW if view in self.new else State.FILLED),
             move=lambda event, views, **chosen: [],
         )
         self.life = ViewLife(
@@ -203,6 +205,49 @@ def test_a_batch_that_halts_a_view_is_not_projected_before_its_turn(
     loop.run()
     assert not loop.ahead[1]
     assert loop.halted == ["mysql:by_name"] and loop.names() == {1: "n"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "not_filled", "halted", "held_back"),
+    [
+        (None, "", "name mail", None),
+        ("mail", "", "mail", ""),
+        ("id", "", "name mail", None),
+        ("nobody's", "", "name mail", None),
+        ("mail", "mail", "", "mail"),
+        ("mail", "name", "mail", ""),
+        ("id", "name", "", "name"),
+        (None, "name mail", "", None),
+    ],
+)
+def test_a_column_that_is_gone_halts_its_views_and_has_the_others_read_again(
+    columns: str | None, not_filled: str, halted: str, held_back: str | None
+) -> None:
+    """Those that are not filled yet wait for their fill instead, where others need the table read before it."""
+    table = view().table
+    table = replace(table, columns=(*table.columns, replace(table.columns[1], name="mail")))
+    made = [
+        bind([IndexTable(name, Entity("shop.user"), value=name)], lambda *_: table)[0]
+        for name in ("name", "mail")
+    ]
+    followed = followed_tables(made)
+    gone = batch(followed["shop", "user"], 1, [])
+    gone.halts = [
+        Halt(followed["shop", "user"], 1, "gone", None if columns is None else frozenset({columns}))
+    ]
+    loop = Loop(made, followed, [gone])
+    loop.new = ids(not_filled)
+    if held_back is None:
+        loop.life.cannot_read(gone.halts)
+    else:
+        with pytest.raises(ReadAgain) as again:
+            loop.life.cannot_read(gone.halts)
+        assert again.value.held_back == ids(held_back)
+    assert set(loop.halted) == ids(halted)
+
+
+def ids(names: str) -> set[str]:
+    return {f"mysql:{name}" for name in names.split()}
 
 
 def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +116,25 @@ def test_an_exception_of_the_users_function_parks_the_key_and_shows_no_value() -
     writes, reasons = projected(view, (INSERT, 10, [(1, "secret", 0), (2, "b", 1)]))
     assert list(writes) == [(2,)]
     assert len(reasons) == 1 and "ZeroDivisionError" in reasons[0] and "secret" not in reasons[0]
+
+
+def _caught(row: Any) -> Any:
+    try:
+        return row["email"]
+    except Exception:
+        return None
+
+
+@pytest.mark.parametrize("where", [operator.itemgetter("email"), lambda row: row.get("email"), _caught])
+def test_a_column_that_was_not_found_in_the_functions_source_parks_the_key_and_is_named(where: Any) -> None:
+    view = IndexTable("v", USER, value="n", where=lambda row: where(row) if row["n"] else row["n"])
+    narrow = replace(bound_to(view), needed=("id", "n"))
+    followed = followed_tables([narrow])
+    rows = RowChanges(followed["shop", "user"], INSERT, 10, [(1, 7), (2, 0)])
+    batch = Batch(changes=[rows], end=None, row_count=2, byte_count=0, oldest_commit_us=0)
+    found = Projections([narrow], followed).of(batch)
+    assert [letter.key for letter in found.parked] == ["1"] and not found.writes
+    assert "where asked for column email of shop.user" in found.parked[0].reason
 
 
 @pytest.mark.parametrize("made", [5, ["list"], {"x": object()}])

@@ -303,6 +303,29 @@ def test_the_reason_names_the_column_and_the_statement_without_its_strings() -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("alter", "columns"),
+    [
+        ("DROP COLUMN email", {"email"}),
+        ("DROP COLUMN EMAIL", {"email"}),
+        ("RENAME COLUMN email TO mail", {"email"}),
+        ("RENAME COLUMN unused TO other, RENAME COLUMN email TO unused", {"email"}),
+        ("RENAME COLUMN email TO id", {"email", "id"}),
+        ("CHANGE email mail VARCHAR(9)", {"email"}),
+        ("MODIFY email VARCHAR(9)", {"email"}),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, email)", None),
+        ("CONVERT TO CHARACTER SET latin1", None),
+        ("EXPLODE email", None),
+        ("RENAME TO other", None),
+    ],
+)
+def test_a_verdict_names_the_columns_that_are_lost_or_the_table_as_a_whole(
+    alter: str, columns: set[str] | None
+) -> None:
+    (verdict,) = judged(f"ALTER TABLE user {alter}", followed())
+    assert (verdict.kind, verdict.columns) == (None, columns)
+
+
 def test_a_statement_that_concerns_nobody_costs_no_parser() -> None:
     script = (
         "import sys; from ingest.binlog.schema_changes import judge; "

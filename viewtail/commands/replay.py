@@ -1,65 +1,40 @@
-"""`viewtail replay`: canonical rows are projected again, in place, while readers go on reading.
-
-This is its simplest form: whole views. It marks them in viewtail's own tables; the process that runs their pipeline
-sees the mark and fills them under a new watermark, a halted view too. With `--new-history` the epoch rises first, for
-a source that no longer continues what the offsets say.
-"""
+"""`viewtail replay`: what operations/replay.py does, asked for and told."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from changes.errors import MisuseError, ViewtailError
-from changes.pipelines import PipelineId
-from offsets.lease import Lease
-from offsets.mysql import OwnSession
+from changes.errors import MisuseError
+from operations import replay as operation
 from operations.reading import choose
-from operations.status import PipelineStatus, ViewStatus, read
-from projectors.view_states import Event, State, ViewStates
+from operations.status import PipelineStatus
 from projectors.views import View
 from viewtail import declarations, settings
-from viewtail.composition import Deployment, begin_new_history, deploy
-from viewtail.sources import read_position
-
-LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
+from viewtail.composition import Deployment, deploy
 
 
 def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:
-    """Have views filled again from their canonical rows; returns the exit code."""
+    """Have views backfilled again from their canonical rows; returns the exit code."""
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = _declared(config)
     chosen = views if all_views else [choose(views, name) for name in names]
-    chosen = list(
-        {view.id: view for view in chosen}.values()
-    )  # by id: a mapping in a declaration has no hash
-    deployment = Deployment(settings=loaded, views=[])
-    with closing(deployment.open_store()) as connection:
-        pipelines = {one.name: one for one in read(connection, deployment.database, read_position)}
-    kept = _kept(pipelines, chosen)
-    known = {view.name for view in kept}
-    halted = {view.name for view in kept if view.state == State.HALTED}
-    misfits = {view.id: deployment.misfit(view) for view in chosen if view.id in halted}
-    refused = {name: why for name, why in misfits.items() if why is not None}
-    chosen = [view for view in chosen if view.id not in refused]
-    session = OwnSession(deployment.open_store)
-    try:
-        for store in dict.fromkeys(view.store for view in chosen):
-            marked = [view.id for view in chosen if view.store == store and view.id in known]
-            ViewStates(session, deployment.database, PipelineId.of(store).name).move(Event.REPLAYED, marked)
-    finally:
-        session.close()
-    for view in chosen:
+    # By id, each once: a mapping in a declaration has no hash.
+    done = operation.replay(
+        Deployment(settings=loaded, views=[]), list({view.id: view for view in chosen}.values())
+    )
+    for view, pipeline in done.marked.items():
+        print(f"{view}: {_what_next(pipeline)}")
+    for view in done.unknown:
         print(
-            f"{view.id}: {_what_next(pipelines.get(PipelineId.of(view.store).name), is_known=view.id in known)}"
+            f"{view}: has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all"
         )
-    for name, why in refused.items():
-        print(f"{name}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
-    return 1 if refused else 0
+    for view, why in done.refused.items():
+        print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    return 1 if done.refused else 0
 
 
 def replay_new_history(config: Path | None) -> int:
@@ -68,8 +43,7 @@ def replay_new_history(config: Path | None) -> int:
     loaded.check_stores(views)
     deployment = deploy(loaded, views)
     deployment.create_tables()
-    with _all_leases(deployment):
-        epoch = begin_new_history(deployment)
+    epoch = operation.begin_new_history(deployment)
     print(f"The source as it is now begins epoch {epoch}. Every view is filled again, in place, under it:")
     for view in views:
         print(f"  {view.id}")
@@ -84,36 +58,7 @@ def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
     return loaded, list(declarations.load(loaded.views))
 
 
-def _kept(pipelines: Mapping[str, PipelineStatus], chosen: Sequence[View]) -> list[ViewStatus]:
-    """The views of those pipelines that keep the chosen ones."""
-    names = {PipelineId.of(view.store).name for view in chosen}
-    return [view for name in names & pipelines.keys() for view in pipelines[name].views]
-
-
-def _what_next(pipeline: PipelineStatus | None, *, is_known: bool) -> str:
-    if not is_known:
-        return "has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all"
-    if pipeline is None or pipeline.state == "down":
+def _what_next(pipeline: PipelineStatus) -> str:
+    if pipeline.state == "down":
         return "marked. Nothing runs its pipeline now: it is filled when `viewtail run` starts"
     return "marked. The running viewtail begins to fill it within a few seconds; watch it: viewtail status"
-
-
-@contextmanager
-def _all_leases(deployment: Deployment) -> Iterator[None]:
-    """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
-    with closing(deployment.open_store()) as connection:
-        ran_before = [one.name for one in read(connection, deployment.database, read_position)]
-    held: list[Lease] = []
-    try:
-        for name in sorted({*ran_before, *(one.name for one in deployment.pipelines())}):
-            lease = Lease(deployment.open_store, deployment.database, name)
-            held.append(lease)
-            if not lease.acquire(LEASE_WAIT_S):
-                raise ViewtailError(
-                    f"pipeline {name} is running, so it follows the history that the offsets are of. Nothing was "
-                    "changed. To begin a new one all the same, stop `viewtail run` first, then repeat this command"
-                )
-        yield
-    finally:
-        for lease in held:
-            lease.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from changes.errors import TemporaryError
+from changes.retrying import reaction_to
 from projectors.views import View
 from viewtail import declarations, logs, metrics, settings
 from viewtail.composition import Deployment, deploy_what_works
@@ -48,14 +50,14 @@ def run(config: Path | None) -> int:
 
 def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:
     """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
-    pause_s = 0.5
-    while True:
+    for attempt in itertools.count():
         try:
             return deploy_what_works(loaded, views)
         except TemporaryError as error:
-            _log.warning("waiting for a server", error=str(error), next_attempt_in_s=pause_s)
+            pause_s = reaction_to(error).pause_s(attempt)
+            _log.warning("waiting for a server", error=str(error), next_attempt_in_s=round(pause_s, 1))
             time.sleep(pause_s)
-            pause_s = min(5.0, pause_s * 2)
+    raise AssertionError("unreachable")
 
 
 Show = Callable[[Sequence[Mapping[str, Any]]], None]

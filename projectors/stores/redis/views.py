@@ -59,7 +59,7 @@ class RedisJson(_RedisView):
     """A JSON document per entity under a Redis string key; `_version` is its first member, a string.
 
     Either `fields` (columns) or `document` (a function of the row that returns a dict, or None for "not in
-    the view"). `columns` narrows what the function may look at; by default the whole row.
+    the view"). `columns` names the columns that the function gets; by default those that its source asks for.
     """
 
     def __init__(

@@ -1,0 +1,117 @@
+"""Canonical rows projected again, in place, while readers go on reading.
+
+`replay` marks views in viewtail's own tables; the process that runs their pipeline sees the mark and backfills them
+under a new watermark, a halted view too. `begin_new_history` raises the epoch first: for a source that no longer
+continues what the offsets say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from changes.errors import ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from changes.positions import Position
+from offsets import epochs
+from offsets.lease import Lease
+from offsets.mysql import OwnSession, transaction
+from operations import status
+from projectors import ownership
+from projectors.stores import guarded
+from projectors.stores.registry import store_named
+from projectors.view_states import Event, State, ViewStates
+from projectors.views import View
+
+LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
+
+
+class Deployment(ownership.Deployment, Protocol):
+    """What is asked of the composition root beyond what a pipeline needs."""
+
+    def pipelines(self) -> list[PipelineId]: ...
+    def pipelines_now(self) -> Mapping[str, status.PipelineStatus]: ...
+    def source_now(self) -> tuple[str, Position]:
+        """The source as it describes itself, and a position before all of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of the views that an operator named."""
+
+    marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
+    unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
+    refused: Mapping[str, str]  # by id: they stay halted, and why
+
+
+def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
+    """Have these views backfilled again."""
+    pipelines = deployment.pipelines_now()
+    marked: dict[str, status.PipelineStatus] = {}
+    unknown: list[str] = []
+    refused: dict[str, str] = {}
+    for view in views:
+        pipeline = pipelines.get(PipelineId.of(view.store).name)
+        known = {one.name: one for one in pipeline.views} if pipeline else {}
+        if pipeline is None or view.id not in known:
+            unknown.append(view.id)
+        elif known[view.id].state == State.HALTED and (why := deployment.misfit(view)) is not None:
+            refused[view.id] = why
+        else:
+            marked[view.id] = pipeline
+    with closing(OwnSession(deployment.open_store)) as session:
+        for name in sorted({pipeline.name for pipeline in marked.values()}):
+            of_pipeline = [view for view, pipeline in marked.items() if pipeline.name == name]
+            ViewStates(session, deployment.database, name).move(Event.REPLAYED, of_pipeline)
+    return Replayed(marked=marked, unknown=unknown, refused=refused)
+
+
+def begin_new_history(deployment: Deployment) -> int:
+    """A new epoch from the source as it is now: every view is backfilled again under it. Returns the epoch.
+
+    Refused while a pipeline runs: its process would go on in the old epoch.
+    """
+    with _all_leases(deployment), closing(OwnSession(deployment.open_store)) as session:
+        description, before_all = deployment.source_now()
+        above = max(_kept_epoch(deployment, one, before_all) for one in deployment.pipelines())
+        states = {one: ViewStates(session, deployment.database, one.name) for one in deployment.pipelines()}
+        known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
+        with transaction(session, "beginning a new history") as cursor:
+            epoch = epochs.begin_new_history(
+                session(), deployment.database, DEFAULT_SOURCE, description, above
+            )
+            for pipeline, one in known.items():
+                one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
+    return epoch
+
+
+def _kept_epoch(deployment: Deployment, pipeline: PipelineId, before_all: Position) -> int:
+    """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
+    store = store_named(pipeline.store)
+    sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
+    with closing(sink):
+        sink.prepare()
+        guard = guarded(sink)
+        kept = None if guard is None else guard.witness(before_all)
+    return kept.epoch if kept is not None else 0
+
+
+@contextmanager
+def _all_leases(deployment: Deployment) -> Iterator[None]:
+    """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
+    held: list[Lease] = []
+    try:
+        for name in sorted({*deployment.pipelines_now(), *(one.name for one in deployment.pipelines())}):
+            lease = Lease(deployment.open_store, deployment.database, name)
+            held.append(lease)
+            if not lease.acquire(LEASE_WAIT_S):
+                raise ViewtailError(
+                    f"pipeline {name} is running, so it follows the history that the offsets are of. Nothing was "
+                    "changed. To begin a new one all the same, stop `viewtail run` first, then repeat this command"
+                )
+        yield
+    finally:
+        for lease in held:
+            lease.release()

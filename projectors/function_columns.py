@@ -1,0 +1,96 @@
+"""Which columns of its row a user's function asks for: read from its source, and watched while it runs.
+
+`row["x"]`, `row.get("x")` and `"x" in row` name a column. Whatever else is done with the row (`dict(row)`, a helper, a
+name that is computed) may need any column. A function that asks for a column that was not read for it gets an error,
+never a wrong answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from projectors.bound_views import BoundView
+from projectors.function_source import syntax_tree
+
+_LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row without its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What a function may ask its row for."""
+
+    columns: frozenset[str] = frozenset()  # the names in its source; the table may lack some of them
+    why_all: str = ""  # what in it may ask for any column; '': nothing does
+
+
+def columns_read(function: Callable[..., Any]) -> Reads:
+    """The columns that a function of one argument, a row, may ask for."""
+    if not isinstance(function, types.FunctionType):
+        return Reads(why_all=f"viewtail does not look into {type(function).__name__} objects")
+    code, name = function.__code__, function.__name__
+    tree = syntax_tree(code)
+    if tree is None or not code.co_argcount:
+        return Reads(why_all=f"the source of {name} does not tell")
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    columns = set()
+    for node, parent in parents.items():
+        if getattr(node, "id", getattr(node, "attr", "")) in _LOOKS_AROUND:
+            return Reads(why_all=f"{name} has: {ast.unparse(node)}")
+        # A variable of the same name in an inner function counts as the row, too.
+        if isinstance(node, ast.Name) and node.id == code.co_varnames[0]:
+            column = _column(parent, parents.get(parent))
+            if column is None:
+                return Reads(why_all=f"{name} has: {ast.unparse(parent)[:60]}")
+            columns.add(column)
+    return Reads(columns=frozenset(columns))
+
+
+def _column(use: ast.AST, around: ast.AST | None) -> str | None:
+    """The column that one use of the row names; None where it may be any."""
+    match use, around:
+        case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(name)), ctx=ast.Load()), _:
+            return name
+        case ast.Attribute(attr="get"), ast.Call(func=get, args=[ast.Constant(value=str(name)), *_]) if (
+            get is use
+        ):
+            return name
+        case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]), _:
+            return name
+    return None
+
+
+class UnforeseenColumn(BaseException):
+    """A function asked for a column that was not read for it. No Exception: the function is not to handle it."""
+
+
+class _WatchedRow(dict[str, Any]):
+    """The columns that were read for a function; one that asks for any other that the table has is stopped."""
+
+    __slots__ = ()
+
+    absent: ClassVar[frozenset[str]]
+
+    def __missing__(self, name: str) -> Any:
+        raise (UnforeseenColumn if name in self.absent else KeyError)(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self.absent:
+            raise UnforeseenColumn(name)
+        return dict.get(self, name, default)
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.absent:
+            raise UnforeseenColumn(name)
+        return dict.__contains__(self, name)
+
+
+def row_type(view: BoundView) -> type[dict[str, Any]]:
+    """What the view's functions get a row as. They are to do without what `columns=[...]` leaves out."""
+    absent = frozenset(column.name for column in view.table.columns).difference(view.needed)
+    if not absent or view.view.columns:
+        return dict
+    return type("Row", (_WatchedRow,), {"__slots__": (), "absent": absent})
