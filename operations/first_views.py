@@ -93,7 +93,7 @@ def _choice(table: Table, indexed: Sequence[str]) -> Choice:
     others = [column for column in table.columns if column.name not in table.primary_key]
     short = {column.name: column for column in filter(_is_short_text, others)}
     looked_up = [short[name] for name in indexed if name in short]
-    shown = [column for column in others if column.kind in _PLAIN and not column.name.startswith("_")]
+    shown = list(filter(_is_plain, others))
     return Choice(
         table=table,
         indexed=next(iter((*looked_up, *short.values())), None),
@@ -101,6 +101,10 @@ def _choice(table: Table, indexed: Sequence[str]) -> Choice:
         shown=tuple(shown[:FIELDS_SHOWN]),
         searched=tuple(column for column in shown if column.kind is Kind.TEXT)[:2],
     )
+
+
+def _is_plain(column: Column) -> bool:
+    return column.kind in _PLAIN and not column.name.startswith("_")
 
 
 def _is_short_text(column: Column) -> bool:

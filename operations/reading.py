@@ -138,10 +138,7 @@ def _from_python(given: Any, column: Column) -> Any:
     if kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(given, int | float):
         return _float(float(given), column)
     if kind is Kind.DECIMAL and isinstance(given, int | Decimal):
-        try:
-            return Decimal(given).quantize(Decimal(1).scaleb(-column.scale))
-        except InvalidOperation:
-            return Decimal(given)
+        return _decimal(Decimal(given), column)
     if kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) and isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
     if isinstance(given, datetime.datetime):
@@ -149,6 +146,13 @@ def _from_python(given: Any, column: Column) -> Any:
             given = given.astimezone(datetime.UTC).replace(tzinfo=None)
         return _from_text(str(given), column)
     return None
+
+
+def _decimal(value: Decimal, column: Column) -> Decimal:
+    try:
+        return value.quantize(Decimal(1).scaleb(-column.scale))
+    except InvalidOperation:
+        return value
 
 
 def _from_text(text: str, column: Column) -> Any:
@@ -233,13 +237,12 @@ def canonical_rows(
     table = quote(view.table.schema, view.table.name)
     query = f"SELECT {select_list(columns)} FROM {table} WHERE {one_of(view.key, keys)}"
     rows = fetch_rows(connection, query, columns)
+    names = [column.name for column in columns]
+    named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
     version = view.view.entity.version
-    newest: dict[Key, _Values] = {}
-    for row in rows:
-        named = {column.name: value for column, value in zip(columns, row, strict=True)}
-        key = tuple(named[column.name] for column in view.key)
-        if key not in newest or (version is not None and named[version] > newest[key][version]):
-            newest[key] = named
+    if version is not None:
+        named.sort(key=lambda row: row[version])
+    newest = {tuple(row[column.name] for column in view.key): row for row in named}  # the last one stays
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
 

@@ -134,18 +134,19 @@ def _pipeline(
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
     position = None if text is None else read_position(text)
+    details = {} if position is None else position.details()
     return PipelineStatus(
         name=name,
         state=state if is_run else "down",
         position=None if position is None else str(position),
-        gtid=None if position is None else position.details().get("gtid"),
+        gtid=details.get("gtid"),
         lag_s=lag_ms / 1000,
         rows_per_second=rate if is_run else 0,
         applied_row_count=applied,
         reconnect_count=reconnects,
         error=error if is_run else _down(ago),
         owner=owner,
-        reported_s_ago=None if ago is None else float(ago),
+        reported_s_ago=ago,
         views=_views(cursor, database, number),
     )
 

@@ -80,7 +80,8 @@ class IndexTableShape:
         self._collation = collation
         self._label = f"IndexTable({view.view.name!r})"
         self._database = database
-        self._check_names()
+        self._check_name()
+        self._check_columns()
         self.table = quote(database, view.view.name)
         entity = view.table.full_name
         self._key = [
@@ -221,12 +222,14 @@ class IndexTableShape:
             )
         return declared, None
 
-    def _check_names(self) -> None:
+    def _check_name(self) -> None:
         name = self.view.view.name
         if len(name) > 64 or name.endswith(" ") or "\0" in name:
             raise self._wrong("the name becomes a table: 1 to 64 characters, no blank at its end")
         if name == "new" or name.lower() in _OWN_TABLES:
             raise self._wrong(f"viewtail needs the table name {name} itself; choose another")
+
+    def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
         for column in (*self.view.key, *self.view.values):
             if column.name.lower() == VERSION:
