@@ -43,10 +43,6 @@ class Parameter(Enum):
     STRING = b"\xfd\0"
     DECIMAL = b"\xf6\0"  # as text
 
-    @property
-    def wire(self) -> bytes:
-        return self.value
-
 
 class Flight:
     """Statements under way on a connection that nobody else uses until `land`."""
@@ -124,21 +120,21 @@ class Prepared:
         for at, value in enumerate(values):
             if value is None:
                 nulls |= 1 << at
-                types.append(Parameter.NULL.wire)
+                types.append(Parameter.NULL.value)
             elif isinstance(value, int):
-                types.append(Parameter.SIGNED.wire if value < 1 << 63 else Parameter.UNSIGNED.wire)
+                types.append(Parameter.SIGNED.value if value < 1 << 63 else Parameter.UNSIGNED.value)
                 packed.append((value & _64_BITS).to_bytes(8, "little"))
             elif isinstance(value, float):
-                types.append(Parameter.DOUBLE.wire)
+                types.append(Parameter.DOUBLE.value)
                 packed.append(_PACK_DOUBLE(value))
             else:
                 if isinstance(value, bytes):
-                    types.append(Parameter.BLOB.wire)
+                    types.append(Parameter.BLOB.value)
                 elif isinstance(value, str):
-                    types.append(Parameter.STRING.wire)
+                    types.append(Parameter.STRING.value)
                     value = value.encode()
                 else:
-                    types.append(Parameter.DECIMAL.wire)
+                    types.append(Parameter.DECIMAL.value)
                     value = f"{value:f}".encode()
                 packed.append(b"\xfe" + len(value).to_bytes(8, "little") + value)
         bitmap = nulls.to_bytes((len(values) + 7) // 8, "little")

@@ -268,10 +268,9 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
 def known_names() -> list[_Path]:
     """Every setting, as a path: ('views',), ('source', 'url'), ..."""
     names: list[_Path] = []
-    for name, field in Settings.model_fields.items():
+    for name in Settings.model_fields:
         group = _group_of(name)
         names.extend([(name,)] if group is None else [(name, inner) for inner in group.model_fields])
-        assert field.description or group is not None
     return names
 
 
@@ -293,16 +292,15 @@ def _is_superseded(path: _Path, in_environment: Mapping[_Path, _Given]) -> bool:
 
 
 def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
-    if config is not None:
-        if not config.is_file():
-            raise SettingsError(f"--config {config}: there is no such file")
-        return config
-    if chosen := environ.get("VIEWTAIL_CONFIG"):
-        if not Path(chosen).is_file():
-            raise SettingsError(f"VIEWTAIL_CONFIG={chosen}: there is no such file")
-        return Path(chosen)
-    default = Path(CONFIG_FILE)
-    return default if default.is_file() else None
+    chosen = environ.get("VIEWTAIL_CONFIG")
+    if config is None and not chosen:
+        default = Path(CONFIG_FILE)
+        return default if default.is_file() else None
+    path = config or Path(chosen or "")
+    if not path.is_file():
+        how = f"--config {config}" if config is not None else f"VIEWTAIL_CONFIG={chosen}"
+        raise SettingsError(f"{how}: there is no such file")
+    return path
 
 
 def _from_file(path: Path | None, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:

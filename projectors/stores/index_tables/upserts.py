@@ -54,7 +54,7 @@ class Upsert:
             for size, statement in statements.items()
             if size == 1 or (len(statement.encode()) <= max_bytes and size * self._width <= MAX_PARAMETERS)
         }
-        self._types = b"".join(_parameter(column).wire for column in _columns(self.view))
+        self._types = b"".join(_parameter(column).value for column in _columns(self.view))
         self._pack = compile_rows(self.view.key, self.view.values)
         self._no_values = (None,) * len(self.view.values)
         self._prepared: dict[int, Prepared] = {}
