@@ -112,9 +112,9 @@ def read(
             return []
         position = "p.position" if "position" in present["pipeline"] else "NULL"
         cursor.execute(
-            f"SELECT p.id, p.name, {position}, COALESCE(s.state, 'starting'), s.error, COALESCE(s.lag_ms, 0), "
-            "COALESCE(s.rows_per_second, 0), COALESCE(s.applied_row_count, 0), COALESCE(s.reconnect_count, 0), "
-            "s.owner, TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
+            f"SELECT p.id, p.name, {position}, s.state, s.error, s.lag_ms, "
+            "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
+            "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
             f"FROM {quote(database, 'pipeline')} p LEFT JOIN {quote(database, 'pipeline_status')} s "
             "ON s.pipeline_id = p.id ORDER BY p.name"
         )
@@ -137,16 +137,16 @@ def _pipeline(
     details = {} if position is None else position.details()
     return PipelineStatus(
         name=name,
-        state=state if is_run else "down",
+        state=(state or "starting") if is_run else "down",
         position=None if position is None else str(position),
         gtid=details.get("gtid"),
-        lag_s=lag_ms / 1000,
-        rows_per_second=rate if is_run else 0,
-        applied_row_count=applied,
-        reconnect_count=reconnects,
+        lag_s=(lag_ms or 0) / 1000,
+        rows_per_second=(rate or 0) if is_run else 0,
+        applied_row_count=applied or 0,
+        reconnect_count=reconnects or 0,
         error=error if is_run else _down(ago),
         owner=owner,
-        reported_s_ago=ago,
+        reported_s_ago=None if ago is None else float(ago),
         views=_views(cursor, database, number),
     )
 
