@@ -13,7 +13,7 @@ import pymysql
 import structlog
 
 from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
-from offsets.mysql import unavailable
+from offsets.mysql import committed
 from servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.source")
@@ -35,11 +35,8 @@ def current(
     table = quote(database, "source")
     stored = _stored(connection, table, source)
     if stored is None:
-        _execute(
-            connection,
-            f"INSERT IGNORE INTO {table} (name, description, epoch) VALUES (%s, %s, 1)",
-            (source, description),
-        )
+        sql = f"INSERT IGNORE INTO {table} (name, description, epoch) VALUES (%s, %s, 1)"
+        _execute(connection, sql, (source, description))
         stored = _stored(connection, table, source)
         assert stored is not None
     before, epoch = stored
@@ -51,12 +48,8 @@ def current(
         raise HistoryGoneError(
             f"the source is another server than before: it was {before}, it is {description}. {error}"
         ) from None
-    _execute(
-        connection,
-        f"UPDATE {table} SET description = %s, epoch = epoch + 1 "
-        "WHERE name = %s AND description = %s AND epoch = %s",
-        (description, source, before, epoch),
-    )
+    raising = "description = %s, epoch = epoch + 1 WHERE name = %s AND description = %s AND epoch = %s"
+    _execute(connection, f"UPDATE {table} SET {raising}", (description, source, before, epoch))
     raised = _stored(connection, table, source)
     assert raised is not None
     if raised[0] != description:
@@ -74,48 +67,33 @@ def current(
 
 def _stored(connection: pymysql.Connection[Any], table: str, source: str) -> tuple[str, int] | None:
     """What the source last said of itself, and its epoch."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT description, epoch FROM {table} WHERE name = %s", (source,))
-            row: tuple[str, int] | None = cursor.fetchone()
-        connection.commit()
-    except pymysql.err.MySQLError as error:
-        raise unavailable(error, "reading the source's history") from None
+    with committed(connection, "reading the source's history") as cursor:
+        cursor.execute(f"SELECT description, epoch FROM {table} WHERE name = %s", (source,))
+        row: tuple[str, int] | None = cursor.fetchone()
     return row
 
 
 def _execute(connection: pymysql.Connection[Any], sql: str, arguments: tuple[object, ...]) -> None:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, arguments)
-        connection.commit()
-    except pymysql.err.MySQLError as error:
-        raise unavailable(error, "writing the source's history") from None
+    with committed(connection, "writing the source's history") as cursor:
+        cursor.execute(sql, arguments)
 
 
 def raise_above(connection: pymysql.Connection[Any], database: str, source: str, epoch: int) -> int:
     """Let the source's epoch be above this one, as a store has it from another server; returns what it is then."""
     table = quote(database, "source")
-    _execute(
-        connection,
-        f"UPDATE {table} SET epoch = %s WHERE name = %s AND epoch <= %s",
-        (epoch + 1, source, epoch),
-    )
+    sql = f"UPDATE {table} SET epoch = %s WHERE name = %s AND epoch <= %s"
+    _execute(connection, sql, (epoch + 1, source, epoch))
     stored = _stored(connection, table, source)
     assert stored is not None
     return stored[1]
 
 
 def begin_new_history(
-    connection: pymysql.Connection[Any],
-    database: str,
-    source: str,
-    description: str,
-    above: int,
+    connection: pymysql.Connection[Any], database: str, source: str, description: str, above: int
 ) -> int:
     """Raise the epoch, at least to above + 1, and take the server as it is now. Not committed.
 
-    `above` is the largest epoch that any store's witness shows; the caller has every view filled again.
+    `above` is the largest epoch that any store's witness shows; the caller has every view backfilled again.
     """
     table = quote(database, "source")
     with connection.cursor() as cursor:

@@ -22,6 +22,7 @@ import structlog
 
 from changes.errors import FencedError, StoreUnavailableError
 from offsets.mysql import unavailable
+from servers.sessions import value_of
 
 _log = structlog.get_logger("viewtail.lease")
 
@@ -79,11 +80,9 @@ class Lease:
     def mark(self, connection: pymysql.Connection[Any]) -> None:
         """Let the next owner of the pipeline find this session of ours, and end it, should we hang."""
         try:
-            with connection.cursor() as cursor:
-                for name in itertools.islice(self._next_marks, MAX_MARKS):
-                    cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))
-                    if cursor.fetchone() == (1,):
-                        return
+            for name in itertools.islice(self._next_marks, MAX_MARKS):
+                if value_of(connection, "SELECT GET_LOCK(%s, 0)", name) == 1:
+                    return
         except pymysql.err.MySQLError as error:
             connection.close()
             raise unavailable(error, f"marking a session of pipeline {self._pipeline}") from None
@@ -122,10 +121,7 @@ class Lease:
 
     def _ask(self, statement: str, *arguments: object) -> Any:
         assert self._connection is not None
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement, arguments)
-            row = cursor.fetchone()
-        return row[0] if row else None
+        return value_of(self._connection, statement, *arguments)
 
     def _drop(self) -> None:
         if self._connection is not None and self._connection.open:

@@ -7,8 +7,7 @@ that is executed: as long as the old columns are there they are what counts, and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from changes.errors import RETRIES, StoreUnavailableError
@@ -18,38 +17,15 @@ from servers.sessions import quote
 WAIT_S = 10  # for another process that migrates, and for statements that use a table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moved:
-    """Columns that took the place of others."""
-
-    old: Mapping[
-        str, str
-    ]  # by column that it is made of: the SQL of its part; the first one tells whether it is there
-    assigned: str  # SQL of the new values, with {parts}: those of the columns that are there
-
-
+# By table: how columns get the values of those that they took the place of, which are dropped then. The first one named
+# says whether that is still to be done; others may be missing, since the first versions did not have them.
 _MOVED = {
-    "source": _Moved(
-        old={"server_identity": "server_identity", "binlog_base": "' with binlogs ', binlog_base, '.*'"},
-        assigned="description = CONCAT({parts})",
-    ),
-    "pipeline": _Moved(
-        old={
-            "binlog_file": "'file', binlog_file",
-            "epoch": "'epoch', epoch",
-            "end_position": "'end', end_position",
-            "start_position": "'start', start_position",
-            "gtid": "'gtid', COALESCE(gtid, '')",
-            "gtid_base": "'gtid_base', COALESCE(gtid_base, '')",
-            "server_identity": "'server', COALESCE(server_identity, '')",
-        },
-        # Each pipeline was named as its store, and read the one source.
-        assigned="position = IF(binlog_file IS NULL, NULL, JSON_OBJECT({parts})), store = name",
-    ),
+    "source": "description = CONCAT({server_identity}, ' with binlogs ', {binlog_base}, '.*')",
+    # Each pipeline was named as its store, and read the one source.
+    "pipeline": "position = IF({binlog_file} IS NULL, NULL, JSON_OBJECT('file', {binlog_file}, 'epoch', {epoch}, "
+    "'end', {end_position}, 'start', {start_position}, 'gtid', COALESCE({gtid}, ''), "
+    "'gtid_base', COALESCE({gtid_base}, ''), 'server', COALESCE({server_identity}, ''))), store = name",
 }
-
-
-_ONE_VIEW_A_PIPELINE = "ALTER TABLE {table} DROP KEY name_idx, ADD UNIQUE KEY name_idx (name, pipeline_id)"
 
 
 def table_of(ddl: str) -> str:
@@ -92,23 +68,14 @@ def _steps(cursor: Any, database: str, tables: Sequence[str]) -> list[str]:
     present = columns(cursor, database)
     steps: list[str] = []
     for ddl in tables:
-        table = table_of(ddl)
-        steps += _columns_added(quote(database, table), ddl, present[table])
-        if table in _MOVED:
-            steps += _columns_moved(quote(database, table), _MOVED[table], present[table])
-        if table == "view" and _key_length(cursor, database, table) == 1:
-            steps.append(_ONE_VIEW_A_PIPELINE.format(table=quote(database, table)))
+        name = table_of(ddl)
+        table = quote(database, name)
+        steps += _columns_added(table, ddl, present[name])
+        if name in _MOVED:
+            steps += _columns_moved(table, _MOVED[name], present[name])
+        if name == "view":
+            steps += _key_widened(cursor, database, table)
     return steps
-
-
-def _key_length(cursor: Any, database: str, table: str) -> int:
-    """Of the key `name_idx`, in columns."""
-    cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
-        "AND index_name = 'name_idx'",
-        (database, table),
-    )
-    return int(cursor.fetchone()[0])
 
 
 def _columns_added(table: str, ddl: str, present: Sequence[str]) -> list[str]:
@@ -117,10 +84,22 @@ def _columns_added(table: str, ddl: str, present: Sequence[str]) -> list[str]:
     return [f"ALTER TABLE {table} {', '.join(added)}"] if added else []
 
 
-def _columns_moved(table: str, moved: _Moved, present: Sequence[str]) -> list[str]:
-    old = [column for column in moved.old if column in present]
-    dropped = [f"ALTER TABLE {table} {', '.join(f'DROP COLUMN {column}' for column in old)}"] if old else []
-    if next(iter(moved.old)) not in old:
-        return dropped  # they were moved
-    assigned = moved.assigned.format(parts=", ".join(moved.old[column] for column in old))
-    return [f"UPDATE {table} SET {assigned}", "COMMIT", *dropped]
+def _columns_moved(table: str, assigned: str, present: Sequence[str]) -> list[str]:
+    named = list(dict.fromkeys(re.findall(r"{(\w+)}", assigned)))
+    if named[0] not in present:
+        return []
+    values = assigned.format_map({name: name if name in present else "NULL" for name in named})
+    dropped = ", ".join(f"DROP COLUMN {name}" for name in named if name in present)
+    return [f"UPDATE {table} SET {values}", "COMMIT", f"ALTER TABLE {table} {dropped}"]
+
+
+def _key_widened(cursor: Any, database: str, table: str) -> list[str]:
+    """Views were one a name; now they are one a name and pipeline."""
+    cursor.execute(
+        "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = %s AND table_name = 'view' "
+        "AND index_name = 'name_idx'",
+        (database,),
+    )
+    if cursor.fetchone() != (1,):
+        return []
+    return [f"ALTER TABLE {table} DROP KEY name_idx, ADD UNIQUE KEY name_idx (name, pipeline_id)"]

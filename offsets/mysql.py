@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pymysql
@@ -34,6 +35,17 @@ def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableEr
     return StoreUnavailableError(
         f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}. viewtail tries again by itself"
     )
+
+
+@contextmanager
+def committed(connection: pymysql.Connection[Any], doing: str) -> Iterator[Any]:
+    """A cursor; commit at the end. The connection stays the caller's to close."""
+    try:
+        with connection.cursor() as cursor:
+            yield cursor
+        connection.commit()
+    except pymysql.err.MySQLError as error:
+        raise unavailable(error, doing) from None
 
 
 class transaction:
@@ -80,34 +92,24 @@ class MySQLOffsets:
         self._id = self.fence = 0
 
     def take(self) -> Taken:
-        connection = self._session()
-        try:
-            with connection.cursor() as cursor:
-                row = self._locked(cursor)
-                if row is None:
-                    # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
-                    which = PipelineId.parse(self._pipeline)
-                    cursor.execute(
-                        f"INSERT IGNORE INTO {self._table} (name, source, partition_number, store) "
-                        "VALUES (%s, %s, %s, %s)",
-                        (which.name, which.source, which.partition, which.store),
-                    )
-                    row = self._locked(cursor)
-                assert row is not None
+        with transaction(self._session, f"taking pipeline {self._pipeline}") as cursor:
+            row = self._locked(cursor)
+            if row is None:
+                # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
+                which = PipelineId.parse(self._pipeline)
                 cursor.execute(
-                    f"UPDATE {self._table} SET fence = %s WHERE name = %s", (row[1] + 1, self._pipeline)
+                    f"INSERT IGNORE INTO {self._table} (name, source, partition_number, store) VALUES (%s, %s, %s, %s)",
+                    (which.name, which.source, which.partition, which.store),
                 )
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            connection.close()
-            raise unavailable(error, f"taking pipeline {self._pipeline}") from None
+                row = self._locked(cursor)
+            assert row is not None
+            cursor.execute(f"UPDATE {self._table} SET fence = %s WHERE id = %s", (row[1] + 1, row[0]))
         self._id, self.fence = row[0], row[1] + 1
         return Taken(self.owner, _position(row[2], self._pipeline, self._read_position))
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
         cursor.execute(
-            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE",
-            (self._pipeline,),
+            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE", (self._pipeline,)
         )
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
@@ -162,9 +164,8 @@ class MySQLOffsets:
 
     def moved(self, position: Position, found: int) -> None:
         """What was sent was executed in the open transaction and found so many rows: `save` needs only to commit."""
-        self._ahead = (
-            None  # one position may be that of several batches, while an XA transaction holds it back
-        )
+        # One position may be that of several batches, while an XA transaction holds it back.
+        self._ahead = None
         self._moved = (position, found)
 
     def save_rows(self) -> None:
@@ -226,13 +227,9 @@ def saved_position(
     connection: pymysql.Connection[Any], database: str, pipeline: str, read_position: ReadPosition
 ) -> Position | None:
     """The offset of a pipeline that need not be owned; None when it never saved one."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT position FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,))
-            row = cursor.fetchone()
-        connection.commit()
-    except pymysql.err.MySQLError as error:
-        raise unavailable(error, f"reading the offset of pipeline {pipeline}") from None
+    with committed(connection, f"reading the offset of pipeline {pipeline}") as cursor:
+        cursor.execute(f"SELECT position FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,))
+        row = cursor.fetchone()
     return None if row is None else _position(row[0], pipeline, read_position)
 
 
@@ -300,16 +297,13 @@ class BackgroundOffsets:
     def _work(self) -> None:
         while True:
             with self._wake:
-                while self._newest is None and not self._is_closed:
-                    self._wake.wait()
+                self._wake.wait_for(lambda: self._newest is not None or self._is_closed)
                 if self._is_closed:
                     return
                 newest, self._newest = self._newest, None
             self._try(newest)
-            deadline = time.monotonic() + self._interval_s
             with self._wake:
-                while not self._is_closed and (rest := deadline - time.monotonic()) > 0:
-                    self._wake.wait(rest)
+                self._wake.wait_for(lambda: self._is_closed, self._interval_s)
 
     def _try(self, newest: Position | None) -> None:
         """Save; what the server refuses for now is put back, unless a newer one came, and tried again."""

@@ -12,7 +12,7 @@ import pymysql
 
 from offsets import migrations
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, quote, session_error
+from servers.sessions import MySQLAddress, create_database, quote, session_error
 
 _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 
@@ -123,10 +123,8 @@ def create(
 ) -> None:
     """Create the database and its tables where they are missing, and migrate those of an earlier viewtail."""
     try:
+        create_database(connection, database)
         with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
-            if cursor.fetchone() is None:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
             present = migrations.columns(cursor, database)
             collation = facts_of(connection).binary_collation
             for ddl in tables:

@@ -34,7 +34,6 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 
 _SOURCE_URL = "VIEWTAIL_SOURCE__URL"
 
-
 SAMPLE_ROWS = 100  # that each function is tried with
 
 
@@ -49,22 +48,19 @@ class Servers:
     store_database: str
     sections: Mapping[str, Server] = field(
         default_factory=dict
-    )  # settings, by name, of the stores that have views
+    )  # settings of the stores that have views, by name
 
     def stores(self) -> Iterator[tuple[Store, Access]]:
         """Those that have views, and that of viewtail's own tables."""
         for store in STORES:
             if store.has_own_tables or store.name in self.sections:
-                section = self.sections.get(store.name)
-                yield (
-                    store,
-                    Access(
-                        section=section,
-                        own=self.store,
-                        database=self.store_database,
-                        read_position=BinlogPosition.from_text,
-                    ),
+                access = Access(
+                    section=self.sections.get(store.name),
+                    own=self.store,
+                    database=self.store_database,
+                    read_position=BinlogPosition.from_text,
                 )
+                yield store, access
 
 
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
@@ -95,16 +91,11 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
         yield from source_checks.prepared_checks(connection)
         yield from source_checks.cascade_checks(connection, tables)
 
+    def of_primary(connection: Connection) -> Iterator[Finding]:
+        return source_checks.watermark_checks(connection, servers.primary, servers.watermark_database)
+
     yield from findings("source", servers.source, "source", _SOURCE_URL, of_source)
-    yield from findings(
-        "source",
-        servers.primary,
-        "source",
-        _SOURCE_URL,
-        lambda connection: source_checks.watermark_checks(
-            connection, servers.primary, servers.watermark_database
-        ),
-    )
+    yield from findings("source", servers.primary, "source", _SOURCE_URL, of_primary)
 
 
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
@@ -114,15 +105,9 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
+        problems = (line.partition(": ") for line in str(error).splitlines())
         return [
-            fail(
-                "views",
-                line.partition(": ")[0],
-                line.partition(": ")[2],
-                "the view cannot work",
-                "change views.py",
-            )
-            for line in str(error).splitlines()
+            fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems
         ]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
@@ -149,11 +134,8 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     columns = [column for column in view.table.columns if column.name in of_table.columns]
     order = ", ".join(quote(name) for name in view.table.paging_key)
     table = quote(view.table.schema, view.table.name)
-    rows = fetch_rows(
-        connection,
-        f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}",
-        columns,
-    )
+    query = f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    rows = fetch_rows(connection, query, columns)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)
     refused = [letter.reason for letter in projected.parked] + _refused_by_store(view, projected)
@@ -168,9 +150,8 @@ def _of_functions(what: str, row_count: int, refused: Sequence[str]) -> Finding:
     if len(refused) < row_count:
         why = "keys that a function refuses are parked: the view does not show what they are now"
         return warn("views", what, seen, why, "the function in views.py")
-    return fail(
-        "views", what, seen, "a view whose function refuses every row halts", "the function in views.py"
-    )
+    why = "a view whose function refuses every row halts"
+    return fail("views", what, seen, why, "the function in views.py")
 
 
 def _refused_by_store(view: BoundView, projected: Projected) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which views the statements of a migration would break, told before it runs.
+"""Which views the statements of a migration would break, before it runs.
 
 The judgement is that of the running viewtail (ingest/binlog/schema_changes.py), a view at a time: what would halt a
 view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
@@ -6,6 +6,7 @@ view breaks it. A table that takes another's name is followed through the file: 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,9 +55,6 @@ class _Shape:
     unique: dict[str, tuple[str, ...]]  # by the index's name in lower case, or a number where it has none
     computed: set[str]  # columns, in lower case
 
-    def copy(self) -> _Shape:
-        return _Shape(dict(self.columns), self.key, dict(self.unique), set(self.computed))
-
 
 @dataclass(slots=True)
 class Contract:
@@ -73,7 +71,7 @@ class Contract:
     database: str
     _followed: dict[str, Followed] = field(default_factory=dict)  # by view
     _shapes: dict[ddl.Name, _Shape | None] = field(default_factory=dict)
-    _is_unlogged: bool = False  # the file has told the server to write no row events
+    _is_unlogged: bool = False  # the file made the server write no row events
     _sql_mode: int = STRICT  # of the session, as the server has it by default or the file says
 
     def __post_init__(self) -> None:
@@ -111,7 +109,7 @@ class Contract:
                 yield view, True, f"it halts with {first}, which shows the same table in the same store"
 
     def _set(self, text: str) -> None:
-        """What of it bears on the statements behind it: a value that is no text is taken for the usual one."""
+        """Follow the settings that change how later statements are read; a value that is no text is the default."""
         if unlogged := _UNLOGGED.search(text):
             self._is_unlogged = unlogged["value"].strip("'\"").upper() in _NO_ROW_EVENTS
         if mode := _SQL_MODE.search(text):
@@ -127,12 +125,8 @@ class Contract:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.table.split(".")
         columns, _ = named_columns(view)
-        table = Table(
-            schema=schema,
-            name=name,
-            columns=tuple(map(_undescribed, sorted(columns))),
-            primary_key=_UNKNOWN_KEY,
-        )
+        known = tuple(map(_undescribed, sorted(columns)))
+        table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
         key = view.entity.key
         return Followed(table, tuple(sorted(columns)), (key,) if key and not view.entity.append_only else ())
 
@@ -176,12 +170,11 @@ class Contract:
             return
         shape = self._shape_of(arrived)
         if shape is None:
-            yield (
-                True,
-                f"{why}, and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told",
+            problem: str | None = (
+                f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
             )
-            return
-        problem = _misfit(followed, shape)
+        else:
+            problem = _misfit(followed, shape)
         yield (
             problem is not None,
             f"{why}, {problem}" if problem else f"{why}; the view is filled again by itself",
@@ -205,7 +198,7 @@ class Contract:
             match effect:
                 case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
-                    self._shapes[table] = model.copy() if model is not None else _made(created)
+                    self._shapes[table] = copy.deepcopy(model) if model is not None else _made(created)
                 case ddl.Renamed(pairs):
                     for old, new in pairs:
                         self._shapes[new] = self._shape_of(old)
@@ -243,12 +236,9 @@ def _widened(
     if not place:
         return
     table = followed.table
-    for effect in effects:
-        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
-            if isinstance(change, ddl.ColumnDefined):
-                table = replace(
-                    table, columns=tuple(_with_length(column, change) for column in table.columns)
-                )
+    for change in _altered(effects):
+        if isinstance(change, ddl.ColumnDefined):
+            table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
@@ -284,18 +274,23 @@ def _shape(table: Table) -> _Shape:
 
 
 def _changed_columns(text: str, database: str) -> list[str]:
-    """The columns that an ALTER TABLE takes away or defines anew."""
+    """The columns that an ALTER TABLE drops or redefines."""
     try:
         effects = ddl.read(text, database)
     except ddl.Unread:
         return []
     names = []
-    for effect in effects:
-        for change in effect.changes if isinstance(effect, ddl.Altered) else ():
-            match change:
-                case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
-                    names.append(name)
+    for change in _altered(effects):
+        match change:
+            case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
+                names.append(name)
     return names
+
+
+def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
+    for effect in effects:
+        if isinstance(effect, ddl.Altered):
+            yield from effect.changes
 
 
 def _arrived(effects: Sequence[ddl.Effect], name: ddl.Name) -> ddl.Name | None:
@@ -320,13 +315,11 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.columns.pop(old.lower(), None)
                 shape.columns[new.lower()] = type_
                 shape.computed.discard(old.lower())
-                if change.is_computed:
-                    shape.computed.add(new.lower())
+                shape.computed |= {new.lower()} if change.is_computed else set()
             case ddl.PrimaryKeyAdded(columns):
                 shape.key = columns
-            case ddl.PrimaryKeyDropped():
-                if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
-                    shape.key = ()
+            case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
+                shape.key = ()
             case ddl.IndexDropped(name):
                 shape.unique.pop(name.lower(), None)
             case ddl.IndexRenamed(old, new) if old.lower() in shape.unique:
@@ -336,16 +329,20 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
 def _misfit(followed: Followed, shape: _Shape) -> str | None:
     """Why a table cannot take the place of the followed one; None where it can."""
     key = followed.table.primary_key
-    if key != _UNKNOWN_KEY and [name.lower() for name in key] != [name.lower() for name in shape.key]:
+    if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
         return (
             f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
         )
-    keys = [{name.lower() for name in one} for one in (shape.key, *shape.unique.values())]
+    keys = [set(_lower(one)) for one in (shape.key, *shape.unique.values())]
     for wanted in followed.keys:
-        if {name.lower() for name in wanted} not in keys:
+        if set(_lower(wanted)) not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"
     problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
-    return next((problem for problem in problems if problem is not None), None)
+    return next(filter(None, problems), None)
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
 
 
 def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | None:
@@ -363,7 +360,7 @@ def _column_misfit(before: Column | None, name: str, shape: _Shape) -> str | Non
 
 
 def _is_like(before: ddl.ColumnType, now: ddl.ColumnType) -> bool:
-    """Whether values mean the same in both: sizes may differ, for the view is filled again."""
+    """Whether values mean the same in both: sizes may differ, since viewtail backfills the view again."""
     if "" in (before.word, now.word):
         return True
     for family in (_TEXTS, _BYTES):

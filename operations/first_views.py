@@ -28,26 +28,25 @@ _PLAIN = (Kind.INTEGER, Kind.DECIMAL, Kind.TEXT, Kind.ENUM, Kind.DATE, Kind.DATE
 
 def schema_to_look_at(connection: pymysql.Connection[Any], named: str | None, own: Sequence[str]) -> str:
     """The schema named, or the only one there is besides the server's and viewtail's own. Raises MisuseError."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
-        )
-        known = [str(name) for (name,) in cursor.fetchall() if name not in _SYSTEM]
+    query = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1"
+    known = [name for name in _names(connection, query) if name not in _SYSTEM]
     if named is not None:
         if named in known:
             return named
-        raise MisuseError(
-            f"--schema {named}: there is no such schema with tables that this user can see"
-            + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}")
-        )
+        why = f"--schema {named}: there is no such schema with tables that this user can see"
+        raise MisuseError(why + (nearest(named, known) or f"; there are {', '.join(known) or 'none'}"))
     others = [name for name in known if name not in own]
-    if len(others) == 1:
-        return others[0]
-    raise MisuseError(
-        f"which schema? Say --schema NAME; this user can see {', '.join(others)}"
-        if others
-        else "this user can see no schema with tables; GRANT SELECT on one of them to the user"
-    )
+    if not others:
+        raise MisuseError("this user can see no schema with tables; GRANT SELECT on one of them to the user")
+    if len(others) > 1:
+        raise MisuseError(f"which schema? Say --schema NAME; this user can see {', '.join(others)}")
+    return others[0]
+
+
+def _names(connection: pymysql.Connection[Any], query: str, *arguments: object) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, arguments)
+        return [str(name) for (name,) in cursor.fetchall()]
 
 
 def choose(connection: pymysql.Connection[Any], schema: str) -> Choice:
@@ -71,40 +70,41 @@ def choose(connection: pymysql.Connection[Any], schema: str) -> Choice:
 
 
 def _table_names(connection: pymysql.Connection[Any], schema: str) -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE' "
-            "ORDER BY table_name LIMIT %s",
-            (schema, MAX_TABLES_LOOKED_AT),
-        )
-        return [name for (name,) in cursor.fetchall()]
+    return _names(
+        connection,
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_type = 'BASE TABLE' "
+        f"ORDER BY table_name LIMIT {MAX_TABLES_LOOKED_AT}",
+        schema,
+    )
 
 
 def _indexed(connection: pymysql.Connection[Any], table: Table) -> list[str]:
     """First columns of the table's own indexes, those of unique ones first: what people look rows up by."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
-            "AND index_name <> 'PRIMARY' AND seq_in_index = 1 AND column_name IS NOT NULL "
-            "ORDER BY non_unique, index_name",
-            (table.schema, table.name),
-        )
-        return [name for (name,) in cursor.fetchall()]
+    return _names(
+        connection,
+        "SELECT column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
+        "AND index_name <> 'PRIMARY' AND seq_in_index = 1 AND column_name IS NOT NULL ORDER BY non_unique, index_name",
+        table.schema,
+        table.name,
+    )
 
 
 def _choice(table: Table, indexed: Sequence[str]) -> Choice:
     others = [column for column in table.columns if column.name not in table.primary_key]
-    short = [column for column in others if _is_short_text(column)]
-    by_name = {column.name: column for column in short}
-    first = next((by_name[name] for name in indexed if name in by_name), None)
-    shown = [column for column in others if column.kind in _PLAIN and not column.name.startswith("_")]
+    short = {column.name: column for column in filter(_is_short_text, others)}
+    looked_up = [short[name] for name in indexed if name in short]
+    shown = list(filter(_is_plain, others))
     return Choice(
         table=table,
-        indexed=first or next(iter(short), None),
-        is_looked_up=first is not None,
+        indexed=next(iter((*looked_up, *short.values())), None),
+        is_looked_up=bool(looked_up),
         shown=tuple(shown[:FIELDS_SHOWN]),
         searched=tuple(column for column in shown if column.kind is Kind.TEXT)[:2],
     )
+
+
+def _is_plain(column: Column) -> bool:
+    return column.kind in _PLAIN and not column.name.startswith("_")
 
 
 def _is_short_text(column: Column) -> bool:

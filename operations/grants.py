@@ -23,9 +23,8 @@ def statements(servers: Servers, views: Sequence[View]) -> list[str]:
     lines += [f"GRANT {', '.join(name for name, _ in REPLICATION)} ON *.* TO {account(source)};"]
     lines += [f"GRANT SELECT ON {quote(schema, table)} TO {account(source)};" for schema, table in tables]
     if _key(primary) != _key(store) or servers.watermark_database != servers.store_database:
-        lines += grants(
-            primary, servers.watermark_database, WATERMARK_PRIVILEGES, "where watermarks are written"
-        )
+        what = "where watermarks are written"
+        lines += grants(primary, servers.watermark_database, WATERMARK_PRIVILEGES, what)
     for one, access in servers.stores():
         lines += one.grants(access)
     return lines

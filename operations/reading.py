@@ -2,7 +2,7 @@
 
 `find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
 keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
-What is half filled or halted is said beside the answer.
+A remark beside the answer says when the view is half filled or halted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pymysql
 
-from changes.batches import Row, Unreadable
+from changes.batches import Unreadable
 from changes.errors import MisuseError
 from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
@@ -29,10 +29,8 @@ from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
 from projectors.views import View
-from servers.literals import equals
+from servers.paging import one_of
 from servers.sessions import MySQLAddress, quote, session_error
-
-DEFAULT_LIMIT = 100
 
 Open = Callable[[], "pymysql.Connection[Any]"]
 OpenReader = Callable[[], ViewReader]
@@ -65,13 +63,11 @@ def choose(views: Sequence[View], name: str) -> View:
     if len(found) == 1:
         return found[0]
     if found:
-        raise MisuseError(
-            f"{name!r} is the name of {len(found)} views; say which: {', '.join(view.id for view in found)}"
-        )
-    names = [view.name for view in views] + [view.id for view in views]
-    near = nearest(name, names)
+        which = ", ".join(view.id for view in found)
+        raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
+    near = nearest(name, [view.name for view in views] + [view.id for view in views])
     raise MisuseError(
-        f"no view is called {name!r}" + (near or f"; there are {', '.join(v.id for v in views)}")
+        f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}"
     )
 
 
@@ -79,7 +75,7 @@ def choose(views: Sequence[View], name: str) -> View:
 
 
 def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
-    """What a reader must know of the view's state, one sentence; None when it is filled and kept up."""
+    """What a reader must know about the view's state, one sentence; None when it is filled and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
             cursor.execute(
@@ -118,25 +114,20 @@ def canonical_value(given: Any, column: Column) -> Any:
     """A value from the command line (text) or from Python, in viewtail's form. Raises MisuseError."""
     if given is None:
         return None
+    shown = f"a value of type {type(given).__name__}"
     if column.kind in _TEXTS and not isinstance(given, str):
-        raise MisuseError(
-            f"a value of type {type(given).__name__} does not fit column {column.name}: give a str"
-        )
+        raise MisuseError(f"{shown} does not fit column {column.name}: give a str")
     try:
         value = _from_python(given, column)
         return value if value is not None else _from_text(str(given), column)
     except MisuseError as error:
         expected = str(error).partition(" does not fit ")[2].replace("%3A", ":")
-        shown = (
-            f"value {given!r}"
-            if isinstance(given, str | int | float)
-            else f"a value of type {type(given).__name__}"
-        )
+        if isinstance(given, str | int | float):
+            shown = f"value {given!r}"
         raise MisuseError(f"{shown} does not fit {expected}") from None
     except UnicodeEncodeError:
-        raise MisuseError(
-            f"a value for column {column.name} has a lone surrogate, which is no character"
-        ) from None
+        why = "has a lone surrogate, which is no character"
+        raise MisuseError(f"a value for column {column.name} {why}") from None
 
 
 def _from_python(given: Any, column: Column) -> Any:
@@ -147,10 +138,7 @@ def _from_python(given: Any, column: Column) -> Any:
     if kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(given, int | float):
         return _float(float(given), column)
     if kind is Kind.DECIMAL and isinstance(given, int | Decimal):
-        try:
-            return Decimal(given).quantize(Decimal(1).scaleb(-column.scale))
-        except InvalidOperation:
-            return Decimal(given)
+        return _decimal(Decimal(given), column)
     if kind in (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR) and isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
     if isinstance(given, datetime.datetime):
@@ -158,6 +146,13 @@ def _from_python(given: Any, column: Column) -> Any:
             given = given.astimezone(datetime.UTC).replace(tzinfo=None)
         return _from_text(str(given), column)
     return None
+
+
+def _decimal(value: Decimal, column: Column) -> Decimal:
+    try:
+        return value.quantize(Decimal(1).scaleb(-column.scale))
+    except InvalidOperation:
+        return value
 
 
 def _from_text(text: str, column: Column) -> Any:
@@ -184,12 +179,9 @@ def key_of(given: Any, view: BoundView) -> Key:
     parts = tuple(given) if isinstance(given, list | tuple) else (given,)
     if len(parts) != len(view.key):
         names = ", ".join(column.name for column in view.key)
-        raise MisuseError(f"the key of {view.id} is ({names}): {_values(len(view.key))}, not {len(parts)}")
+        wanted = "1 value" if len(view.key) == 1 else f"{len(view.key)} values"
+        raise MisuseError(f"the key of {view.id} is ({names}): {wanted}, not {len(parts)}")
     return tuple(canonical_value(part, column) for part, column in zip(parts, view.key, strict=True))
-
-
-def _values(count: int) -> str:
-    return "1 value" if count == 1 else f"{count} values"
 
 
 # --- find ---
@@ -243,34 +235,25 @@ def canonical_rows(
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     table = quote(view.table.schema, view.table.name)
-    conditions = " OR ".join(f"({equals(view.key, key)})" for key in keys)
-    rows = fetch_rows(connection, f"SELECT {select_list(columns)} FROM {table} WHERE {conditions}", columns)
-    newest: dict[Key, _Values] = {}
-    for row in rows:
-        named = _named(row, columns)
-        key = tuple(named[column.name] for column in view.key)
-        if key not in newest or _is_newer(named, newest[key], view):
-            newest[key] = named
+    query = f"SELECT {select_list(columns)} FROM {table} WHERE {one_of(view.key, keys)}"
+    rows = fetch_rows(connection, query, columns)
+    names = [column.name for column in columns]
+    named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
+    version = view.view.entity.version
+    if version is not None:
+        named.sort(key=lambda row: row[version])
+    newest = {tuple(row[column.name] for column in view.key): row for row in named}  # the last one stays
     # The source may find more than asked for, where its collation takes two keys for one.
     return [newest[key] for key in keys if key in newest]
-
-
-def _named(row: Row, columns: Sequence[Column]) -> _Values:
-    return {column.name: value for column, value in zip(columns, row, strict=True)}
-
-
-def _is_newer(row: _Values, other: _Values, view: BoundView) -> bool:
-    version = view.view.entity.version
-    return version is not None and row[version] > other[version]
 
 
 def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
     has_values = all(row[column.name] == value for column, value in zip(view.values, wanted, strict=False))
     if not has_values or view.view.where is None:
         return has_values
-    read = {name: value for name, value in _shown(row, view.table).items() if name in view.needed}
+    read = {name: value for name, value in row.items() if name in view.needed}
     try:
-        return bool(view.view.where(row_type(view)(read)))
+        return bool(view.view.where(row_type(view)(_shown(read, view.table))))
     except (Exception, UnforeseenColumn):  # the user's own code; such a row is parked, it is not in the view
         return False
 

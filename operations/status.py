@@ -43,9 +43,9 @@ class ViewStatus:
     state: str  # new, filling, filled, halted
     reason: str | None
     filled_percent: float | None  # None when it cannot be told; 100 when filled
-    row_count: int  # filling: rows read; filled: rows that the view showed when its last fill ended
+    row_count: int  # filling: rows read; filled: rows that the view showed when its last backfill ended
     row_estimate: int
-    rows_per_second: float  # of the fill
+    rows_per_second: float  # of the backfill
     eta_s: float | None
     parked: int
 
@@ -134,11 +134,12 @@ def _pipeline(
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
     position = None if text is None else read_position(text)
+    details = {} if position is None else position.details()
     return PipelineStatus(
         name=name,
         state=(state or "starting") if is_run else "down",
         position=None if position is None else str(position),
-        gtid=None if position is None else position.details().get("gtid"),
+        gtid=details.get("gtid"),
         lag_s=(lag_ms or 0) / 1000,
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,

@@ -75,9 +75,8 @@ def _port(parts: SplitResult, kind: AddressForm) -> int | None:
     try:
         port = parts.port
     except ValueError:  # its text repeats what stands there, perhaps half a password
-        raise _wrong(
-            kind, "the port is a number from 1 to 65535; and / ? # @ : in a password are percent-encoded"
-        ) from None
+        why = "the port is a number from 1 to 65535; and / ? # @ : in a password are percent-encoded"
+        raise _wrong(kind, why) from None
     if port == 0:
         raise _wrong(kind, "the port is a number from 1 to 65535")
     return port
@@ -88,10 +87,8 @@ def _parameters(parts: SplitResult, kind: AddressForm) -> dict[str, str]:
     unknown = sorted(set(parameters) - set(kind.parameters))
     if unknown or (parts.query and not parameters):
         allowed = ", ".join(f"?{name}=" for name in kind.parameters) or "none"
-        raise _wrong(
-            kind,
-            f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F",
-        )
+        why = f"it has a parameter that is not known (known: {allowed}); a ? in a password is written %3F"
+        raise _wrong(kind, why)
     return parameters
 
 

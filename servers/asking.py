@@ -29,18 +29,8 @@ def findings(
     try:
         with closing(open_session(replace(address, database=None), role=role)) as connection:
             found.extend(ask(connection))
-    except ViewtailError as error:
-        found.append(_not_asked(where, error, variable))
-    except pymysql.err.MySQLError as error:
-        found.append(_not_asked(where, session_error(error, address, role), variable))
+    except (ViewtailError, pymysql.err.MySQLError) as error:
+        seen = error if isinstance(error, ViewtailError) else session_error(error, address, role)
+        mend = f"what the message says, or {variable}"
+        found.append(fail(where, "reachable", seen, "nothing can be read or written there", mend))
     return found
-
-
-def _not_asked(where: str, error: ViewtailError, variable: str) -> Finding:
-    return fail(
-        where,
-        "reachable",
-        str(error),
-        "nothing can be read or written there",
-        f"what the message says, or {variable}",
-    )

@@ -37,8 +37,8 @@ def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION(), @@version_comment")
         version_text, comment = cursor.fetchone() or ("", "")
-    numbers = version_text.split("-")[0].split(".")
-    version = (int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) > 2 else 0)
+    numbers = [int(number) for number in version_text.split("-")[0].split(".")[:3]]
+    version = (numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 0)
     is_mariadb = "mariadb" in f"{version_text} {comment}".lower()
     if is_mariadb and version >= (10, 11, 0):
         return ServerFacts(

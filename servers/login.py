@@ -78,9 +78,8 @@ class Server(Group):
 
     def context(self, parsed: Parsed) -> ssl.SSLContext | None:
         """A context when TLS is asked for, here or by the address. Raises SettingsError for files that hold no key."""
-        if self.tls is False:
-            return None
-        if not (self.tls or parsed.is_tls or self.tls_ca or self.tls_cert or not self.tls_verify):
+        is_asked_for = any((self.tls, parsed.is_tls, self.tls_ca, self.tls_cert, not self.tls_verify))
+        if self.tls is False or not is_asked_for:
             return None
         try:
             context = ssl.create_default_context(cafile=self.tls_ca and str(self.tls_ca))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from changes.tables import Column
-from servers.literals import literal
+from servers.literals import equals, literal
 from servers.sessions import quote
 
 
@@ -31,9 +31,4 @@ def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
 
 def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
     """The condition for the rows with one of these keys."""
-    return " OR ".join(f"({_equal(columns, key)})" for key in keys)
-
-
-def _equal(columns: Sequence[Column], key: Sequence[Any]) -> str:
-    pairs = zip(columns, key, strict=True)
-    return " AND ".join(f"{quote(column.name)} = {literal(value, column)}" for column, value in pairs)
+    return " OR ".join(f"({equals(columns, key)})" for key in keys)

@@ -2,10 +2,10 @@
 
 MySQL reads the next packet when it has finished the last, so a flight costs one round trip, and the server works while
 the following statements are still being made. A statement that fails does not keep the server from executing those
-behind it: only what is taken back as a whole (a transaction, not committed in the flight) may be sent so.
+behind it: send only what can be rolled back as a whole (a transaction that the flight does not commit).
 
-PyMySQL waits after each statement and has no prepared ones; the private names of it that are used for both stand in
-this module alone, and tests/integration/test_flight.py fails when one of them changes its meaning.
+PyMySQL waits after each statement and has no prepared ones. Only this module uses its private names, and
+tests/integration/test_flight.py fails when one of them changes its meaning.
 """
 
 from __future__ import annotations
@@ -43,10 +43,6 @@ class Parameter(Enum):
     STRING = b"\xfd\0"
     DECIMAL = b"\xf6\0"  # as text
 
-    @property
-    def wire(self) -> bytes:
-        return self.value
-
 
 class Flight:
     """Statements under way on a connection that nobody else uses until `land`."""
@@ -66,7 +62,7 @@ class Flight:
         self._command(COMMAND.COM_STMT_EXECUTE, packed)
 
     def _command(self, command: int, body: bytes) -> None:
-        """Small ones are given to the socket some at a time: a call for each costs more than the making of it."""
+        """Small ones go to the socket together: a call for each costs more than making it."""
         if len(body) >= _LARGEST_BODY:
             self.flush()
             self._connection._execute_command(command, body)
@@ -124,21 +120,21 @@ class Prepared:
         for at, value in enumerate(values):
             if value is None:
                 nulls |= 1 << at
-                types.append(Parameter.NULL.wire)
+                types.append(Parameter.NULL.value)
             elif isinstance(value, int):
-                types.append(Parameter.SIGNED.wire if value < 1 << 63 else Parameter.UNSIGNED.wire)
+                types.append(Parameter.SIGNED.value if value < 1 << 63 else Parameter.UNSIGNED.value)
                 packed.append((value & _64_BITS).to_bytes(8, "little"))
             elif isinstance(value, float):
-                types.append(Parameter.DOUBLE.wire)
+                types.append(Parameter.DOUBLE.value)
                 packed.append(_PACK_DOUBLE(value))
             else:
                 if isinstance(value, bytes):
-                    types.append(Parameter.BLOB.wire)
+                    types.append(Parameter.BLOB.value)
                 elif isinstance(value, str):
-                    types.append(Parameter.STRING.wire)
+                    types.append(Parameter.STRING.value)
                     value = value.encode()
                 else:
-                    types.append(Parameter.DECIMAL.wire)
+                    types.append(Parameter.DECIMAL.value)
                     value = f"{value:f}".encode()
                 packed.append(b"\xfe" + len(value).to_bytes(8, "little") + value)
         bitmap = nulls.to_bytes((len(values) + 7) // 8, "little")

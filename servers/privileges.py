@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, quote
+from servers.sessions import MySQLAddress, quote, value_of
 
 _GRANT = re.compile(r"^GRANT (?P<what>.+?) ON (?:TABLE )?(?P<on>.+?) TO ", re.IGNORECASE)
 _ON = re.compile(r"^(?:\*|`(?P<schema>(?:[^`]|``)*)`)\.(?:\*|`(?P<table>(?:[^`]|``)*)`)$")
@@ -31,11 +31,10 @@ class Privileges:
     @classmethod
     def of(cls, connection: pymysql.Connection[Any]) -> Privileges:
         """Ask the server; raises PyMySQL's errors as they are."""
+        roles = value_of(connection, "SELECT CURRENT_ROLE()")
+        has_roles = roles not in (None, "NONE", "")
         with connection.cursor() as cursor:
-            cursor.execute("SELECT CURRENT_ROLE()")
-            row = cursor.fetchone()
-            roles = row[0] if row and row[0] not in (None, "NONE", "") else None
-            cursor.execute(facts_of(connection).grants.format(roles=roles) if roles else "SHOW GRANTS")
+            cursor.execute(facts_of(connection).grants.format(roles=roles) if has_roles else "SHOW GRANTS")
             return cls(line for (line,) in cursor.fetchall())
 
     def missing(

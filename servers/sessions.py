@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CLIENT
-from pymysql.constants import CR as CLIENT_ERRORS
 
 from changes.errors import SourceUnavailableError, StoreError, StoreUnavailableError, ViewtailError
 
@@ -68,7 +67,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
     """A session with autocommit off, READ COMMITTED, UTC, utf8mb4 and strict values.
 
     `role` is 'source' or 'store' and decides the error: SourceUnavailableError or StoreUnavailableError, or,
-    where trying again cannot help (access denied), the permanent kin of it.
+    where trying again cannot help (access denied), StoreError.
     """
     try:
         return pymysql.connect(
@@ -90,7 +89,7 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
 
 def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:
     """The error of viewtail's tree for one of PyMySQL's; its text carries the server's number, no values."""
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    number = number_of(error)
     said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
     where = f"MySQL at {address.host}:{address.port} (as {address.user})"
     if number in _REFUSALS:
@@ -124,29 +123,32 @@ _NO_TLS = " An account that requires TLS needs tls_ca: without it, none is spoke
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.
 TEMPORARY_NUMBERS = frozenset(
-    {
-        1040,
-        1053,
-        1077,
-        1079,
-        1152,
-        1158,
-        1159,
-        1160,
-        1161,
-        1205,
-        1213,
-        1290,
-        1836,
-        2003,
-        2006,
-        2013,
-        2014,
-        2055,
-        3024,
-    }
-    | {1021, 1114, 1030, 3168, 4031, CLIENT_ERRORS.CR_SERVER_LOST, CLIENT_ERRORS.CR_CONN_HOST_ERROR}
+    (
+        *(1021, 1030, 1040, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1205, 1213, 1290, 1836),
+        *(2003, 2006, 2013, 2014, 2055, 3024, 3168, 4031),
+    )
 )
+
+
+def number_of(error: pymysql.err.MySQLError) -> int:
+    """The server's or client's number; 0 for what PyMySQL says about a broken or closed connection."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def value_of(connection: Connection, sql: str, *arguments: object) -> Any:
+    """The first value that a query gives; None where it gives no row."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, arguments)
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def create_database(connection: Connection, database: str) -> None:
+    """Create it where it is missing; CREATE, even IF NOT EXISTS, needs a privilege that the user may rightly lack."""
+    exists = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s"
+    if not value_of(connection, exists, database):
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
 
 
 def quote(*parts: str) -> str:

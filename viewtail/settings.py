@@ -12,13 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationError,
-    create_model,
-)
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError
@@ -158,12 +152,7 @@ class Settings(_WithStores):
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what `load` hands over: it keeps for each value where it came from, for the messages."""
         return (init_settings,)
@@ -279,10 +268,9 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
 def known_names() -> list[_Path]:
     """Every setting, as a path: ('views',), ('source', 'url'), ..."""
     names: list[_Path] = []
-    for name, field in Settings.model_fields.items():
+    for name in Settings.model_fields:
         group = _group_of(name)
         names.extend([(name,)] if group is None else [(name, inner) for inner in group.model_fields])
-        assert field.description or group is not None
     return names
 
 
@@ -304,16 +292,15 @@ def _is_superseded(path: _Path, in_environment: Mapping[_Path, _Given]) -> bool:
 
 
 def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
-    if config is not None:
-        if not config.is_file():
-            raise SettingsError(f"--config {config}: there is no such file")
-        return config
-    if chosen := environ.get("VIEWTAIL_CONFIG"):
-        if not Path(chosen).is_file():
-            raise SettingsError(f"VIEWTAIL_CONFIG={chosen}: there is no such file")
-        return Path(chosen)
-    default = Path(CONFIG_FILE)
-    return default if default.is_file() else None
+    chosen = environ.get("VIEWTAIL_CONFIG")
+    if config is None and not chosen:
+        default = Path(CONFIG_FILE)
+        return default if default.is_file() else None
+    path = config or Path(chosen or "")
+    if not path.is_file():
+        how = f"--config {config}" if config is not None else f"VIEWTAIL_CONFIG={chosen}"
+        raise SettingsError(f"{how}: there is no such file")
+    return path
 
 
 def _from_file(path: Path | None, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
@@ -334,23 +321,19 @@ def _from_file(path: Path | None, wrong: list[str]) -> Iterator[tuple[_Path, _Gi
 def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
     group = _group_of(name)
     if name not in Settings.model_fields:
-        near = nearest(name, Settings.model_fields)
-        wrong.append(
-            f"{file}: {name} is not a setting" + (near or f"; there are {', '.join(Settings.model_fields)}")
-        )
+        near = nearest(name, Settings.model_fields) or f"; there are {', '.join(Settings.model_fields)}"
+        wrong.append(f"{file}: {name} is not a setting{near}")
     elif group is None:
         yield (name,), _Given(value, f"{file}: {name}")
     elif not isinstance(value, dict):
-        wrong.append(
-            f'{file}: {name} is a group of settings: write [{name}] and its names below, e.g. url = "..."'
-        )
+        how = f'write [{name}] and its names below, e.g. url = "..."'
+        wrong.append(f"{file}: {name} is a group of settings: {how}")
     else:
         for inner, inner_value in value.items():
             if inner not in group.model_fields:
-                near = nearest(inner, group.model_fields)
-                wrong.append(
-                    f"{file}: {name}.{inner} is not a setting{near}" + ("" if near else _allowed(group))
-                )
+                allowed = f"; the settings there are {', '.join(group.model_fields)}"
+                near = nearest(inner, group.model_fields) or allowed
+                wrong.append(f"{file}: {name}.{inner} is not a setting{near}")
             else:
                 yield (name, inner), _Given(inner_value, f"{file}: {name}.{inner}")
 
@@ -358,11 +341,8 @@ def _entry(file: str, name: str, value: object, wrong: list[str]) -> Iterator[tu
 def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> Iterator[tuple[_Path, _Given]]:
     known = {variable(path): path for path in known_names()}
     for name, value in sorted(environ.items()):
-        if (
-            not name.upper().startswith(PREFIX)
-            or name in _OTHER_VARIABLES
-            or name.startswith(_OTHER_PREFIXES)
-        ):
+        is_other = name in _OTHER_VARIABLES or name.startswith(_OTHER_PREFIXES)
+        if is_other or not name.upper().startswith(PREFIX):
             continue
         if name in known:
             yield known[name], _Given(value, name)
@@ -370,8 +350,8 @@ def _from_environment(environ: Mapping[str, str], wrong: list[str]) -> Iterator[
             group = name.removeprefix(PREFIX).lower()
             wrong.append(f"{name} is a group of settings: set its members, e.g. {_first_of(group)}")
         else:
-            near = nearest(name, [*known, "VIEWTAIL_CONFIG"])
-            wrong.append(f"{name} is not a setting" + (near or "; docs/operations.md lists them all"))
+            near = nearest(name, [*known, "VIEWTAIL_CONFIG"]) or "; docs/operations.md lists them all"
+            wrong.append(f"{name} is not a setting{near}")
 
 
 def _group_of(name: str) -> type[Group] | None:
@@ -382,10 +362,6 @@ def _group_of(name: str) -> type[Group] | None:
 
 def _first_of(group: str) -> str:
     return next(variable(path) for path in known_names() if path[0] == group)
-
-
-def _allowed(group: type[Group]) -> str:
-    return "; the settings there are " + ", ".join(group.model_fields)
 
 
 def _nested(given: Mapping[_Path, _Given]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from changes.errors import StoreError
 from changes.positions import Position
-from changes.writes import Key, Parked, ViewWrites
+from changes.rendering import render_key
+from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.views import View
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from projectors.stores.examples import Choice, Example
     from servers.addresses import AddressForm
     from servers.login import Server
+
+
+Item = tuple[Key, Write]
 
 
 class Unfit(Exception):
@@ -74,12 +78,14 @@ class GuardedSink(Sink, Protocol):
     def incarnation(self) -> str:
         """Changes when the store may have lost writes that it acknowledged; '' where it never does.
 
-        The stream's writes have the witness for that. A fill has only this: its rows are in no stream, so one that
+        The stream's writes have the witness for that. A backfill has only this: its rows are in no stream, so one that
         meets another incarnation than it began with begins again.
         """
+        return ""
 
     def settle(self) -> None:
         """Called when nothing happens: a witness that may trail behind what was written catches up."""
+        return
 
     def witness(self, offset: Position) -> Position | None:
         """How far the store has kept the views that are not missing: `offset` where it shows no loss.
@@ -96,11 +102,12 @@ class GuardedSink(Sink, Protocol):
 
     def leave_alone(self, views: Collection[str]) -> None:
         """These views are halted: their places stay as they are, and show what they show, whatever their shape."""
+        return
 
     def fit(self, view: BoundView) -> bool:
-        """Go on with a view that was bound anew to its changed table; its column names are the same.
+        """Go on with a view whose table changed, bound to the table as it is now; its column names are the same.
 
-        False where only a new place would do, which is made when the pipeline is taken again. Called between two
+        False where only a new place would do: `prepare` makes it when the pipeline restarts. Called between two
         transactions. Raises StoreError where the place cannot be changed.
         """
 
@@ -234,6 +241,12 @@ class Store(ABC):
         return content
 
 
+def parked(view: BoundView, item: Item, reason: str) -> Parked:
+    """The dead letter of a write that the store refuses for good."""
+    key, (version, _) = item
+    return Parked(view.id, render_key(key, view.key), version, reason)
+
+
 def nothing() -> None:
     """What there is to do meanwhile, unless somebody says otherwise."""
 
@@ -241,9 +254,9 @@ def nothing() -> None:
 def takes_equal_versions(view: BoundView) -> bool:
     """Whether a write of the version that the store has applies too, instead of changing nothing.
 
-    With a version column a row has one version for good: filled again, because the declaration changed or the store
-    was repaired, it comes with the version that is there, and must replace what an earlier declaration made of it.
-    Equal versions are the same row there, shown or kept out by `where`; its delete is one above it. Elsewhere a fill
-    has a version of its own, and an equal one is a change that was applied already.
+    With a version column a row has one version for good. A new backfill, after the declaration changed or the store was
+    repaired, brings the version that is there, and must replace what an earlier declaration made of the row. There
+    equal versions are the same row; its delete is one above it. Elsewhere a backfill has a version of its own, and an
+    equal one is a change that was applied already.
     """
     return view.view.entity.version is not None

@@ -34,9 +34,6 @@ class Access:
 
     def background_offsets(self, pipeline: str) -> OffsetStore:
         """An offset that is saved behind the pipeline's back, on a session of its own."""
-        return BackgroundOffsets(
-            MySQLOffsets(
-                OwnSession(self.open_own), self.database, pipeline, read_position=self.read_position
-            ),
-            self.offset_interval_s,
-        )
+        session = OwnSession(self.open_own)
+        offsets = MySQLOffsets(session, self.database, pipeline, read_position=self.read_position)
+        return BackgroundOffsets(offsets, self.offset_interval_s)

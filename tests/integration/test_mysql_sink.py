@@ -586,7 +586,7 @@ def test_a_lone_row_goes_the_usual_way_when_its_session_is_killed(place: Place) 
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
     assert sink.write(alone(view, 1, 1, "a"), position(1)) == []
-    session = sink._lone_rows._connection
+    session = sink._single_rows._connection
     assert session is not None
     place.ask(f"KILL {session.thread_id()}")
     upto = position(2)

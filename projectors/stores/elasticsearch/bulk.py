@@ -17,8 +17,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Write
-from projectors.stores.elasticsearch.documents import Item
+from projectors.stores import Item
 from projectors.stores.elasticsearch.requests import (
     INDEX_GONE,
     NDJSON,
@@ -74,7 +73,7 @@ class Refusal:
     """An item that Elasticsearch refuses for good."""
 
     view: str
-    item: tuple[Any, Write]
+    item: Item
     reason: str
 
 
@@ -89,22 +88,21 @@ def deliver(
     `fields` are each view's, the only names that a refusal may tell. Raises StoreUnavailableError, StoreError.
     """
     refusals: list[Refusal] = []
-    pauses = iter(_PAUSES_S)
-    while True:
+    for pause_s in (*_PAUSES_S, None):
         try:
             answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
             waiting, busy = _sort(chunk, answers, fields, refusals)
             if busy is None:
-                return refusals
+                break
             chunk = chunk.only(waiting)
         except Refused as refused:
             return refusals + _narrow(client, chunk, fields, refused, pause)
         except OverloadedError as error:
             busy = error
-        pause_s = next(pauses, None)
         if pause_s is None:
             raise busy
         pause(pause_s)
+    return refusals
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:

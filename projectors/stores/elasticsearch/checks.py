@@ -18,7 +18,7 @@ _WHERE = "elasticsearch"
 
 
 def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
-    """Reachable, version where it can be told, health, disk flags, rights. Raises nothing of the client's."""
+    """Reachable, version where it can be told, health, disk flags, rights. The client's errors become findings."""
     with closing(connect()) as client:
         try:
             health = client.cluster.health().body
@@ -35,22 +35,19 @@ def _health(status: str) -> Iterator[Finding]:
     if status in ("green", "yellow"):
         yield ok(_WHERE, "cluster health", status)
     else:
-        yield warn(
-            _WHERE,
-            "cluster health",
-            status,
+        why, mend = (
             "some shard has no copy at the moment; writes to it wait",
             "GET _cluster/allocation/explain says why",
         )
+        yield warn(_WHERE, "cluster health", status, why, mend)
 
 
 def _version(client: Elasticsearch) -> Iterator[Finding]:
     try:
         nodes: dict[str, Any] = client.nodes.info(filter_path="nodes.*.version").body["nodes"]
     except (ApiError, TransportError):
-        yield warn(
-            _WHERE, "version", "not told", "it should be 8 or 9", "allow the user the privilege monitor"
-        )
+        mend = "allow the user the privilege monitor"
+        yield warn(_WHERE, "version", "not told", "it should be 8 or 9", mend)
         return
     versions = sorted({str(node.get("version", "?")) for node in nodes.values()})
     if all(version.split(".")[0].isdigit() and int(version.split(".")[0]) >= 8 for version in versions):
@@ -71,13 +68,9 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
         if "read_only_allow_delete" in str(settings) and not name.startswith(".")
     ]
     if blocked:
-        yield fail(
-            _WHERE,
-            "disk",
-            f"write-blocked: {', '.join(blocked[:5])}",
-            "a node's disk passed the flood-stage watermark, so these indices take no writes",
-            'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}',
-        )
+        why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
+        mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
+        yield fail(_WHERE, "disk", f"write-blocked: {', '.join(blocked[:5])}", why, mend)
     else:
         yield ok(_WHERE, "disk", "no index is write-blocked")
 

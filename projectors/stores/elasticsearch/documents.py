@@ -18,13 +18,12 @@ from changes.errors import MisuseError
 from changes.pipelines import PipelineId
 from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
-from changes.writes import Key, Write
+from changes.writes import Key
 from projectors.bound_views import BoundView
-from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.elasticsearch.index import DELETED, Names
 from projectors.stores.elasticsearch.rules import RESERVED
 
-Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], list[bytes]]
 
 WITNESS_ID = "{viewtail:witness}"  # no key is rendered with a brace
@@ -119,9 +118,8 @@ def _document_lines(view: BoundView, names: dict[str, Any]) -> str:
     lines.insert(0, f"{''.join(f'{name}, ' for name in variables)}= values")
     lines.append(f"document = dumps(present({document})) if {missing} else dumps({document})")
     # A JSON column's text goes in as it is; MariaDB keeps the line ends that were in it.
-    lines.append(
-        "add(one_line(document))" if any(c.kind is Kind.JSON for c in view.values) else "add(document)"
-    )
+    has_json = any(column.kind is Kind.JSON for column in view.values)
+    lines.append("add(one_line(document))" if has_json else "add(document)")
     return "\n".join("        " + line for line in lines)
 
 

@@ -2,7 +2,7 @@
 
 A view `city` has the index `viewtail-city` and two aliases. Readers use `city`, which hides tombstones. viewtail
 writes through `viewtail.write-city`, with require_alias: an alias goes with its index, so a bulk request can never
-create an index anew, without mapping and filter, when somebody deleted it. An index or alias of these names that
+create an index without mapping and filter after somebody deleted it. An index or alias of these names that
 viewtail did not make is left alone.
 """
 
@@ -44,18 +44,10 @@ _SETTINGS = {
     # Acknowledged means on disk, whatever an index template of the cluster says.
     "translog": {"durability": "request"},
 }
-_LACKING = re.compile(
-    r"mapper type \[(\w+)\] declared on field|No handler for type \[(\w+)\] declared on field"
-)
+_LACKING = re.compile(r"(?:mapper|No handler for) type \[(\w+)\] declared on field")
 _ABOUT_THE_MAPPING = frozenset(
-    {
-        "mapper_parsing_exception",
-        "illegal_argument_exception",
-        "invalid_index_name_exception",
-        "parse_exception",
-    }
+    f"{name}_exception" for name in ("mapper_parsing", "illegal_argument", "invalid_index_name", "parse")
 )
-_TRIES = 3
 
 Properties = dict[str, Any]
 
@@ -105,7 +97,7 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
     concerns them all; somebody else's index is not touched.
     """
     try:
-        _make_ready(client, view, Names.of(view))
+        _Index(client, view).make_ready()
     except Refused as refused:
         raise PlaceRefusedError(
             f"{Names.of(view).label}: making its index ready failed: {refused.status} {refused.kind}: "
@@ -113,179 +105,130 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
         ) from None
 
 
-def _make_ready(client: Elasticsearch, view: BoundView, names: Names) -> None:
-    properties, derived = mapping_of(view)
-    for _ in range(_TRIES):
-        found = _look(client, names)
-        _require_ours(found, names, view)
+class _Index:
+    """The index of one view."""
+
+    def __init__(self, client: Elasticsearch, view: BoundView) -> None:
+        self._client = client
+        self._names = Names.of(view)
+        self._properties, self._derived = mapping_of(view)
+        digest = hashlib.sha256(orjson.dumps(self._properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        self._meta = {"view": view.id, "fingerprint": view.fingerprint, "mapping": digest}
+        self._aliases: dict[str, Any] = {self._names.alias: {"filter": PRESENT}, self._names.write_alias: {}}
+
+    def make_ready(self) -> None:
+        names = self._names
+        found = self._look()
+        self._require_ours(found)
         if names.index in found:
-            _adapt(client, view, names, found[names.index], properties, derived)
-            return
-        if _create(client, view, names, properties, derived):
-            return
-    raise StoreUnavailableError(
-        f"{names.label}: the index {names.index} is made and deleted by somebody else at the same time; "
-        "viewtail tries again by itself"
-    )
+            self._adapt(found[names.index])
+        elif not self._create(names.index, self._aliases):
+            raise StoreUnavailableError(
+                f"{names.label}: somebody else made the index {names.index} at the same time; viewtail tries again by "
+                "itself"
+            )
 
-
-def _look(client: Elasticsearch, names: Names) -> dict[str, Any]:
-    wanted = ",".join(path(name)[1:] for name in (names.index, names.alias, names.write_alias))
-    try:
-        found = ask(client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
-    except Refused as refused:
-        if refused.status == 404:
-            return {}
-        raise
-    return dict(found)
-
-
-def _require_ours(found: dict[str, Any], names: Names, view: BoundView) -> None:
-    for index, content in found.items():
-        meta = content.get("mappings", {}).get("_meta", {})
-        if (
-            index == names.index
-            and isinstance(meta.get("viewtail"), dict)
-            and meta["viewtail"].get("view") == view.id
-        ):
-            continue
-        ours = (names.index, names.alias, names.write_alias)
-        taken = index if index in ours else next(name for name in ours if name in content["aliases"])
-        what = f"an index {taken}" if taken == index else f"an alias {taken} of the index {index}"
-        raise PlaceRefusedError(
-            f"{names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, or delete "
-            "what is there if nobody needs it"
-        )
-
-
-def _adapt(
-    client: Elasticsearch,
-    view: BoundView,
-    names: Names,
-    content: dict[str, Any],
-    properties: Properties,
-    derived: frozenset[str],
-) -> None:
-    """New fields are added; where a field changed, the index is made anew: the view is filled again anyway."""
-    if content["mappings"]["_meta"]["viewtail"] != _meta(view, properties):
+    def _look(self) -> dict[str, Any]:
+        wanted = ",".join(path(name)[1:] for name in (self._names.index, *self._aliases))
         try:
-            _put(
-                names,
-                properties,
-                derived,
-                lambda fields: ask(
-                    client,
-                    "mapping",
-                    "PUT",
-                    f"{path(names.index)}/_mapping",
-                    _mappings(view, properties, fields),
-                ),
+            return ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
+        except Refused as refused:
+            if refused.status == 404:
+                return {}
+            raise
+
+    def _require_ours(self, found: dict[str, Any]) -> None:
+        for index, content in found.items():
+            meta = content.get("mappings", {}).get("_meta", {}).get("viewtail")
+            if (
+                index == self._names.index
+                and isinstance(meta, dict)
+                and meta.get("view") == self._meta["view"]
+            ):
+                continue
+            if index == self._names.index or index in self._aliases:
+                what = f"an index {index}"
+            else:
+                taken = next(name for name in self._aliases if name in content["aliases"])
+                what = f"an alias {taken} of the index {index}"
+            raise PlaceRefusedError(
+                f"{self._names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, "
+                "or delete what is there if nobody needs it"
+            )
+
+    def _adapt(self, content: dict[str, Any]) -> None:
+        """Add new fields; where a field changed, make the index again: its view is backfilled anyway."""
+        index = self._names.index
+        if content["mappings"]["_meta"]["viewtail"] != self._meta:
+            try:
+                self._put("mapping", f"{path(index)}/_mapping", lambda mappings: mappings)
+            except Refused as refused:
+                self._replace(refused)
+                return
+        aliases = content.get("aliases", {})
+        is_filtered = aliases.get(self._names.alias, {}).get("filter") == PRESENT
+        if not is_filtered or not self._aliases.keys() <= aliases.keys():
+            actions = [
+                {"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()
+            ]
+            ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
+
+    def _replace(self, refused: Refused) -> None:
+        """Delete and create; try the mapping on an index of its own first, lest a mistake in views.py cost the view."""
+        self._delete(self._names.check)
+        try:
+            self._create(self._names.check, {})
+        finally:
+            self._delete(self._names.check)
+        why = refused.reason[:300]
+        _log.warning("index made anew: its mapping cannot be changed", index=self._names.index, reason=why)
+        self._delete(self._names.index)
+        self._create(self._names.index, self._aliases)
+
+    def _create(self, index: str, aliases: dict[str, Any]) -> bool:
+        """Whether it was made; False when another made it meanwhile."""
+        content = {"settings": {"index": _SETTINGS}, "aliases": aliases}
+        try:
+            self._put(
+                f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings}
             )
         except Refused as refused:
-            _replace(client, view, names, properties, derived, refused)
-            return
-    aliases = content.get("aliases", {})
-    wanted = _aliases(names)
-    if any(alias not in aliases for alias in wanted) or aliases[names.alias].get("filter") != PRESENT:
-        actions = [{"add": {"index": names.index, "alias": name, **what}} for name, what in wanted.items()]
-        ask(client, f"adding aliases to {names.index}", "POST", "/_aliases", {"actions": actions})
+            if refused.kind == "resource_already_exists_exception":
+                return False
+            if refused.status == 400 and refused.kind in _ABOUT_THE_MAPPING:
+                raise DeclarationError(
+                    f"{self._names.label}: Elasticsearch refuses its fields: {refused.reason[:500]} Change `fields` of "
+                    "the view"
+                ) from None
+            raise
+        return True
 
+    def _put(self, doing: str, target: str, body: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Send the mapping, with what serves instead of field types that this server lacks."""
+        fields = dict(self._properties)
+        for _ in range(1 + len(OPTIONAL_FIELD_TYPES)):
+            mappings = {
+                "dynamic": "strict",
+                "_meta": {"viewtail": self._meta},
+                "properties": {**fields, **_OWN_FIELDS},
+            }
+            try:
+                ask(self._client, doing, "PUT", target, body(mappings))
+                return
+            except Refused as refused:
+                found = _LACKING.search(refused.reason)
+                kind = found[1] if found else ""
+                lacking = [name for name in self._derived if fields[name].get("type") == kind]
+                if kind not in OPTIONAL_FIELD_TYPES or not lacking:
+                    raise
+            fields.update((name, OPTIONAL_FIELD_TYPES[kind]) for name in lacking)
+            _log.warning(
+                "field type is not there on this Elasticsearch: ranges and sorting go by text",
+                index=self._names.index,
+                fields=sorted(lacking),
+                type=kind,
+                instead=OPTIONAL_FIELD_TYPES[kind]["type"],
+            )
 
-def _replace(
-    client: Elasticsearch,
-    view: BoundView,
-    names: Names,
-    properties: Properties,
-    derived: frozenset[str],
-    refused: Refused,
-) -> None:
-    """Delete and create; first try the mapping on an index of its own, lest a mistake in views.py cost the view."""
-    _delete(client, names.check)
-    try:
-        _create(client, view, names, properties, derived, at=names.check)
-    finally:
-        _delete(client, names.check)
-    _log.warning(
-        "index made anew: its mapping cannot be changed", index=names.index, reason=refused.reason[:300]
-    )
-    _delete(client, names.index)
-    _create(client, view, names, properties, derived)
-
-
-def _create(
-    client: Elasticsearch,
-    view: BoundView,
-    names: Names,
-    properties: Properties,
-    derived: frozenset[str],
-    at: str | None = None,
-) -> bool:
-    """Whether it was made; False when another made it meanwhile."""
-    index = at or names.index
-
-    def put(fields: Properties) -> None:
-        body: dict[str, Any] = {
-            "settings": {"index": _SETTINGS},
-            "mappings": _mappings(view, properties, fields),
-        }
-        if at is None:
-            body["aliases"] = _aliases(names)
-        ask(client, f"creating index {index}", "PUT", path(index), body)
-
-    try:
-        _put(names, properties, derived, put)
-    except Refused as refused:
-        if refused.kind == "resource_already_exists_exception":
-            return False
-        if refused.status == 400 and refused.kind in _ABOUT_THE_MAPPING:
-            raise DeclarationError(
-                f"{names.label}: Elasticsearch refuses its fields: {refused.reason[:500]} Change `fields` of the view"
-            ) from None
-        raise
-    return True
-
-
-def _put(
-    names: Names, properties: Properties, derived: frozenset[str], put: Callable[[Properties], object]
-) -> None:
-    """`put` the mapping, with what serves instead of field types that this server lacks."""
-    fields = dict(properties)
-    for _ in range(1 + len(OPTIONAL_FIELD_TYPES)):
-        try:
-            put(fields)
-            return
-        except Refused as refused:
-            found = _LACKING.search(refused.reason)
-            kind = (found[1] or found[2]) if found else ""
-            lacking = [name for name in derived if fields[name].get("type") == kind]
-            if kind not in OPTIONAL_FIELD_TYPES or not lacking:
-                raise
-        fields.update((name, OPTIONAL_FIELD_TYPES[kind]) for name in lacking)
-        _log.warning(
-            "field type is not there on this Elasticsearch: ranges and sorting go by text",
-            index=names.index,
-            fields=sorted(lacking),
-            type=kind,
-            instead=OPTIONAL_FIELD_TYPES[kind]["type"],
-        )
-
-
-def _delete(client: Elasticsearch, index: str) -> None:
-    ask(client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
-
-
-def _mappings(view: BoundView, wanted: Properties, fields: Properties) -> dict[str, Any]:
-    return {
-        "dynamic": "strict",
-        "_meta": {"viewtail": _meta(view, wanted)},
-        "properties": {**fields, **_OWN_FIELDS},
-    }
-
-
-def _meta(view: BoundView, wanted: Properties) -> dict[str, str]:
-    digest = hashlib.sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
-    return {"view": view.id, "fingerprint": view.fingerprint, "mapping": digest}
-
-
-def _aliases(names: Names) -> dict[str, Any]:
-    return {names.alias: {"filter": PRESENT}, names.write_alias: {}}
+    def _delete(self, index: str) -> None:
+        ask(self._client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")

@@ -24,9 +24,7 @@ from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
 _KEEP_ALIVE = "5m"  # between two pages of keys
-_TEXTUAL = frozenset(
-    {"text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type"}
-)
+_TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
 
 class DocumentReader(ViewReader):
@@ -86,27 +84,16 @@ def search(
     """
     _check_page(page, size)
     names = Names.of(view)
-    body = {
-        "query": {
-            "simple_query_string": {
-                "query": query,
-                "fields": _searched(view, fields),
-                "lenient": True,
-                "default_operator": "and",
-            }
-        },
-        "from": (page - 1) * size,
-        "size": size,
-        "version": True,
-        "track_total_hits": True,
-    }
+    fields = _searched(view, fields)
+    words = {"query": query, "fields": fields, "lenient": True, "default_operator": "and"}
+    wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
+    body = {"query": {"simple_query_string": words}, **wanted}
     try:
         found = ask(client, "searching", "POST", f"{path(names.alias)}/_search", body)
     except Refused as refused:
         if refused.status == 400:
-            raise MisuseError(
-                f"Elasticsearch cannot search for that: {refused.reason[:300]}. Change the query"
-            ) from None
+            why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
+            raise MisuseError(f"{why}. Change the query") from None
         raise _not_there(names, refused) from None
     hits = [
         Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
@@ -159,15 +146,12 @@ def _hits(client: Elasticsearch, view: BoundView, *, has_source: bool) -> Iterat
 
 
 def _sweep(point: str, after: list[Any] | None, has_source: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    place = {
         "pit": {"id": point, "keep_alive": _KEEP_ALIVE},
-        "query": PRESENT,
         "sort": [{"_shard_doc": "asc"}],
         "size": KEYS_A_PAGE,
-        "version": True,
-        "_source": has_source,
-        "track_total_hits": False,
     }
+    body = {**place, "query": PRESENT, "version": True, "_source": has_source, "track_total_hits": False}
     return body if after is None else {**body, "search_after": after}
 
 
@@ -191,9 +175,8 @@ def _check_page(page: int, size: int) -> None:
 def _searched(view: BoundView, fields: Sequence[str] | None) -> list[str]:
     properties, _ = mapping_of(view)
     if fields is None:
-        return [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL] or list(
-            properties
-        )
+        textual = [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL]
+        return textual or list(properties)
     for field in fields:
         name = field.partition("^")[0]
         if name not in properties and name.split(".")[0] not in properties:
@@ -204,10 +187,7 @@ def _searched(view: BoundView, fields: Sequence[str] | None) -> list[str]:
 
 
 def _not_there(names: Names, refused: Refused) -> StoreError:
+    why = f"reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
     if refused.kind == INDEX_GONE:
-        return StoreError(
-            f"{names.label}: Elasticsearch has no index for it yet. Start `viewtail run`, which makes it"
-        )
-    return StoreError(
-        f"{names.label}: reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
-    )
+        why = "Elasticsearch has no index for it yet. Start `viewtail run`, which makes it"
+    return StoreError(f"{names.label}: {why}")

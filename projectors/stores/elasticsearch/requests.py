@@ -2,7 +2,7 @@
 
 A request that was understood and refused for what it says (400, 404, 413) raises `Refused`; the caller knows what that
 means. Everything else is a ViewtailError made here. Documents never get into a message: Elasticsearch quotes values in
-the reasons that it gives for documents, so those are cut in elasticsearch_bulk.py.
+the reasons that it gives for documents, so bulk.py cuts those.
 """
 
 from __future__ import annotations
@@ -61,10 +61,8 @@ def send(
             "Elasticsearch: what answers at this address is not Elasticsearch. Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     except ApiError as error:
-        kind, reason = _cause(error.body)
-        raise trouble(error.meta.status, kind, reason, doing) or Refused(
-            error.meta.status, kind, reason
-        ) from None
+        refused = Refused(error.meta.status, *_cause(error.body))
+        raise trouble(refused.status, refused.kind, refused.reason, doing) or refused from None
     except TransportError as error:
         raise StoreUnavailableError(
             f"Elasticsearch: {doing} failed: {_short(error)}. viewtail tries again by itself; is the server up?"
@@ -77,26 +75,22 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
     if kind == "cluster_block_exception":
         return StoreUnavailableError(_blocked(reason))
     if kind == "index_closed_exception":
-        return StoreUnavailableError(
-            f"{said}. Open the index (POST /INDEX/_open); viewtail then goes on by itself"
-        )
+        mend = "Open the index (POST /INDEX/_open); viewtail then goes on by itself"
+        return StoreUnavailableError(f"{said}. {mend}")
     if status == 401:
-        return StoreError(
-            f"{said}. Check the user and password, or the API key, of viewtail in Elasticsearch"
-        )
+        mend = "Check the user and password, or the API key, of viewtail in Elasticsearch"
+        return StoreError(f"{said}. {mend}")
     if status == 403:
         return StoreError(
             f"{said}. Give viewtail's user the privileges manage, read and write on the indices viewtail-*, "
             "viewtail.* and on the names of its views"
         )
     if status in _RETRYABLE:
-        return OverloadedError(
-            f"{said}. viewtail tries again by itself; see GET /_cluster/health if it stays so"
-        )
+        mend = "viewtail tries again by itself; see GET /_cluster/health if it stays so"
+        return OverloadedError(f"{said}. {mend}")
     if status >= 500:
-        return StoreUnavailableError(
-            f"{said}. viewtail tries again by itself; the server's log says what is wrong"
-        )
+        mend = "viewtail tries again by itself; the server's log says what is wrong"
+        return StoreUnavailableError(f"{said}. {mend}")
     return None
 
 

@@ -40,17 +40,10 @@ _KNOWN = frozenset((*_RANGES, *_REALS, *_DATES, *_FROM_TEXT, *_STRUCTURES, *_OTH
 _ALLOWED: dict[Kind, tuple[str, ...]] = {
     Kind.INTEGER: (*_RANGES, *_REALS, *_DATES, *_TEXTS, "rank_feature"),
     Kind.DECIMAL: (*_REALS, *_RANGES, *_TEXTS),
-    Kind.FLOAT: (*_REALS, *_TEXTS, "rank_feature"),
-    Kind.DOUBLE: (*_REALS, *_TEXTS, "rank_feature"),
-    Kind.TEXT: _FROM_TEXT,
-    Kind.ENUM: _FROM_TEXT,
-    Kind.SET: _FROM_TEXT,
-    Kind.BYTES: ("binary", *_TEXTS),
-    Kind.GEOMETRY: ("binary", *_TEXTS),
-    Kind.VECTOR: ("binary", *_TEXTS),
-    Kind.DATE: (*_DATES, *_TEXTS),
-    Kind.DATETIME: (*_DATES, *_TEXTS),
-    Kind.TIMESTAMP: (*_DATES, *_TEXTS),
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), (*_REALS, *_TEXTS, "rank_feature")),
+    **dict.fromkeys((Kind.TEXT, Kind.ENUM, Kind.SET), _FROM_TEXT),
+    **dict.fromkeys((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR), ("binary", *_TEXTS)),
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP), (*_DATES, *_TEXTS)),
     Kind.TIME: _TEXTS,
     Kind.JSON: tuple(sorted(_KNOWN)),  # it may hold anything; a document that does not fit is parked
 }

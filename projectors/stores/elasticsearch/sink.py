@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
@@ -21,12 +21,11 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
-from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
-from projectors.stores import PlaceRefusedError, Unfit, nothing
+from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
-from projectors.stores.elasticsearch.documents import Encode, Item, encoder, witness_id
+from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
 from projectors.stores.elasticsearch.reading import keys_below
 from projectors.stores.elasticsearch.requests import Refused, ask
@@ -51,7 +50,7 @@ class _Mark:
     primary_term: int
 
 
-class ElasticsearchSink:
+class ElasticsearchSink(GuardedSink):
     """The Elasticsearch views of one pipeline, `name`. Raises as the Sink protocol says.
 
     `client_factory` makes a client that does not retry by itself; `GET /` need not be allowed.
@@ -106,23 +105,19 @@ class ElasticsearchSink:
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
         client = self._living()
-        parked: list[Parked] = []
-        for refusal in self._send(client, self._chunks(writes, parked)):
-            parked.append(self._parked(refusal.view, refusal.item, refusal.reason))
+        letters: list[Parked] = []
+        for refusal in self._send(client, self._chunks(writes, letters)):
+            letters.append(parked(self._views[refusal.view], refusal.item, refusal.reason))
         if upto is not None:
             self._unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
                 self._keep(client)
-        return parked
+        return letters
 
     def missing(self) -> frozenset[str]:
         """Views whose index has no witness: it is new, or was deleted and made again."""
         self.prepare()
         return frozenset(name for name, mark in self._marks.items() if mark is None)
-
-    def incarnation(self) -> str:
-        """'': a bulk request is answered when its translog is on disk."""
-        return ""
 
     def settle(self) -> None:
         """Move the witnesses to what was written last."""
@@ -141,9 +136,6 @@ class ElasticsearchSink:
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         return keys_below(self._living(), self._views[view], version)
-
-    def leave_alone(self, views: Collection[str]) -> None:
-        """Nothing to do: the witness is one a view, and that of a halted one must not stay behind."""
 
     def fit(self, view: BoundView) -> bool:
         """An index is made again for other fields, before there are changes."""
@@ -166,7 +158,7 @@ class ElasticsearchSink:
             self._is_ready = False
             client.close()
 
-    def _chunks(self, writes: Sequence[ViewWrites], parked: list[Parked]) -> Iterator[Chunk]:
+    def _chunks(self, writes: Sequence[ViewWrites], letters: list[Parked]) -> Iterator[Chunk]:
         """Bulk requests of ROWS_A_REQUEST items, over several views where they have few."""
         chunk = Chunk([], [], [])
         for of_view in writes:
@@ -175,26 +167,26 @@ class ElasticsearchSink:
             while start < len(items):
                 part = items[start : start + ROWS_A_REQUEST - len(chunk)]
                 start += len(part)
-                chunk = self._added(chunk, of_view.view, part, parked)
+                chunk = self._added(chunk, of_view.view, part, letters)
                 if len(chunk) >= ROWS_A_REQUEST:
                     yield from split(chunk, BYTES_A_REQUEST)
                     chunk = Chunk([], [], [])
         if len(chunk):
             yield from split(chunk, BYTES_A_REQUEST)
 
-    def _added(self, chunk: Chunk, view: str, items: list[Item], parked: list[Parked]) -> Chunk:
+    def _added(self, chunk: Chunk, view: str, items: list[Item], letters: list[Parked]) -> Chunk:
         encode = self._encoders[view]
         try:
             lines = encode(items)
         except (Unfit, ValueError, TypeError):
-            items, lines = self._fit(view, items, parked)
+            items, lines = self._fit(view, items, letters)
         return Chunk(
             chunk.views + [view] * len(items),
             [*chunk.items, *items] if chunk.items else items,
             chunk.lines + lines,
         )
 
-    def _fit(self, view: str, items: list[Item], parked: list[Parked]) -> tuple[list[Item], list[bytes]]:
+    def _fit(self, view: str, items: list[Item], letters: list[Parked]) -> tuple[list[Item], list[bytes]]:
         """One by one: those that can be written, with their lines; the others are parked."""
         fit: list[Item] = []
         lines: list[bytes] = []
@@ -203,10 +195,10 @@ class ElasticsearchSink:
                 lines += self._encoders[view]([item])
                 fit.append(item)
             except Unfit as error:
-                parked.append(self._parked(view, item, str(error)))
+                letters.append(parked(self._views[view], item, str(error)))
             except (ValueError, TypeError):
                 reason = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
-                parked.append(self._parked(view, item, reason))
+                letters.append(parked(self._views[view], item, reason))
         return fit, lines
 
     def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Refusal]:
@@ -231,10 +223,6 @@ class ElasticsearchSink:
                 future.cancel()
             wait(under_way)
         return refusals
-
-    def _parked(self, view: str, item: Item, reason: str) -> Parked:
-        key, (version, _) = item
-        return Parked(view, render_key(key, self._views[view].key), version, reason)
 
     def _keep(self, client: Elasticsearch) -> None:
         """Move the witnesses to what is durable.
@@ -273,10 +261,7 @@ class ElasticsearchSink:
         try:
             found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
         except Refused as refused:
-            raise StoreError(
-                f"Elasticsearch: reading the witness failed: {refused.status} {refused.kind}. Mend that in "
-                "Elasticsearch and start viewtail again"
-            ) from None
+            raise _unmovable("reading the witness", refused) from None
         self._marks = {
             name: _mark(name, doc, self._read_position) for name, doc in zip(self._held, found, strict=True)
         }
@@ -292,10 +277,12 @@ def _ask_witnesses(client: Elasticsearch, body: bytes, count: int) -> list[dict[
     try:
         return ask_bulk(client, _WITNESS_TARGET, body, count)
     except Refused as refused:
-        raise StoreError(
-            f"Elasticsearch: moving the witness failed: {refused.status} {refused.kind}. Mend that in Elasticsearch "
-            "and start viewtail again"
-        ) from None
+        raise _unmovable("moving the witness", refused) from None
+
+
+def _unmovable(doing: str, refused: Refused) -> StoreError:
+    said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
+    return StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again")
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:

@@ -12,7 +12,7 @@ from changes.findings import Finding, fail, ok, warn
 from servers.asking import findings
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import MySQLAddress
+from servers.sessions import MySQLAddress, value_of
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
@@ -28,63 +28,41 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
     try:
         facts = facts_of(connection)
     except SourceError as error:
-        yield fail(
-            _WHERE,
-            "version",
-            str(error),
-            "viewtail does not know how to write to it",
-            "use MySQL 8.4 or newer, or MariaDB 10.11 or newer",
-        )
+        why = "viewtail does not know how to write to it"
+        mend = "use MySQL 8.4 or newer, or MariaDB 10.11 or newer"
+        yield fail(_WHERE, "version", error, why, mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
     collation = facts.binary_collation
-    if _ask(
-        connection, "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s", collation
-    ):
+    count = "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s"
+    if value_of(connection, count, collation):
         yield ok(_WHERE, f"collation {collation}", "available")
     else:
         why = "keys that differ in bytes must stay two keys"
         yield fail(_WHERE, f"collation {collation}", "missing", why, "use MySQL 8.4 or newer")
-    if _ask(connection, facts.is_read_only):
-        yield fail(
-            _WHERE,
-            "writable",
-            f"{address} is read-only",
-            "index tables and offsets are written there",
-            "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE",
-        )
+    if value_of(connection, facts.is_read_only):
+        why = "index tables and offsets are written there"
+        mend = "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE"
+        yield fail(_WHERE, "writable", f"{address} is read-only", why, mend)
     yield from _database(connection, address, database)
-    if _ask(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
-        yield warn(
-            _WHERE,
-            "innodb_flush_log_at_trx_commit",
-            "not 1",
+    if value_of(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
+        name = "innodb_flush_log_at_trx_commit"
+        why = (
             "a crash of the server may take back offsets and rows it had acknowledged; both go together, and changes "
-            "are applied again",
-            facts.setting.format(name="innodb_flush_log_at_trx_commit", value=1),
+            "are applied again"
         )
+        yield warn(_WHERE, name, "not 1", why, facts.setting.format(name=name, value=1))
 
 
 def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
-    exists = _ask(
+    exists = value_of(
         connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
     )
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
     if missing:
-        yield fail(
-            _WHERE,
-            f"rights on {database}.*",
-            f"not granted: {', '.join(missing)}",
-            "index tables and offsets are kept there",
-            f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};",
-        )
+        why = "index tables and offsets are kept there"
+        mend = f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
+        yield fail(_WHERE, f"rights on {database}.*", f"not granted: {', '.join(missing)}", why, mend)
     else:
         yield ok(_WHERE, f"rights on {database}.*", "granted")
         yield ok(_WHERE, f"database {database}", "exists" if exists else "missing; `run` creates it")
-
-
-def _ask(connection: pymysql.Connection[Any], sql: str, *arguments: object) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, arguments)
-        row = cursor.fetchone()
-    return row[0] if row else None

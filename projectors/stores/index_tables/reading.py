@@ -12,8 +12,9 @@ from changes.writes import Key
 from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
-from servers.literals import equals, literal, selected
-from servers.sessions import quote
+from servers.literals import literal, selected
+from servers.paging import beyond, one_of
+from servers.sessions import number_of, quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
 
@@ -34,9 +35,7 @@ class IndexTableReader(ViewReader):
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         found: dict[Key, StoredRow] = {}
         for start in range(0, len(keys), KEYS_A_QUERY):
-            wanted = " OR ".join(
-                f"({equals(self.view.key, key)})" for key in keys[start : start + KEYS_A_QUERY]
-            )
+            wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
             found.update((row.key, row) for row in self._read(f"WHERE {wanted}"))
         return [found[key] for key in keys if key in found]
 
@@ -44,8 +43,8 @@ class IndexTableReader(ViewReader):
         order = ", ".join(quote(column.name) for column in self.view.key)
         shown = " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in self.view.values)
         while True:
-            beyond = "" if after is None else f" AND {_beyond(self.view, after)}"
-            page = self._read(f"WHERE ({shown}){beyond} ORDER BY {order} LIMIT {ROWS_A_PAGE}")
+            behind = "" if after is None else f" AND {beyond(self.view.key, after)}"
+            page = self._read(f"WHERE ({shown}){behind} ORDER BY {order} LIMIT {ROWS_A_PAGE}")
             yield page
             if len(page) < ROWS_A_PAGE:
                 return
@@ -74,16 +73,14 @@ class IndexTableReader(ViewReader):
             found = read()
             self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
         except pymysql.err.MySQLError as error:
-            number = error.args[0] if error.args else 0
+            number = number_of(error)
             if number in _TABLE_OR_DATABASE_MISSING:
                 raise StoreError(f"view {name} has no table yet; `viewtail run` makes and fills it") from None
             if number in (1044, 1142):
-                raise StoreError(
-                    f"view {name}: the store's user may not read it ({number}); see `viewtail check`"
-                ) from None
-            raise StoreUnavailableError(
-                f"view {name}: the index table cannot be read now (MySQL error {number}); try again"
-            ) from None
+                why = f"the store's user may not read it ({number}); see `viewtail check`"
+                raise StoreError(f"view {name}: {why}") from None
+            why = f"the index table cannot be read now (MySQL error {number}); try again"
+            raise StoreUnavailableError(f"view {name}: {why}") from None
         return found
 
 
@@ -134,20 +131,6 @@ def end_of_page(database: str, view: BoundView, after: Key | None) -> str:
 
 
 def _page(database: str, view: BoundView, after: Key | None) -> str:
-    where = "" if after is None else f" WHERE {_beyond(view, after)}"
+    where = "" if after is None else f" WHERE {beyond(view.key, after)}"
     order = ", ".join(quote(column.name) for column in view.key)
     return f"FROM {quote(database, view.view.name)}{where} ORDER BY {order}"
-
-
-def _beyond(view: BoundView, after: Key) -> str:
-    """`key > after`, expanded: MySQL reads far too much for the row constructor (a, b) > (x, y)."""
-    pairs = [
-        (quote(column.name), literal(value, column)) for column, value in zip(view.key, after, strict=True)
-    ]
-    condition = ""
-    for name, value in reversed(pairs):
-        condition = (
-            f"({name} > {value} OR ({name} = {value} AND {condition}))" if condition else f"{name} > {value}"
-        )
-    first, value = pairs[0]
-    return condition if len(pairs) == 1 else f"{first} >= {value} AND {condition}"

@@ -10,7 +10,6 @@ This is a shortcut and decides nothing: whatever is out of the ordinary is left 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -19,7 +18,8 @@ import pymysql
 
 from changes.errors import ViewtailError
 from offsets import Owner
-from projectors.stores.index_tables.upserts import Item, Upsert
+from projectors.stores import Item
+from projectors.stores.index_tables.upserts import Upsert
 from servers.pipelined import Flight, Prepared
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
@@ -27,7 +27,7 @@ Connection: TypeAlias = "pymysql.Connection[Any]"
 REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row
 
 
-class LoneRows:
+class SingleRows:
     """Not thread-safe; a pipeline's sink has one."""
 
     def __init__(self, open_: Callable[[], Connection]) -> None:
@@ -37,7 +37,7 @@ class LoneRows:
         self._closed_at = -REOPEN_AFTER_S
 
     def write(self, upsert: Upsert, item: Item, owner: Owner) -> bool:
-        """Whether the row is durable. If not, nothing is known of it, and it is to be written in the usual way."""
+        """Whether the row is durable. If not, the caller writes it in the usual way."""
         try:
             connection = self._living()
             if connection is None:
@@ -57,8 +57,7 @@ class LoneRows:
     def close(self) -> None:
         connection, self._connection, self._prepared = self._connection, None, {}
         if connection is not None and connection.open:
-            with contextlib.suppress(pymysql.err.MySQLError):
-                connection.close()
+            connection.close()
 
     def _living(self) -> Connection | None:
         if self._connection is None and time.monotonic() - self._closed_at >= REOPEN_AFTER_S:

@@ -3,7 +3,7 @@
 `write` leaves its transaction open; the offset store, on the same connection, commits rows and offset together.
 The guard is in the upsert itself: each value is taken over only from a newer version, and the version is assigned
 last, because the assignments of ON DUPLICATE KEY UPDATE are evaluated from left to right and see each other. A delete
-is a row with NULL values and its version. This module does not decide when to commit, and does not fill views.
+is a row with NULL values and its version. This module does not decide when to commit, and does not backfill views.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ import random
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import SERVER_STATUS
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
-from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites
-from offsets import Owner
+from offsets.mysql import MySQLOffsets
 from projectors.bound_views import BoundView
-from projectors.stores import PlaceRefusedError, nothing
+from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
-from projectors.stores.index_tables.single_rows import LoneRows
+from projectors.stores.index_tables.single_rows import SingleRows
 from projectors.stores.index_tables.table import IndexTableShape
-from projectors.stores.index_tables.upserts import Item, Upsert
+from projectors.stores.index_tables.upserts import Upsert
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, quote
+from servers.sessions import TEMPORARY_NUMBERS, create_database, number_of, value_of
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
+_Block: TypeAlias = tuple[Upsert, list[Item]]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
 DEADLOCK_ATTEMPTS = 4
@@ -63,30 +64,7 @@ _ROW_ERRORS = {
 _COLUMN = re.compile(r"column '([^']{1,64})'")
 
 
-class SharedOffsets(Protocol):
-    """An offset store on the sink's connection, which commits rows and offset together."""
-
-    def make_ready(self) -> None:
-        """Called before a flight begins."""
-
-    def send(self, flight: Flight, position: Position) -> None:
-        """Send the statement that moves the offset."""
-
-    def moved(self, position: Position, found: int) -> None:
-        """It was executed in the open transaction and found so many rows."""
-
-    @property
-    def owner(self) -> Owner:
-        """Whose writes these are."""
-
-    def went_ahead(self, position: Position) -> None:
-        """The rows up to `position` are durable without the offset."""
-
-    def saved(self) -> Position | None:
-        """The offset as the server has it."""
-
-
-class MySQLSink:
+class MySQLSink(GuardedSink):
     """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
 
     def __init__(
@@ -98,11 +76,11 @@ class MySQLSink:
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
         self._upserts: dict[str, Upsert] = {}
-        self._offsets: SharedOffsets | None = None
-        self._lone_rows = LoneRows(connection_factory)
+        self._offsets: MySQLOffsets | None = None
+        self._single_rows = SingleRows(connection_factory)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
-    def share_transaction(self, offsets: SharedOffsets) -> None:
+    def share_transaction(self, offsets: MySQLOffsets) -> None:
         """Send the offset's statement behind each batch's rows: one round trip less a batch."""
         self._offsets = offsets
 
@@ -131,36 +109,28 @@ class MySQLSink:
 
     def missing(self) -> frozenset[str]:
         """Views whose index table is not there, or lacks columns that it had."""
-        connection = self.connect()
-        try:
+        with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(facts_of(connection))
-            lost = frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "looking at the index tables") from None
-        return lost
+            return frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
 
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
-        connection = self.connect()
-        try:
+        with self._committed("preparing the index tables") as connection:
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
             shapes, refused = self._shapes(facts)
-            self._max_packet = _max_packet(connection)
+            # The packet has the command's byte too; a little room.
+            self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             if shapes:
-                _create_database(connection, self._database)
+                create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             for shape in shapes:
                 try:
                     shape.make_ready(connection)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "preparing the index tables") from None
         self._upserts = {
             shape.view.id: Upsert(shape, facts, self._max_statement)
             for shape in shapes
@@ -169,21 +139,27 @@ class MySQLSink:
         return refused
 
     def fit(self, view: BoundView) -> bool:
-        """Bring one index table into the shape of a view that was bound anew. DDL would commit an open transaction."""
+        """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
-        connection = self.connect()
-        try:
+        with self._committed("widening an index table") as connection:
             shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "widening an index table") from None
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
         """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
+
+    @contextmanager
+    def _committed(self, doing: str) -> Iterator[Connection]:
+        """A living connection, committed at the end."""
+        connection = self.connect()
+        try:
+            yield connection
+            connection.commit()
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, doing) from None
 
     def _shapes(self, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""
@@ -198,7 +174,7 @@ class MySQLSink:
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
 
-        A row that comes alone may be committed by itself; the offset store is told.
+        A row that comes alone may be committed by itself; then the sink tells the offset store.
         """
         connection = self.connection
         if upto is not None and self._went_ahead(connection, writes, upto):
@@ -210,18 +186,11 @@ class MySQLSink:
             try:
                 return self._apply(connection, writes, upto)
             except pymysql.err.MySQLError as error:
-                if _number(error) != _DEADLOCK or attempt == attempts:
+                if number_of(error) != _DEADLOCK or attempt == attempts:
                     raise self._failure(error, "writing rows") from None
             self._roll_back()  # what flew behind the failed statement began a transaction of its own
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
-
-    def incarnation(self) -> str:
-        """'': rows and the progress of their fill are one transaction."""
-        return ""
-
-    def settle(self) -> None:
-        """Nothing to do: the witness is the offset."""
 
     def witness(self, offset: Position) -> Position | None:
         """The offset as the server has it: its row is on the rows' own server, committed with or after them.
@@ -250,10 +219,10 @@ class MySQLSink:
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""
-        self._lone_rows.close()
+        self._single_rows.close()
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
-            _drop(connection)
+            connection.close()
 
     def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
         """Whether the writes were one row, which is durable now."""
@@ -263,7 +232,7 @@ class MySQLSink:
         if len(of_view.writes) != 1:
             return False
         (item,) = of_view.writes.items()
-        is_durable = self._lone_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
+        is_durable = self._single_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
         if is_durable:
             self._offsets.went_ahead(upto)
         return is_durable
@@ -272,12 +241,32 @@ class MySQLSink:
         self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None
     ) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
+        offsets = self._offsets if upto is not None else None
         # Preparing waits for an answer, so it comes before the flight.
-        if self._offsets is not None:
-            self._offsets.make_ready()
+        if offsets is not None:
+            offsets.make_ready()
         for of_view in writes:
             self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
-        flight, flown, apart = Flight(connection), [], []
+        flight = Flight(connection)
+        flown, apart = self._sent(flight, writes)
+        if offsets is not None and upto is not None:
+            offsets.send(flight, upto)
+        flight.flush()
+        self.meanwhile()
+        answers = _landed(flight)
+        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
+        letters = [
+            letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)
+        ]
+        if offsets is not None and upto is not None:
+            found = answers[-1]
+            assert isinstance(found, int), "no row error is about an offset"
+            offsets.moved(upto, found)
+        return letters
+
+    def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:
+        """The blocks of rows that were sent, in their order, and those that no statement can hold as they are."""
+        flown, apart = [], []
         # One order of views and keys for every writer, so that two of them wait instead of deadlocking.
         for of_view in sorted(writes, key=lambda one: one.view):
             upsert = self._upserts[of_view.view]
@@ -287,18 +276,7 @@ class MySQLSink:
                 else:
                     flight.execute(execution)
                     flown.append((upsert, items))
-        if self._offsets is not None and upto is not None:
-            self._offsets.send(flight, upto)
-        flight.flush()
-        self.meanwhile()
-        answers = _landed(flight)
-        apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        parked = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]
-        if self._offsets is not None and upto is not None:
-            found = answers[-1]
-            assert isinstance(found, int), "no row error is about an offset"
-            self._offsets.moved(upto, found)
-        return parked
+        return flown, apart
 
     def _one_by_one(self, connection: Connection, upsert: Upsert, items: list[Item]) -> Iterator[Parked]:
         """Rows of a statement that was too long, or failed: each by itself, and those that MySQL refuses.
@@ -306,24 +284,21 @@ class MySQLSink:
         InnoDB takes a failed statement back as a whole and keeps the transaction, so no savepoint is needed.
         """
         upsert.make_ready(connection, 1)
-        flight, flown, refused = Flight(connection), [], []
+        flight, flown = Flight(connection), []
         for item in items:
             execution = upsert.single(item)
             if execution is None:
-                refused.append(
-                    (item, "MySQL cannot hold it: the text has a lone surrogate, which is no character")
-                )
+                reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
+                yield parked(upsert.view, item, reason)
             elif len(execution) > self._max_packet:
                 limit = f"the server's max_allowed_packet, {self._max_packet}"
-                refused.append((item, f"its row of {len(execution)} bytes is above {limit}"))
+                yield parked(upsert.view, item, f"its row of {len(execution)} bytes is above {limit}")
             else:
                 flight.execute(execution)
                 flown.append(item)
         for item, answer in zip(flown, _landed(flight), strict=True):
             if not isinstance(answer, int):
-                refused.append((item, _reason(answer)))
-        for (key, (version, _)), reason in refused:
-            yield Parked(upsert.view.id, render_key(key, upsert.view.key), version, reason)
+                yield parked(upsert.view, item, _reason(answer))
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         connection = self.connection
@@ -349,25 +324,26 @@ class MySQLSink:
 
     def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
         """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
-        number = _number(error)
+        number = number_of(error)
+        said = f"MySQL index tables: {doing} failed with error {number}"
         if number in _KEEPS_CONNECTION:
             self._roll_back()
         else:
             self.close()
         if number in _BROKEN_TABLE:
             return StoreUnavailableError(
-                f"MySQL index tables: {doing} failed with error {number}{_what(error)}: somebody dropped or changed an "
-                "index table; viewtail makes it again and fills its view"
+                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail makes it again and fills "
+                "its view"
             )
         if number in TEMPORARY_NUMBERS or number == 0:
+            why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(
-                f"MySQL index tables: {doing} failed with error {number}{_TEMPORARY_WORDS.get(number, '')}; "
-                "nothing of it was kept, viewtail tries again by itself"
+                f"{said}{why}; nothing of it was kept, viewtail tries again by itself"
             )
-        return StoreError(
-            f"MySQL index tables: {doing} failed with error {number} ({type(error).__name__}){_what(error)}. "
-            f"{_REMEDIES.get(number, 'Look the number up in the MySQL manual, mend it, and start viewtail again')}"
+        remedy = _REMEDIES.get(
+            number, "Look the number up in the MySQL manual, mend it, and start viewtail again"
         )
+        return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:
         try:
@@ -381,25 +357,9 @@ def _landed(flight: Flight) -> list[int | pymysql.err.MySQLError]:
     answers = flight.land()
     for answer in answers:
         # Taken to the end first: what came behind it was executed too, and is rolled back with it.
-        if isinstance(answer, pymysql.err.MySQLError) and _number(answer) not in _ROW_ERRORS:
+        if isinstance(answer, pymysql.err.MySQLError) and number_of(answer) not in _ROW_ERRORS:
             raise answer
     return answers
-
-
-def _max_packet(connection: Connection) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@max_allowed_packet")
-        row = cursor.fetchone()
-    assert row is not None
-    return int(row[0]) - 16  # the packet has the command's byte too; a little room
-
-
-def _create_database(connection: Connection, database: str) -> None:
-    with connection.cursor() as cursor:
-        # Asked first: CREATE, even IF NOT EXISTS, needs a privilege that the user may rightly lack.
-        cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
-        if cursor.fetchone() is None:
-            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4")
 
 
 def _is_in_transaction(connection: Connection) -> bool:
@@ -407,13 +367,8 @@ def _is_in_transaction(connection: Connection) -> bool:
     return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
 
 
-def _number(error: pymysql.err.MySQLError) -> int:
-    """The server's or client's number; 0 for what PyMySQL says about a broken or closed connection."""
-    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
-
-
 def _reason(error: pymysql.err.MySQLError) -> str:
-    number = _number(error)
+    number = number_of(error)
     return f"MySQL refused it with error {number}{_what(error)}: {_ROW_ERRORS[number]}"
 
 
@@ -421,13 +376,6 @@ def _what(error: pymysql.err.MySQLError) -> str:
     """The column that the server names; the rest of its text may quote the value."""
     found = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
     return f", column {found[1]}" if found else ""
-
-
-def _drop(connection: Connection) -> None:
-    try:
-        connection.close()
-    except pymysql.err.MySQLError:
-        pass  # it was broken; the server rolls back what was open
 
 
 _TEMPORARY_WORDS = {

@@ -19,7 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
-from servers.sessions import SQL_MODE, quote
+from servers.sessions import SQL_MODE, number_of, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"
@@ -80,30 +80,28 @@ class IndexTableShape:
         self._collation = collation
         self._label = f"IndexTable({view.view.name!r})"
         self._database = database
-        self._check_names()
+        self._check_name()
+        self._check_columns()
         self.table = quote(database, view.view.name)
         entity = view.table.full_name
         self._key = [
-            self._definition(column, is_nullable=False, comment=f"entity key, {entity}.{column.name}"[:1024])
+            Definition(
+                column.name, *self._type_of(column), False, f"entity key, {entity}.{column.name}"[:1024]
+            )
             for column in view.key
         ]
+        is_null = "NULL where there is none or the entity is gone"
         self._values = [
-            self._definition(
-                column,
-                is_nullable=True,
-                comment=f"indexed value, {entity}.{column.name}; NULL where there is none or the entity is gone"[
-                    :1024
-                ],
+            Definition(
+                column.name,
+                *self._type_of(column),
+                True,
+                f"indexed value, {entity}.{column.name}; {is_null}"[:1024],
             )
             for column in view.values
         ]
-        self._version = Definition(
-            VERSION,
-            "bigint unsigned",
-            None,
-            False,
-            "version of the change that this row is from; only newer ones apply",
-        )
+        comment = "version of the change that this row is from; only newer ones apply"
+        self._version = Definition(VERSION, "bigint unsigned", None, False, comment)
         self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
         self._check_lengths()
 
@@ -127,30 +125,25 @@ class IndexTableShape:
         return present is not None and present.primary_key == self.key_names and present.columns == wanted
 
     def make_ready(self, connection: pymysql.Connection[Any]) -> None:
-        """`ensure`, and where values do not fit they are cut: `is_whole` told that the view is to be filled again."""
+        """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:
             self.ensure(connection)
         except _RowsDoNotFitError:
-            with connection.cursor() as cursor:
-                cursor.execute("SET SESSION sql_mode = ''")
+            connection.query("SET SESSION sql_mode = ''")
             try:
                 self.ensure(connection)
             finally:
-                with connection.cursor() as cursor:
-                    cursor.execute(f"SET SESSION sql_mode = '{SQL_MODE}'")
+                connection.query(f"SET SESSION sql_mode = '{SQL_MODE}'")
 
     def ensure(self, connection: pymysql.Connection[Any]) -> None:
         """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
         with connection.cursor() as cursor:
             present = _describe(cursor, self._database, self.view.view.name)
-            self._execute(cursor, [self._create()] if present is None else self._changes(present))
-
-    def _execute(self, cursor: Any, statements: Sequence[str]) -> None:
-        for statement in statements:
-            try:
-                cursor.execute(statement)
-            except pymysql.err.MySQLError as error:
-                raise self._failure(error) or error from None
+            for statement in [self._create()] if present is None else self._changes(present):
+                try:
+                    cursor.execute(statement)
+                except pymysql.err.MySQLError as error:
+                    raise self._failure(error) or error from None
 
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.columns]
@@ -175,7 +168,7 @@ class IndexTableShape:
             for definition in (*self._key, self._version)
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
-            # Rows under another key are of no use: the view is filled from nothing.
+            # Rows under another key are of no use: the backfill begins with an empty table.
             return [f"DROP TABLE {self.table}", self._create()]
         return self._alter(present)
 
@@ -194,7 +187,7 @@ class IndexTableShape:
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
 
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
-        number = error.args[0] if error.args else 0
+        number = number_of(error)
         if number in _CHANGED_MEANWHILE:
             return StoreUnavailableError(
                 f"{self._label}: {self.table} was changed by somebody else meanwhile; again"
@@ -208,101 +201,89 @@ class IndexTableShape:
             )
         return None
 
-    def _definition(self, column: Column, *, is_nullable: bool, comment: str) -> Definition:
+    def _type_of(self, column: Column) -> tuple[str, str | None]:
+        """The type and collation that hold a column's values."""
         kind, declared = column.kind, _plain(column.declared)
         if kind is Kind.ENUM:
-            return self._text(column, max(1, *map(len, column.labels)), is_nullable, comment)
+            return f"varchar({max(1, *map(len, column.labels))})", self._collation
         if kind is Kind.SET:
-            return self._text(column, max(1, len(",".join(column.labels))), is_nullable, comment)
-        if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
-            return Definition(column.name, declared, self._collation, is_nullable, comment)
+            return f"varchar({max(1, len(','.join(column.labels)))})", self._collation
         if declared in TEXTS_IN_BINARY:
-            return self._text(column, column.length, is_nullable, comment)
+            return f"varchar({column.length})", self._collation
+        if kind is Kind.TEXT and declared.startswith(("char(", "varchar(")):
+            return declared, self._collation
         is_long = kind in (Kind.TEXT, Kind.BYTES) and not declared.startswith(("binary", "varbinary"))
         if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
             name = column.name
-            raise DeclarationError(
-                f"{self._label}: column {name} is {column.type_name}, which an index cannot hold whole. Index a "
-                f"generated column of bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
+            raise self._wrong(
+                f"column {name} is {column.type_name}, which an index cannot hold whole. Index a generated column of "
+                f"bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
                 f"ADD {name}_start VARCHAR(100) AS (LEFT({name}, 100)) STORED"
             )
-        return Definition(column.name, declared, None, is_nullable, comment)
+        return declared, None
 
-    def _text(self, column: Column, length: int, is_nullable: bool, comment: str) -> Definition:
-        return Definition(column.name, f"varchar({length})", self._collation, is_nullable, comment)
-
-    def _check_names(self) -> None:
+    def _check_name(self) -> None:
         name = self.view.view.name
         if len(name) > 64 or name.endswith(" ") or "\0" in name:
-            raise DeclarationError(
-                f"{self._label}: the name becomes a table: 1 to 64 characters, no blank at its end"
-            )
+            raise self._wrong("the name becomes a table: 1 to 64 characters, no blank at its end")
         if name == "new" or name.lower() in _OWN_TABLES:
-            raise DeclarationError(
-                f"{self._label}: viewtail needs the table name {name} itself; choose another"
-            )
-        self._check_columns()
+            raise self._wrong(f"viewtail needs the table name {name} itself; choose another")
 
     def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
-        twice = next((column for column in self.view.values if column.name.lower() in keys), None)
-        if twice is not None:
-            raise DeclarationError(
-                f"{self._label}: column {twice.name} is a key column, which each index table has anyway; "
-                "take it out of value=[...]"
-            )
-        taken = next(
-            (one for one in (*self.view.key, *self.view.values) if one.name.lower() == VERSION), None
-        )
-        if taken is not None:
-            raise DeclarationError(
-                f"{self._label}: column {taken.name} has the name under which an index table keeps its versions; "
-                f"rename it, or index a generated column: ALTER TABLE {self.view.table.full_name} "
-                f"ADD {taken.name}_value {taken.type_name} AS ({quote(taken.name)}) STORED"
-            )
+        for column in (*self.view.key, *self.view.values):
+            if column.name.lower() == VERSION:
+                raise self._wrong(
+                    f"column {column.name} has the name under which an index table keeps its versions; rename it, or "
+                    f"index a generated column: ALTER TABLE {self.view.table.full_name} "
+                    f"ADD {column.name}_value {column.type_name} AS ({quote(column.name)}) STORED"
+                )
+        for column in self.view.values:
+            if column.name.lower() in keys:
+                raise self._wrong(
+                    f"column {column.name} is a key column, which each index table has anyway; "
+                    "take it out of value=[...]"
+                )
+
+    def _wrong(self, why: str) -> DeclarationError:
+        return DeclarationError(f"{self._label}: {why}")
 
     def _check_lengths(self) -> None:
-        if sum(_max_bytes(definition) for definition in (*self._values, *self._key)) > MAX_KEY_BYTES:
+        if sum(map(_max_bytes, (*self._values, *self._key))) > MAX_KEY_BYTES:
             raise self._too_long()
 
     def _too_long(self) -> DeclarationError:
         definitions = [*self._values, *self._key]
         longest = max(definitions, key=_max_bytes)
-        total = sum(map(_max_bytes, definitions))
         kind = "value" if longest in self._values else "key"
-        return DeclarationError(
-            f"{self._label}: its index over ({', '.join(definition.name for definition in definitions)}) needs up to "
-            f"{total} bytes, InnoDB allows {MAX_KEY_BYTES}. The longest is {kind} column {longest.name}, "
-            f"{longest.type.upper()}, {_max_bytes(longest)} bytes in utf8mb4: shorten it, or use a shorter column "
-            "(a generated one, e.g. its first 100 characters or a hash)"
+        return self._wrong(
+            f"its index over ({', '.join(definition.name for definition in definitions)}) needs up to "
+            f"{sum(map(_max_bytes, definitions))} bytes, InnoDB allows {MAX_KEY_BYTES}. The longest is {kind} column "
+            f"{longest.name}, {longest.type.upper()}, {_max_bytes(longest)} bytes in utf8mb4: shorten it, or use a "
+            "shorter column (a generated one, e.g. its first 100 characters or a hash)"
         )
 
 
 def _describe(cursor: Any, database: str, table: str) -> _Present | None:
-    cursor.execute(
-        "SELECT table_comment FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-        (database, table),
-    )
-    row = cursor.fetchone()
-    if row is None:
+    def asked(columns: str, of: str, order: str) -> list[tuple[Any, ...]]:
+        cursor.execute(
+            f"SELECT {columns} FROM information_schema.{of} "
+            f"WHERE table_schema = %s AND table_name = %s ORDER BY {order}",
+            (database, table),
+        )
+        return list(cursor.fetchall())
+
+    found = asked("table_comment", "tables", "1")
+    if not found:
         return None
-    cursor.execute(
-        "SELECT column_name, column_type, collation_name, is_nullable FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-        (database, table),
+    columns = asked("column_name, column_type, collation_name, is_nullable", "columns", "ordinal_position")
+    parts = asked("index_name, column_name", "statistics", "seq_in_index")
+    return _Present(
+        columns={name: (_plain(type_), collation, null == "YES") for name, type_, collation, null in columns},
+        primary_key=tuple(column for index, column in parts if index == "PRIMARY"),
+        index=tuple(column for index, column in parts if index == INDEX),
+        comment=found[0][0] or "",
     )
-    columns = {
-        name: (_plain(type_), collation, null == "YES") for name, type_, collation, null in cursor.fetchall()
-    }
-    cursor.execute(
-        "SELECT index_name, column_name FROM information_schema.statistics "
-        "WHERE table_schema = %s AND table_name = %s ORDER BY seq_in_index",
-        (database, table),
-    )
-    parts = cursor.fetchall()
-    primary = tuple(column for index, column in parts if index == "PRIMARY")
-    value_index = tuple(column for index, column in parts if index == INDEX)
-    return _Present(columns, primary, value_index, row[0] or "")
 
 
 def _takes_all(wanted: Definition, present: tuple[str, str | None, bool] | None) -> bool:

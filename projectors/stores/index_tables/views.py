@@ -19,12 +19,7 @@ class IndexTable(View):
     values: tuple[str, ...]
 
     def __init__(
-        self,
-        name: str,
-        entity: Entity,
-        *,
-        value: str | Sequence[str],
-        where: RowFunction | None = None,
+        self, name: str, entity: Entity, *, value: str | Sequence[str], where: RowFunction | None = None
     ) -> None:
         self._set(name, entity, where)
         values = column_names(value, f"IndexTable({name!r}): value")

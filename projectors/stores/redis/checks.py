@@ -29,21 +29,16 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_VERSION:
         yield ok(_WHERE, "version", version)
     else:
-        yield fail(
-            _WHERE, "version", version, "its scripts lack what the guard needs", "use Redis 6 or newer"
-        )
+        why = "its scripts lack what the guard needs"
+        yield fail(_WHERE, "version", version, why, "use Redis 6 or newer")
     yield from _server(info)
     yield from _memory(info)
     if str(info.get("aof_enabled")) == "1":
         yield ok(_WHERE, "persistence", "appendonly yes")
     else:
-        yield warn(
-            _WHERE,
-            "persistence",
-            "appendonly no",
-            "after a restart without it, views are filled again or changes are read again",
-            "CONFIG SET appendonly yes (and in redis.conf)",
-        )
+        why = "after a restart without it, views are filled again or changes are read again"
+        mend = "CONFIG SET appendonly yes (and in redis.conf)"
+        yield warn(_WHERE, "persistence", "appendonly no", why, mend)
 
 
 def _server(info: dict[str, Any]) -> Iterator[Finding]:
@@ -52,9 +47,8 @@ def _server(info: dict[str, Any]) -> Iterator[Finding]:
         yield fail(_WHERE, "one primary", "a Redis Cluster", why, "VIEWTAIL_REDIS__URL of a single primary")
     elif info.get("role") not in (None, "master"):
         why = "a replica takes no writes"
-        yield fail(
-            _WHERE, "one primary", f"role {info.get('role')}", why, "VIEWTAIL_REDIS__URL of the primary"
-        )
+        role = f"role {info.get('role')}"
+        yield fail(_WHERE, "one primary", role, why, "VIEWTAIL_REDIS__URL of the primary")
     else:
         yield ok(_WHERE, "one primary", "yes")
 
@@ -71,13 +65,8 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
         yield found(_WHERE, "maxmemory-policy", policy + ("" if limit else ", without maxmemory"), why, mend)
     evicted = int(info.get("evicted_keys", 0) or 0)
     if evicted:
-        yield fail(
-            _WHERE,
-            "evicted_keys",
-            evicted,
-            "keys of views, or versions, may be gone",
-            "CONFIG RESETSTAT, then: viewtail replay --all",
-        )
+        why, mend = "keys of views, or versions, may be gone", "CONFIG RESETSTAT, then: viewtail replay --all"
+        yield fail(_WHERE, "evicted_keys", evicted, why, mend)
     else:
         yield ok(_WHERE, "evicted_keys", 0)
 
@@ -85,9 +74,8 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
 def _unreachable(error: exceptions.RedisError) -> Finding:
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         why = "the user or the password is not accepted, or may not do INFO"
-        return fail(
-            _WHERE, "reachable", type(error).__name__, why, "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
-        )
+        mend = "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
+        return fail(_WHERE, "reachable", type(error).__name__, why, mend)
     if isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
         mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"
         return fail(_WHERE, "reachable", str(error), "Redis refuses the connection", mend)

@@ -7,9 +7,11 @@ key K is `{K}:t`, and the braces around the whole of K put both into one slot.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from string import Formatter
+from typing import Any
 
 from changes.errors import DeclarationError, MisuseError
 from changes.rendering import key_renderer, parse_key
@@ -42,28 +44,42 @@ class RedisKeys:
         self._pattern = re.compile("".join(_pattern(piece) for piece in self.pieces))
         self._shape = _segments(self.pieces)
         self._placed = [piece for piece in self.pieces if isinstance(piece, Column)]
-        self._renderers = [
-            piece if isinstance(piece, str) else (self._columns.index(piece), key_renderer((piece,)))
-            for piece in self.pieces
-        ]
+        names: dict[str, Any] = {}
+        parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
+        self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
 
     @property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
-        return all(
-            piece.isascii()
-            if isinstance(piece, str)
-            else piece.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL)
-            for piece in self.pieces
+        has_ascii_values = all(
+            column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed
         )
+        return has_ascii_values and all(piece.isascii() for piece in self.pieces if isinstance(piece, str))
 
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
         return re.sub(r"([*?\[\]\\^-])", r"\\\1", self.prefix) + "*"
 
+    def expression(self, names: dict[str, Any]) -> str:
+        """Python's expression of a Redis key, of k0, k1, ...; what it calls is added to `names`."""
+        shown = []
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                shown.append(repr(piece))
+                continue
+            at = self._columns.index(piece)
+            names[f"render{at}"] = key_renderer((piece,))
+            if piece.kind is Kind.INTEGER:
+                shown.append(f"str(k{at})")
+            elif piece.kind is Kind.TEXT:
+                shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
+            else:
+                shown.append(f"render{at}((k{at},))")
+        return " + ".join(shown)
+
     def redis_key(self, key: Key) -> str:
-        return "".join(one if isinstance(one, str) else one[1]((key[one[0]],)) for one in self._renderers)
+        return self._redis_key(*key)
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key that is none of this view's."""
@@ -89,56 +105,53 @@ class RedisKeys:
     def _parsed(self, template: str) -> list[Piece]:
         by_name = {column.name: column for column in self._columns}
         names = ", ".join("{" + name + "}" for name in by_name)
+        wrong = f"key template {template!r}"
         pieces: list[Piece] = []
         try:
             parsed = list(Formatter().parse(template))
         except ValueError as error:
-            raise DeclarationError(
-                f"{self._label}: key template {template!r}: {error}; it may name {names}"
-            ) from None
+            raise self._wrong(f"{wrong}: {error}; it may name {names}") from None
         for text, field, form, conversion in parsed:
-            if text:
-                pieces.append(text)
+            pieces += [text] if text else []
             if field is None:
                 continue
-            if field not in by_name or form or conversion:
-                raise DeclarationError(
-                    f"{self._label}: key template {template!r}: {{{field}}} is not one of the key columns {names}"
-                )
+            if field not in by_name or any((form, conversion)):
+                raise self._wrong(f"{wrong}: {{{field}}} is not one of the key columns {names}")
             pieces.append(by_name[field])
-        missing = [name for name, column in by_name.items() if pieces.count(column) != 1]
-        if missing:
-            raise DeclarationError(
-                f"{self._label}: key template {template!r} must name each of {names} once, or two entities would "
-                "share one Redis key"
+        if any(pieces.count(column) != 1 for column in by_name.values()):
+            raise self._wrong(
+                f"{wrong} must name each of {names} once, or two entities would share one Redis key"
             )
         return pieces
 
+    def _wrong(self, why: str) -> DeclarationError:
+        return DeclarationError(f"{self._label}: {why}")
+
     def _check_fields(self, view: BoundView) -> None:
         if VERSION in (column.name for column in view.values):
-            raise DeclarationError(
-                f"{self._label}: column {VERSION} has the name under which viewtail keeps its version; leave it out, "
-                "or show it through a generated column of another name"
+            raise self._wrong(
+                f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
+                "through a generated column of another name"
             )
 
     def _check(self) -> None:
-        first = self.pieces[0]
-        if not isinstance(first, str):
-            raise DeclarationError(
-                f"{self._label}: the key template must begin with text, so that the view's keys can be found "
-                f"again, e.g. key='{self._columns[0].name}:{{{self._columns[0].name}}}'"
+        if not isinstance(self.pieces[0], str):
+            name = self._columns[0].name
+            raise self._wrong(
+                "the key template must begin with text, so that the view's keys can be found again, "
+                f"e.g. key='{name}:{{{name}}}'"
             )
-        if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in self.pieces):
-            raise DeclarationError(
-                f"{self._label}: the Redis key holds a brace besides the placeholders; Redis would look for the "
-                "key's slot there. Take it out of the name or the template"
+        if any(re.search("[{}]", piece) for piece in self.pieces if isinstance(piece, str)):
+            raise self._wrong(
+                "the Redis key holds a brace besides the placeholders; Redis would look for the key's slot there. Take "
+                "it out of the name or the template"
             )
         for left, between, right in _neighbours(self.pieces):
             clear = _CLEAR_SEPARATORS.get(left.kind)
             if ":" not in between and not (between and clear and clear.match(between)):
-                raise DeclarationError(
-                    f"{self._label}: in the key template the values of {left.name} and {right.name} could run into "
-                    "each other; put a ':' between them"
+                raise self._wrong(
+                    f"in the key template the values of {left.name} and {right.name} could run into each other; put a "
+                    "':' between them"
                 )
 
 
@@ -151,16 +164,12 @@ def _default(view: BoundView) -> list[Piece]:
 
 def _neighbours(pieces: Sequence[Piece]) -> list[tuple[Column, str, Column]]:
     """Each two columns that follow each other, and the text between them."""
+    places = [at for at, piece in enumerate(pieces) if isinstance(piece, Column)]
     found: list[tuple[Column, str, Column]] = []
-    last: Column | None = None
-    between = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            between += piece
-            continue
-        if last is not None:
-            found.append((last, between, piece))
-        last, between = piece, ""
+    for first, second in itertools.pairwise(places):
+        left, right = pieces[first], pieces[second]
+        assert isinstance(left, Column) and isinstance(right, Column)
+        found.append((left, "".join(map(str, pieces[first + 1 : second])), right))
     return found
 
 

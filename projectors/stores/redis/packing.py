@@ -12,16 +12,14 @@ from typing import Any
 
 import orjson
 
-from changes.rendering import json_value, key_renderer, redis_text
+from changes.rendering import json_value, redis_text
 from changes.tables import Column, Kind
-from changes.writes import Key, Write
 from projectors.bound_views import BoundView
-from projectors.stores import Unfit, takes_equal_versions
+from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import SHA
 from projectors.stores.redis.views import RedisJson
 
-Item = tuple[Key, Write]
 Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
@@ -46,13 +44,8 @@ class Packer:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
         keys, arguments, count = self._encode(items)
         total = self._count + 2 * len(keys) + count
-        pieces = [
-            f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}",
-            *keys,
-            self._between,
-            *arguments,
-        ]
-        return "".join(pieces).encode("utf-8", "surrogateescape")
+        head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
+        return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
 
 
 def argument(text: str) -> str:
@@ -63,7 +56,7 @@ def argument(text: str) -> str:
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
     names: dict[str, Any] = {}
-    key_text = _key_text(view, keys, names)
+    key_text = keys.expression(names)
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
     is_json = isinstance(view.view, RedisJson)
     tombstone = r"$19\r\n{text}\r\n" if is_json else r"$20\r\n{text}t\r\n"
@@ -95,30 +88,12 @@ def encode(items):
     return encode
 
 
-def _key_text(view: BoundView, keys: RedisKeys, names: dict[str, Any]) -> str:
-    """The expression of a Redis key, of k0, k1, ..."""
-    shown = []
-    for piece in keys.pieces:
-        if isinstance(piece, str):
-            shown.append(repr(piece))
-            continue
-        at = view.key.index(piece)
-        names[f"render{at}"] = key_renderer((piece,))
-        if piece.kind is Kind.INTEGER:
-            shown.append(f"str(k{at})")
-        elif piece.kind is Kind.TEXT:
-            shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
-        else:
-            shown.append(f"render{at}((k{at},))")
-    return " + ".join(shown)
-
-
 def _hash_body(view: BoundView, names: dict[str, Any]) -> str:
-    names["some_fields"] = _some_fields([_field_argument(column) for column in view.values])
+    names["some_fields"] = _some_fields(view.values)
     variables = [f"v{at}" for at in range(len(view.values))]
-    lines = [f"{''.join(f'{name}, ' for name in variables)}= values"]
-    lines += [f"if {' or '.join(f'{name} is None' for name in variables)}:"]
-    lines += [
+    lines = [
+        f"{''.join(f'{name}, ' for name in variables)}= values",
+        f"if {' or '.join(f'{name} is None' for name in variables)}:",
         "    packed, number = some_fields(text, values)",
         "    add(packed)",
         "    count += number",
@@ -145,25 +120,22 @@ def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[
     return [f"b{name} = {name}.decode('utf-8', 'surrogateescape')"], f"len({name})", f"b{name}"
 
 
-def _field_argument(column: Column) -> Callable[[Any], str]:
-    convert = redis_text(column.kind)
-
-    def packed(value: Any) -> str:
-        content = convert(value)
-        if isinstance(content, bytes):
-            return f"${len(content)}\r\n{content.decode('utf-8', 'surrogateescape')}\r\n"
-        return argument(content)
-
-    return packed
-
-
-def _some_fields(packers: list[Callable[[Any], str]]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
+def _some_fields(columns: Sequence[Column]) -> Callable[[str, tuple[Any, ...]], tuple[str, int]]:
     """For rows with NULLs: a mask behind the version says which values follow."""
+    converters = [redis_text(column.kind) for column in columns]
 
     def some(version: str, values: tuple[Any, ...]) -> tuple[str, int]:
         mask = "".join("0" if value is None else "1" for value in values)
-        present = [pack(value) for pack, value in zip(packers, values, strict=True) if value is not None]
-        return argument(version + mask) + "".join(present), 1 + len(present)
+        arguments = [argument(version + mask)]
+        for convert, value in zip(converters, values, strict=True):
+            if value is None:
+                continue
+            content = convert(value)
+            if isinstance(content, bytes):
+                arguments.append(f"${len(content)}\r\n{content.decode('utf-8', 'surrogateescape')}\r\n")
+            else:
+                arguments.append(argument(content))
+        return "".join(arguments), len(arguments)
 
     return some
 

@@ -29,8 +29,15 @@ class RedisReader(ViewReader):
         self._keys = RedisKeys(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        is_hash = isinstance(self.view.view, RedisHash)
+        read = _hash if is_hash else orjson.loads
+        asked = self._client.pipeline(transaction=False)
+        for key in keys:
+            command = "HGETALL" if is_hash else "GET"
+            asked.execute_command(command, self._keys.redis_key(key), NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         try:
-            return self._present(keys, self._ask(keys))
+            found = [(key, read(answer)) for key, answer in zip(keys, asked.execute(), strict=True) if answer]
+            return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
         except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
             raise StoreUnavailableError(
                 f"Redis does not answer ({type(error).__name__}); is it up?"
@@ -59,25 +66,8 @@ class RedisReader(ViewReader):
     def close(self) -> None:
         self._client.close()
 
-    def _ask(self, keys: Sequence[Key]) -> list[Any]:
-        command = "HGETALL" if isinstance(self.view.view, RedisHash) else "GET"
-        asked = self._client.pipeline(transaction=False)
-        for key in keys:
-            asked.execute_command(command, self._keys.redis_key(key), NEVER_DECODE=True)  # type: ignore[no-untyped-call]
-        return list(asked.execute())
-
-    def _present(self, keys: Sequence[Key], answers: Sequence[Any]) -> list[StoredRow]:
-        read = _hash if isinstance(self.view.view, RedisHash) else _document
-        found = ((key, read(answer)) for key, answer in zip(keys, answers, strict=True) if answer)
-        return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
-
 
 def _hash(answer: Any) -> dict[str, Any]:
     """HGETALL's answer, which is a map or a flat list by protocol."""
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
     return {as_text(field): value for field, value in pairs}
-
-
-def _document(answer: Any) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(answer)
-    return found

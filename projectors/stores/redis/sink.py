@@ -2,7 +2,7 @@
 
 The script compares versions as fixed-width text, so nothing older ever replaces something newer, and a delete leaves
 a tombstone (`{key}:t`) that counts as well. Tombstones have no expiry: one may be set only once every offset, running
-fill and replay window is past it, which nothing in viewtail establishes yet. The witness is sent when all scripts of
+backfill and replay window is past it, which nothing in viewtail checks yet. The witness is sent when all scripts of
 a batch have answered, on their connection, so it is never ahead of the rows; and it moves only from what this sink
 left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
 is refused.
@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -23,13 +24,12 @@ from redis import exceptions
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
-from changes.rendering import render_key
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
-from projectors.stores import Unfit, nothing
+from projectors.stores import GuardedSink, Item, Unfit, nothing, parked
 from projectors.stores.redis.keys import VERSION, RedisKeys
-from projectors.stores.redis.packing import Item, Packer
+from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.stores.redis.views import RedisHash
 
@@ -58,7 +58,7 @@ _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a c
 )
 
 
-class RedisSink:
+class RedisSink(GuardedSink):
     """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
     Raises as the Sink protocol says.
@@ -86,34 +86,31 @@ class RedisSink:
         self._packers: dict[str, Packer] = {}
 
     def prepare(self) -> dict[str, str]:
-        """Connect anew, see that Redis will keep what it is given, and load the script. Every view has its place."""
-        self._bind()
+        """Connect again, check that Redis evicts nothing, and load the script. Every view has its place."""
+        self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
+        self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
         self._drop()
-        try:
+        with self._mapped("connecting"):
             self._connect()
             self._check_server()
             self._ask("SCRIPT", "LOAD", APPLY)
             self._mark = self._ask("GET", self._witness_key) or b""
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "connecting") from None
         return {}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer, then move the witness; returns the keys whose place holds something foreign."""
-        try:
+        with self._mapped("writing"):
             try:
-                parked = self._apply(writes)
+                letters = self._apply(writes)
             except exceptions.NoScriptError:
                 # SCRIPT FLUSH, or a restarted server. Writing once more what was applied changes nothing.
                 self._drop()
                 self._connect()
                 self._ask("SCRIPT", "LOAD", APPLY)
-                parked = self._apply(writes)
+                letters = self._apply(writes)
             if upto is not None:
                 self._move_witness(upto.to_text().encode())
-            return parked
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "writing") from None
+            return letters
 
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
@@ -122,10 +119,8 @@ class RedisSink:
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
-        try:
+        with self._mapped("asking for its run_id"):
             answer = as_text(self._ask("INFO", "server"))
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "asking for its run_id") from None
         found = re.search(r"^run_id:(\w+)", answer, re.MULTILINE)
         return found[1] if found else ""
 
@@ -159,30 +154,23 @@ class RedisSink:
             ) from None
 
     def _ask_witness(self) -> Any:
-        try:
+        with self._mapped("reading the witness"):
             return self._ask("GET", self._witness_key)
-        except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, "reading the witness") from None
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         keys = self._keys[view]
-        read = self._hash_versions if isinstance(self._views[view].view, RedisHash) else self._json_versions
+        is_hash = isinstance(self._views[view].view, RedisHash)
         cursor = b"0"
         while True:
-            try:
+            with self._mapped("scanning"):
                 cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
                 ours = {name: key for name in found if (key := keys.key_of(as_text(name))) is not None}
-                versions = read(list(ours)) if ours else []
-            except (exceptions.RedisError, OSError) as error:
-                raise self._failure(error, "scanning") from None
+                versions = self._versions(list(ours), is_hash)
             pairs = zip(ours.values(), versions, strict=True)
             yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
             if int(cursor) == 0:
                 return
-
-    def leave_alone(self, views: Collection[str]) -> None:
-        """Nothing to do: keys are made by writes alone."""
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
@@ -194,9 +182,13 @@ class RedisSink:
         if client is not None:
             client.close()
 
-    def _bind(self) -> None:
-        self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
-        self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
+    @contextmanager
+    def _mapped(self, doing: str) -> Iterator[None]:
+        """Errors of redis-py become those of viewtail."""
+        try:
+            yield
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failure(error, doing) from None
 
     def _connect(self) -> None:
         if self._client is None:
@@ -226,30 +218,28 @@ class RedisSink:
             )
 
     def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
-        parked: list[Parked] = []
+        letters: list[Parked] = []
         waiting: deque[tuple[str, Sequence[Item]]] = deque()
         for of_view in writes:
-            packer = self._packers[of_view.view]
             items = list(of_view.writes.items())
             for start in range(0, len(items), ROWS_A_SCRIPT):
-                for command, part in self._commands(
-                    of_view.view, packer, items[start : start + ROWS_A_SCRIPT], parked
-                ):
+                some = items[start : start + ROWS_A_SCRIPT]
+                for command, part in self._commands(of_view.view, some, letters):
                     self._living().send_packed_command((command,), check_health=False)
                     waiting.append((of_view.view, part))
                     if len(waiting) >= SCRIPTS_UNDER_WAY:
-                        self._settle(*waiting.popleft(), parked)
+                        self._settle(*waiting.popleft(), letters)
         self.meanwhile()
         while waiting:
-            self._settle(*waiting.popleft(), parked)
-        return parked
+            self._settle(*waiting.popleft(), letters)
+        return letters
 
     def _commands(
-        self, view: str, packer: Packer, items: Sequence[Item], parked: list[Parked]
+        self, view: str, items: Sequence[Item], letters: list[Parked]
     ) -> Iterator[tuple[bytes, Sequence[Item]]]:
         """The script's calls for these items: one, or several where it is too long or an item cannot be packed."""
         try:
-            command = packer.command(items)
+            command = self._packers[view].command(items)
             limit = BYTES_A_SCRIPT if len(items) > 1 else MAX_COMMAND_BYTES
             if len(command) <= limit:
                 yield command, items
@@ -260,56 +250,44 @@ class RedisSink:
         except (UnicodeEncodeError, orjson.JSONEncodeError):
             reason = "Redis views cannot hold it: a text has a lone surrogate, which is no character"
         if len(items) == 1:
-            parked.append(self._parked(view, items[0], reason))
+            letters.append(parked(self._views[view], items[0], reason))
             return
         middle = len(items) // 2
-        yield from self._commands(view, packer, items[:middle], parked)
-        yield from self._commands(view, packer, items[middle:], parked)
+        yield from self._commands(view, items[:middle], letters)
+        yield from self._commands(view, items[middle:], letters)
 
-    def _settle(self, view: str, items: Sequence[Item], parked: list[Parked]) -> None:
+    def _settle(self, view: str, items: Sequence[Item], letters: list[Parked]) -> None:
         for at in self._living().read_response(disable_decoding=True):
             redis_key = self._keys[view].redis_key(items[at][0])
             reason = (
                 f"the Redis key {redis_key!r} holds something that viewtail did not write; it is left alone. Delete "
                 f"or rename it, then run: viewtail replay {view}"
             )
-            parked.append(self._parked(view, items[at], reason))
-
-    def _parked(self, view: str, item: Item, reason: str) -> Parked:
-        key, (version, _) = item
-        return Parked(view, render_key(key, self._views[view].key), version, reason)
+            letters.append(parked(self._views[view], items[at], reason))
 
     def _ask(self, *command: object) -> Any:
         connection = self._living()
         connection.send_command(*command, check_health=False)
         return connection.read_response(disable_decoding=True)
 
-    def _hash_versions(self, names: list[bytes]) -> list[int | None]:
-        return [_number(answer) for answer in self._ask_each([("HGET", name, VERSION) for name in names])]
-
-    def _json_versions(self, names: list[bytes]) -> list[int | None]:
-        end = len(_JSON_HEAD) + WIDTH - 1
-        answers = self._ask_each([("GETRANGE", name, 0, end) for name in names])
-        return [
-            _number(answer[len(_JSON_HEAD) :])
-            if answer is not None and answer.startswith(_JSON_HEAD)
-            else None
-            for answer in answers
-        ]
-
-    def _ask_each(self, commands: list[tuple[object, ...]]) -> list[bytes | None]:
-        """The answers; None for a key that is gone or of another type."""
+    def _versions(self, names: list[bytes], is_hash: bool) -> list[int | None]:
+        """The stored version of each key; None for a key that is gone, or holds something foreign."""
+        if is_hash:
+            commands: list[tuple[object, ...]] = [("HGET", name, VERSION) for name in names]
+        else:
+            commands = [("GETRANGE", name, 0, len(_JSON_HEAD) + WIDTH - 1) for name in names]
         connection = self._living()
         connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        answers: list[bytes | None] = []
+        head = b"" if is_hash else _JSON_HEAD
+        versions: list[int | None] = []
         for _ in commands:
             try:
-                answers.append(connection.read_response(disable_decoding=True))
+                versions.append(_version(connection.read_response(disable_decoding=True), head))
             except exceptions.ResponseError as error:
                 if "WRONGTYPE" not in str(error):
                     raise
-                answers.append(None)
-        return answers
+                versions.append(None)
+        return versions
 
     def _living(self) -> Any:
         if self._connection is None:
@@ -346,8 +324,12 @@ def as_text(answer: Any) -> str:
     return answer.decode("utf-8", "surrogateescape") if isinstance(answer, bytes) else str(answer)
 
 
-def _number(text: bytes | None) -> int | None:
-    return int(text) if text is not None and len(text) == WIDTH and text.isdigit() else None
+def _version(answer: bytes | None, head: bytes) -> int | None:
+    """The version that stands behind `head`."""
+    if answer is None or not answer.startswith(head):
+        return None
+    text = answer[len(head) :]
+    return int(text) if len(text) == WIDTH and text.isdigit() else None
 
 
 _WITNESS_CHANGED = (

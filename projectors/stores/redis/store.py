@@ -47,13 +47,8 @@ class RedisStore(Store):
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
         from projectors.stores.redis.sink import RedisSink
 
-        return RedisSink(
-            access.section.client,
-            views,
-            access.database,
-            pipeline,
-            read_position=access.read_position,
-        )
+        open_, read = access.section.client, access.read_position
+        return RedisSink(open_, views, access.database, pipeline, read_position=read)
 
     def left_behind(self, name: str, database: str) -> str:
         return (
