@@ -7,9 +7,11 @@ nothing else. Views with `where` or `document` see the row as a dict; an excepti
 from __future__ import annotations
 
 import base64
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,9 +20,9 @@ from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowCh
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
+from projectors import function_columns
 from projectors.binding import keys_relied_on
 from projectors.bound_views import BoundView
-from projectors.function_columns import UnforeseenColumn, row_type
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 
@@ -253,7 +255,7 @@ class RowByRow:
         self._version_at = None if entity.version is None else columns.index(entity.version)
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
-        self._row_type = row_type(view)
+        self._row_type = function_columns.row_type(view)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         for _, kind, version, rows in changes:
@@ -373,7 +375,7 @@ class RowByRow:
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
             return function(record)
-        except UnforeseenColumn as error:
+        except function_columns.UnforeseenColumn as error:
             (name,) = error.args
             raise RowRefusedError(
                 f"{what} asked for column {name} of {self._view.table.full_name}, which was not read for it, since its "
@@ -410,12 +412,12 @@ def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, .
 
 def _place(error: BaseException) -> str:
     """' at views.py:12' of the user's own frame; never the message, which may hold values."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return f" at {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != function_columns.__file__  # the row's own code, which raised for the function's
+    ]
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
 def _json_default(value: Any) -> Any:
