@@ -18,7 +18,7 @@ from pathlib import Path
 from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, OwnSession
+from offsets.mysql import OwnSession
 from projectors.ownership import Ownership, take
 from viewtail import declarations, settings
 from viewtail.composition import deploy
@@ -63,8 +63,7 @@ def _drain(own: Ownership, rows: int, start: BinlogPosition) -> float:
     watcher.start()
     own.pipeline.run(start)
     watcher.join()
-    if isinstance(own.offsets, BackgroundOffsets):
-        own.offsets.close()
+    own.offsets.close()
     return ended - began
 
 

@@ -42,3 +42,9 @@ class OffsetStore(Protocol):
 
     def save_rows(self) -> None:
         """Make what the sink wrote on the same connection durable, the offset staying where it is."""
+
+    def close(self) -> None:
+        """Save what is outstanding; raises what saving it raised. The pipeline is given up in good order."""
+
+    def abandon(self) -> None:
+        """Save nothing more: somebody else owns the pipeline, or a restart applies the changes again."""

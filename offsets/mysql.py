@@ -126,6 +126,12 @@ class MySQLOffsets:
         if late is not None and late[1] is self._session():
             self._commit(late[0])
 
+    def close(self) -> None:
+        self.settle()
+
+    def abandon(self) -> None:
+        """Nothing to end."""
+
     def saved(self) -> Position | None:
         """The offset as the server has it."""
         connection = self._session()

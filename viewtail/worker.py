@@ -31,7 +31,6 @@ from changes.errors import (
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
 from projectors.view_life import ReadAgain
@@ -156,15 +155,13 @@ class Worker:
         try:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
-            if isinstance(own.offsets, BackgroundOffsets):
-                own.offsets.close()
+            own.offsets.close()
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
             following = replace(deployment, views=own.life.views)
         finally:
-            if isinstance(own.offsets, BackgroundOffsets):
-                own.offsets.abandon()
+            own.offsets.abandon()
             ending.set()
             own.life.wake.set()
             for thread in threads:

@@ -21,7 +21,7 @@ from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, OwnSession
+from offsets.mysql import OwnSession
 from projectors import backfill, projection
 from projectors.ownership import take
 from projectors.projection import Projections
@@ -165,8 +165,7 @@ class Story:
             stop.set()
             own.source.interrupt()
             loop.join()
-            if isinstance(own.offsets, BackgroundOffsets):
-                own.offsets.abandon()
+            own.offsets.abandon()
             own.close()
             lease.release()
 

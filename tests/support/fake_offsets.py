@@ -41,6 +41,12 @@ class FakeOffsets:
     def settle(self) -> None:
         """Nothing to do: `save` is never late."""
 
+    def close(self) -> None:
+        self.settle()
+
+    def abandon(self) -> None:
+        """Nothing to end."""
+
     def _check_server(self) -> None:
         if self._memory.is_away:
             raise StoreUnavailableError("the offset store is away; trying again")

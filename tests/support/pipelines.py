@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
 from offsets.lease import Lease
-from offsets.mysql import BackgroundOffsets, OwnSession
+from offsets.mysql import OwnSession
 from projectors.backfill import Backfill
 from projectors.ownership import Ownership, take
 from projectors.view_states import Event
@@ -76,8 +76,7 @@ class Owner:
         self.own.stop.set()
         self.own.source.interrupt()
         self._thread.join()
-        if isinstance(self.own.offsets, BackgroundOffsets):
-            self.own.offsets.abandon()
+        self.own.offsets.abandon()
         self._session.close()
         self.own.close()
 
