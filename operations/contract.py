@@ -17,7 +17,7 @@ from changes.tables import Column, Kind, Table
 from ingest import ddl
 from ingest.binlog.schema_changes import judge
 from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, plain, shown
-from operations.migrations import Statement
+from operations.sql_files import Statement
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
 from projectors.stores.registry import store_of
 from projectors.views import View

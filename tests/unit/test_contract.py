@@ -10,7 +10,7 @@ import pytest
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from operations.contract import Contract, Effect
-from operations.migrations import Statement, statements
+from operations.sql_files import Statement, statements
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, View

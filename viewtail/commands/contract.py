@@ -10,7 +10,7 @@ from pathlib import Path
 from changes.errors import MisuseError
 from ingest.canonical import describe
 from operations.contract import Contract, Effect
-from operations.migrations import Statement, statements
+from operations.sql_files import Statement, statements
 from projectors.views import View
 from servers.sessions import open_session
 from viewtail import declarations, settings
