@@ -1,7 +1,7 @@
 """Runs the backfills that a pipeline's views need, for as long as the pipeline is owned.
 
-Small tables are read side by side, so that many new views cost little more than one; large ones one after another.
-All share watermarks and one bound of memory.
+Small tables are read side by side, so that many new views cost little more than one; large ones one after another,
+beside them. All share watermarks and one bound of memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import closing
 from pathlib import Path
 
 import structlog
@@ -32,28 +33,34 @@ class Backfills:
     def __init__(self, own: Ownership) -> None:
         self._own = own
         self._ending = own.stop
+        self._errors: list[ViewtailError] = []  # met since the last round
+        self._large: threading.Thread | None = None  # backfills a view of a large table
+        self._under_way = ""  # that view
+        self._failed: set[str] = set()  # views of large tables; the others come first
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
         session = OwnSession(self._own.deployment.open_store)
-        try:
-            attempt = 0
-            while not self._ending.is_set():
-                error = self._met(session)
-                if error is None:
-                    attempt = 0
-                    self._own.life.wake.wait(LOOK_EVERY_S)
-                    self._own.life.wake.clear()
-                else:
-                    self._ending.wait(reaction_to(error).pause_s(attempt))
-                    attempt += 1
-        finally:
-            session.close()
+        attempt = 0
+        while not self._ending.is_set():
+            self._try(lambda: self._round(session))
+            errors, self._errors = self._errors, []
+            if errors:
+                self._ending.wait(reaction_to(errors[0]).pause_s(attempt))
+                attempt += 1
+            else:
+                attempt, self._own.backfill_error = 0, None
+                self._own.life.wake.wait(LOOK_EVERY_S)
+                self._own.life.wake.clear()
+        session.close()
+        if self._large is not None:
+            self._large.join()
 
-    def _met(self, session: OwnSession) -> ViewtailError | None:
-        """The error of a round, after which it is tried again; None where it is done, or the ownership ends."""
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Whether it was done. Errors are noted and shown at once; a round tries again."""
         try:
-            self._round(session)
+            work()
+            return True
         except StopRequested:  # asked to, or its view was halted
             self._own.life.wake.set()
         except FencedError:
@@ -62,19 +69,17 @@ class Backfills:
             self._own.another_server = error
             self._ending.set()
         except ViewtailError as error:
-            _log.warning("backfill interrupted", error=str(error))
-            self._own.backfill_error = str(error)
-            return error
+            self._note(error)
         except Exception as error:
-            fault = ViewtailError(
-                f"a backfill failed: {type(error).__name__}{_place(error)}; please report it"
+            self._note(
+                ViewtailError(f"a backfill failed: {type(error).__name__}{_place(error)}; please report it")
             )
-            _log.error(str(fault))
-            self._own.backfill_error = str(fault)
-            return fault
-        else:
-            self._own.backfill_error = None
-        return None
+        return False
+
+    def _note(self, error: ViewtailError) -> None:
+        _log.warning("backfill interrupted", error=str(error))
+        self._own.backfill_error = str(error)
+        self._errors.append(error)
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
@@ -87,36 +92,45 @@ class Backfills:
         if halted := [view for view in views if not life.gets_changes(view)]:
             # Halted, then or since: its table is followed again once the pipeline is taken again.
             return self._take_again("halted views", halted)
+        if self._large is not None and self._large.is_alive():
+            views = [view for view in views if view != self._under_way]
         estimates = own.row_estimates(views) if views else {}
+        self._begin_large([view for view in views if estimates[view] > SMALL_ROWS], estimates)
         small = deque(view for view in views if estimates[view] <= SMALL_ROWS)
-        large = deque(view for view in views if estimates[view] > SMALL_ROWS)
-        errors: list[BaseException] = []
-        lanes = min(SIDE_BY_SIDE, len(small))
-        _in_threads(lanes, lambda: self._all(small, estimates, CHUNK_BYTES // SIDE_BY_SIDE, errors))
-        self._all(large, estimates, CHUNK_BYTES, errors)
-        if errors:
-            raise errors[0]
+        _in_threads(min(SIDE_BY_SIDE, len(small)), lambda: self._all(small, estimates))
         return None
 
     def _take_again(self, for_what: str, views: Collection[str]) -> None:
         _log.info("taking the pipeline again", for_what=for_what, views=sorted(views))
         self._ending.set()
 
-    def _all(
-        self, waiting: deque[str], estimates: dict[str, int], chunk_bytes: int, errors: list[BaseException]
-    ) -> None:
+    def _begin_large(self, views: list[str], estimates: dict[str, int]) -> None:
+        """One at a time, beside the rounds of small ones."""
+        if not views or (self._large is not None and self._large.is_alive()):
+            return
+        if not set(views) - self._failed:
+            self._failed.clear()
+        view = self._under_way = next(view for view in views if view not in self._failed)
+
+        def work() -> None:
+            with closing(OwnSession(self._own.deployment.open_store)) as session:
+                if not self._try(lambda: self._one(view, estimates[view], session, CHUNK_BYTES)):
+                    self._failed.add(view)
+            self._own.life.wake.set()  # the next one
+
+        self._large = threading.Thread(target=work, name="backfill large", daemon=True)
+        self._large.start()
+
+    def _all(self, waiting: deque[str], estimates: dict[str, int]) -> None:
         """Each view that waits, until none does: one that fails does not keep the others."""
-        session = OwnSession(self._own.deployment.open_store)
-        while not self._ending.is_set():
-            try:
-                view = waiting.popleft()
-            except IndexError:
-                break
-            try:
-                self._one(view, estimates[view], session, chunk_bytes)
-            except BaseException as error:
-                errors.append(error)
-        session.close()
+        chunk_bytes = CHUNK_BYTES // (2 * SIDE_BY_SIDE)
+        with closing(OwnSession(self._own.deployment.open_store)) as session:
+            while not self._ending.is_set():
+                try:
+                    view = waiting.popleft()
+                except IndexError:
+                    return
+                self._try(lambda: self._one(view, estimates[view], session, chunk_bytes))  # noqa: B023
 
     def _one(self, view: str, row_estimate: int, session: OwnSession, chunk_bytes: int) -> None:
         backfill = self._own.backfill(view, session, row_estimate, chunk_bytes)

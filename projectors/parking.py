@@ -12,7 +12,8 @@ from projectors.dead_letters import DeadLetters
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-PARKED_IN_A_ROW = 100  # so many refusals of a view, while no more of its writes are applied, halt it
+# So many refusals of a view without a success halt it; of a batch they count where they are more than its successes.
+PARKED_IN_A_ROW = 100
 _LOGGED = 10  # of one batch
 
 
@@ -46,9 +47,11 @@ class Parking:
         for found in writes:
             given[found.view] += found.count
         for view, count in given.items():
-            if count - refused_counts[view] > parked_counts[view]:
+            applied = count - refused_counts[view]
+            if applied:
                 del self._in_a_row[view]
-                del parked_counts[view]
+            if applied >= parked_counts[view]:
+                del parked_counts[view]  # in which order they came is not known
         self._in_a_row.update(parked_counts)
         for view in parked_counts:
             if self._in_a_row[view] >= PARKED_IN_A_ROW:

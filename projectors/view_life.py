@@ -155,14 +155,15 @@ class ViewLife:
 
     def bind(self, view: BoundView, sink: Sink) -> None:
         """The view is bound to its table as that is now; `sink` is the pipeline's."""
-        at = [one.id for one in self.views].index(view.id)
-        self.views[at] = view  # backfills from now on know it
         guard = guarded(sink)
         if guard is None or guard.fit(view):
             self.states.keep(view)
-        else:  # its place is made again for that, and only before there are changes: see the fingerprint
+        else:  # its place is made again for that, and only before there are changes: the view is new
+            self.states.sync([view])
             self.projections.halt(view.id)
             self.wake.set()
+        # Last: where something failed, the statement comes again and finds the view as it was bound before.
+        self.views[[one.id for one in self.views].index(view.id)] = view
 
     # -- backfills ----------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class ViewLife:
 
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.sync(self.views)
+        records = self.states.read_all([view.id for view in self.views])
         return [
             name
             for name, record in records.items()

@@ -160,7 +160,7 @@ class ViewStates:
                     self._compare(cursor, view, *present[view.id])
             self._insert(cursor, [view for view in views if view.id not in present])
             records = self._records(cursor, [view.id for view in views])
-        self.ids = {name: record.id for name, record in records.items()}
+        self.ids |= {name: record.id for name, record in records.items()}
         return records
 
     def _fingerprints(self, cursor: Any) -> dict[str, tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -21,6 +22,7 @@ _log = structlog.get_logger("viewtail.backfill")
 _WRITE_AGAIN_AFTER_S = 300.0  # the pipeline is as far behind as that, or could not read the watermark
 _REMEMBERED = 1000
 _KEEP_SESSION_S = 5.0
+_NEVER = 1 << 62
 
 
 class Watermarks:
@@ -38,10 +40,12 @@ class Watermarks:
         self._table = quote(schema, "watermark")
         self._name = name
         self._seen: dict[str, int] = {}
+        self._written: dict[str, int] = {}  # token -> how many were written before it
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._asking = threading.Lock()
         self._used_at = 0.0
+        self._count = itertools.count()
         self._last = (float("-inf"), 0)  # of the watermark that was shared last: when it was written, version
 
     def now(self, stop: threading.Event) -> int:
@@ -55,13 +59,13 @@ class Watermarks:
                 return self._last[1]
             began_at, tokens = time.monotonic(), []
             while True:
+                if stop.is_set():
+                    raise StopRequested
                 tokens.append(self.write())
                 version = self.wait_for_any(tokens, stop, _WRITE_AGAIN_AFTER_S)
                 if version is not None:
                     self._last = (began_at, version)
                     return version
-                if stop.is_set():
-                    raise StopRequested
                 _log.warning("watermark not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
 
     def write(self) -> str:
@@ -89,6 +93,10 @@ class Watermarks:
                     f"writing a watermark into {self._table} on the source's primary failed: "
                     f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
                 ) from None
+            with self._changed:
+                self._written[token] = next(self._count)
+                if len(self._written) > _REMEMBERED:
+                    del self._written[next(iter(self._written))]
         return token
 
     def _open(self) -> pymysql.Connection[Any]:
@@ -123,8 +131,15 @@ class Watermarks:
         """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
         cursor.execute(f"SELECT token FROM {self._table} WHERE name = %s", (self._name,))
         row = cursor.fetchone()
+        if row is None:
+            return False
+        (token,) = row
         with self._changed:
-            return row is not None and self._seen.get(row[0], -1) >= version
+            if self._seen.get(token, -1) >= version:
+                return True
+            # One that the pipeline has not passed yet, written behind one that it has.
+            passed = (self._written.get(one, _NEVER) for one, seen in self._seen.items() if seen >= version)
+            return min(passed, default=_NEVER) < self._written.get(token, -1)
 
     def close(self) -> None:
         self._session.close()

@@ -84,7 +84,8 @@ class Worker:
         reaction, text = reaction_to(error), str(error)
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
-        (_log.warning if attempt > 1 else _log.error)("pipeline stopped", error=text, state=reaction.state)
+        is_expected = attempt > 1 or reaction.state == STANDBY
+        (_log.warning if is_expected else _log.error)("pipeline stopped", error=text, state=reaction.state)
         self.reporter.say(reaction.state, text)
         if reaction.state != STANDBY:  # what the new owner reports is left alone
             self.reporter.save()
@@ -104,6 +105,7 @@ class Worker:
                     deployment = self._deployed_again(views, deployment)
                 following: Deployment | None = replace(deployment, mark=lease.mark)
                 while following is not None:
+                    lease.check()
                     following = self._run_owned(following, lease)
         finally:
             self.reporter.own = None

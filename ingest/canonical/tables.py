@@ -46,6 +46,7 @@ class Descriptions:
     """Tables as information_schema shows them now, asked for together: many cost little more than one."""
 
     def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
+        self._asked = frozenset(tables)
         self._user = user_of(connection)
         groups = _groups(connection, tables)
         self._tables = _by_table(connection, groups, "tables", "table_type", "table_name")
@@ -67,8 +68,8 @@ class Descriptions:
 
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
-        found, full_name = _of(self._tables, schema, name), f"{schema}.{name}"
-        columns = _of(self._columns, schema, name)
+        found, full_name = _of(self._tables, schema, name, self._asked), f"{schema}.{name}"
+        columns = _of(self._columns, schema, name, self._asked)
         if not columns or not found:
             raise DeclarationError(
                 f"table {full_name} does not exist, or the user {self._user} may not see it: check the name, "
@@ -80,7 +81,7 @@ class Descriptions:
                 f"{full_name} is no base table but a {str(kind).lower()}: its changes are not in the binlog. "
                 "Name the tables it draws on"
             )
-        primary, unique = _unique_keys(_of(self._keys, schema, name), columns)
+        primary, unique = _unique_keys(_of(self._keys, schema, name, self._asked), columns)
         row_end = _row_end(columns, full_name) if kind == "SYSTEM VERSIONED" else None
         return Table(
             schema=schema,
@@ -118,9 +119,13 @@ def _groups(connection: Connection, tables: _Names) -> list[_Names]:
 
     MariaDB looks a table up only where its name is compared with one value; for several it opens all of the schema.
     """
-    if len(tables) < 2 or facts_of(connection).name == MARIADB:
-        return [[table] for table in tables]
-    return [tables]
+    if len(tables) < 2:
+        return [tables] if tables else []
+    try:
+        is_mariadb = facts_of(connection).name == MARIADB
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
+    return [[table] for table in tables] if is_mariadb else [tables]
 
 
 def _by_table(connection: Connection, groups: list[_Names], of: str, columns: str, order: str) -> _ByTable:
@@ -138,12 +143,13 @@ def _by_table(connection: Connection, groups: list[_Names], of: str, columns: st
     return found
 
 
-def _of(found: _ByTable, schema: str, name: str) -> list[Any]:
-    """The rows of a table; the server may call it otherwise in case."""
+def _of(found: _ByTable, schema: str, name: str, asked: _Names) -> list[Any]:
+    """The rows of a table. The server may call it otherwise in case, unless that is another one that was asked for."""
     if (schema, name) in found:
         return found[schema, name]
-    asked = (schema.lower(), name.lower())
-    return next((rows for (one, other), rows in found.items() if (one.lower(), other.lower()) == asked), [])
+    others = {key: rows for key, rows in found.items() if key not in asked}
+    lower = (schema.lower(), name.lower())
+    return next((rows for (one, other), rows in others.items() if (one.lower(), other.lower()) == lower), [])
 
 
 def _row_end(columns: Sequence[Any], table: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -13,6 +14,7 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch.reading import get, search
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
+from projectors.stores.elasticsearch.views import SearchIndex
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 
@@ -126,3 +128,41 @@ def test_a_field_that_is_added_to_the_declaration_is_added_to_the_index(
     mapping = client.indices.get_mapping(index=index)[index]["mappings"]
     assert mapping["dynamic"] == "strict"
     assert {"email", "note", "viewtail_deleted"} <= set(mapping["properties"])
+
+
+def test_the_index_of_a_halted_view_stays_as_it_is_and_its_witness_goes_on(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    """Its table changed, so that its declaration asks for another mapping: the index is made again by a replay."""
+    sink.write([], place(100))
+    write(sink, one, {(1,): Write(5, ("a", "b"))}, place(200))
+    sink.settle()
+    view = one.person.view
+    assert isinstance(view, SearchIndex)
+    other = SearchIndex(view.name, view.entity, fields={"email": "text", "note": "integer"})
+    changed = replace(one.person, view=other, fingerprint="1" * 64)
+    halted = one.sink(changed, one.place)
+    try:
+        halted.leave_alone([changed.id])
+        assert halted.missing() == frozenset() and halted.prepare() == {}
+        halted.write([], place(300))
+        halted.settle()
+        assert halted.witness(place(300)) == place(300)
+    finally:
+        halted.close()
+    assert get(client, one.person, (1,)) == (5, {"email": "a", "note": "b"})
+    led = one.sink(changed, one.place)
+    try:
+        assert led.missing() == {changed.id}, "not halted, it gets a new index, and is backfilled"
+    finally:
+        led.close()
+    client.indices.delete(index=f"viewtail-{view.name}")
+    gone = one.sink(changed, one.place)
+    try:
+        gone.leave_alone([changed.id])
+        assert gone.missing() == frozenset() and gone.prepare() == {}
+        gone.write([], place(400))
+        gone.settle()
+    finally:
+        gone.close()
+    assert not client.indices.exists(index=f"viewtail-{view.name}"), "nothing of a halted view is made"

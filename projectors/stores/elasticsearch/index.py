@@ -99,6 +99,11 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
     try:
         _Index(client, view).make_ready()
     except Refused as refused:
+        if refused.status == 404 or refused.kind == "validation_exception":
+            raise StoreUnavailableError(
+                f"{Names.of(view).label}: its index cannot be made ready now: {refused.status} {refused.kind}: "
+                f"{refused.reason[:500]} viewtail tries again by itself"
+            ) from None  # somebody deleted it meanwhile, or the cluster has no room for another shard
         raise PlaceRefusedError(
             f"{Names.of(view).label}: making its index ready failed: {refused.status} {refused.kind}: "
             f"{refused.reason[:500]} Mend that in Elasticsearch"

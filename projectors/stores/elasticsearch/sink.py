@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
@@ -70,6 +70,7 @@ class ElasticsearchSink(GuardedSink):
         self._name = name
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
+        self._left_alone: frozenset[str] = frozenset()  # of halted views
         self._held: dict[str, BoundView] = {}  # those that the store has a place for
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -89,14 +90,15 @@ class ElasticsearchSink(GuardedSink):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"viewtail-{self._name}-bulk")
         refused: dict[str, str] = {}
-        for view in self._views.values():
+        for view in self._led().values():
             try:
                 make_ready(self._client, view)
             except (PlaceRefusedError, DeclarationError) as error:
                 refused[view.id] = str(error)
         self._held = {name: view for name, view in self._views.items() if name not in refused}
-        self._encoders = {name: encoder(view) for name, view in self._held.items()}
-        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in self._held.items()}
+        led = {name: view for name, view in self._led().items() if name not in refused}
+        self._encoders = {name: encoder(view) for name, view in led.items()}
+        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in led.items()}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
@@ -136,6 +138,14 @@ class ElasticsearchSink(GuardedSink):
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         return keys_below(self._living(), self._views[view], version)
+
+    def leave_alone(self, views: Collection[str]) -> None:
+        """Their indices stay as they are; their witnesses go on, or one would stay behind and have all read again."""
+        self._left_alone = frozenset(views)
+
+    def _led(self) -> dict[str, BoundView]:
+        """The views whose indices are brought in line with their declarations."""
+        return {name: view for name, view in self._views.items() if name not in self._left_alone}
 
     def fit(self, view: BoundView) -> bool:
         """An index is made again for other fields, before there are changes."""
@@ -263,7 +273,9 @@ class ElasticsearchSink(GuardedSink):
         except Refused as refused:
             raise _unmovable("reading the witness", refused) from None
         self._marks = {
-            name: _mark(name, doc, self._read_position) for name, doc in zip(self._held, found, strict=True)
+            name: _mark(name, doc, self._read_position)
+            for name, doc in zip(self._held, found, strict=True)
+            if name not in self._left_alone or doc.get("found")
         }
 
     def _living(self) -> Elasticsearch:
