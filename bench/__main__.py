@@ -153,12 +153,8 @@ class Bench:
         write_bulk_rows(setting, sizes.single, sizes.bulk)
         setting.place()
         floor = {
-            "mysql": self.line(
-                f"drain {sizes.single:,} single-row transactions to MySQL", "rows/s", "floor", 12
-            ),
-            "redis": self.line(
-                f"drain {sizes.single:,} single-row transactions to Redis", "rows/s", "floor", 12
-            ),
+            "mysql": self.line(f"drain {sizes.single:,} single-row transactions to MySQL", "rows/s", "floor", 12),
+            "redis": self.line(f"drain {sizes.single:,} single-row transactions to Redis", "rows/s", "floor", 12),
         }
         bulk = {
             "mysql": self.line(f"drain {sizes.bulk:,} rows in 500s to MySQL", "rows/s", "bare", 0.7),
@@ -226,9 +222,7 @@ class Bench:
             self.setting.place()
             peer = bare.elasticsearch(self.setting, rows)
             line.add(rows / self.child("drain", "elasticsearch", str(rows), place[0], str(place[1])), peer)
-            found = json.loads(
-                self._ask("POST", "/viewtail-narrow/_refresh") and self._ask("GET", "/narrow/_count")
-            )
+            found = json.loads(self._ask("POST", "/viewtail-narrow/_refresh") and self._ask("GET", "/narrow/_count"))
             if found["count"] != rows:
                 raise RuntimeError(f"elasticsearch: {found['count']:,} documents of {rows:,} arrived")
 
@@ -265,9 +259,7 @@ class Bench:
             p99 = self.line(f"live to {store}, p99", "ms", "bare", 3)
             slice_s = self.sizes.live_s / self.rounds
             for number in range(self.rounds):
-                say(
-                    f"live to {store}, round {number + 1} of {self.rounds}: {slice_s:.0f} s bare and as long ours"
-                )
+                say(f"live to {store}, round {number + 1} of {self.rounds}: {slice_s:.0f} s bare and as long ours")
                 theirs = self._live_bare(store, slice_s, 1 + number * 1_000_000)
                 ours = self._live(store, target, slice_s, 100_000_000 + number * 1_000_000)
                 p50.add(ours.p50_ms, theirs.p50_ms)
@@ -336,9 +328,7 @@ def table(bench: Bench) -> str:
         most = max(bench.memory_mib.values())
         told = ", ".join(f"{store} {mib:.0f}" for store, mib in bench.memory_mib.items())
         met = "yes" if most <= 150 else "NO"
-        rows.append(
-            ["peak resident memory of a pipeline", f"{told} MiB", "", f"{most:.0f} MiB", "≤ 150 MiB", met]
-        )
+        rows.append(["peak resident memory of a pipeline", f"{told} MiB", "", f"{most:.0f} MiB", "≤ 150 MiB", met])
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
 
 
@@ -420,16 +410,12 @@ def main() -> int:
                 say(f"starting {name}")
                 servers.append(start(Path(folder) / name))
             mysql, redis_server, elasticsearch = servers
-            setting = Setting(
-                mysql=mysql, redis=redis_server, elasticsearch=elasticsearch, folder=Path(folder) / "app"
-            )
+            setting = Setting(mysql=mysql, redis=redis_server, elasticsearch=elasticsearch, folder=Path(folder) / "app")
             setting.folder.mkdir()
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
                 getattr(bench, name)()
-            text = TEXT.format(
-                machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench)
-            )
+            text = TEXT.format(machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench))
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1

@@ -181,10 +181,7 @@ class Cases:
             self.setting.run(
                 "DELETE FROM limits.wide_row",
                 "INSERT INTO limits.wide_row VALUES (-1, 'first')",
-                *(
-                    f"INSERT INTO limits.wide_row VALUES ({at}, REPEAT('x', {row_bytes}))"
-                    for at in range(count)
-                ),
+                *(f"INSERT INTO limits.wide_row VALUES ({at}, REPEAT('x', {row_bytes}))" for at in range(count)),
                 "DO 1",
             )
             made.append(
@@ -226,9 +223,7 @@ class Cases:
             ("numbers, half of them NULL at random", "INT", halves),
             ("short texts", short, texts),
         ):
-            wide = self._filled(
-                "many", _columns(others, type_), rows // 2, f"{count:,} {what}", values(others)
-            )
+            wide = self._filled("many", _columns(others, type_), rows // 2, f"{count:,} {what}", values(others))
             narrow = self._filled(
                 "few", _columns(few, type_), rows, f"as many in rows of {few + 2} columns", values(few)
             )
@@ -244,9 +239,7 @@ class Cases:
         place = self.setting.place()
         statements = [f"INSERT INTO limits.{table} VALUES (-1, 7, {next(values)})"]
         for first in range(0, rows, 50):
-            some = ", ".join(
-                f"({number}, 7, {next(values)})" for number in range(first, min(first + 50, rows))
-            )
+            some = ", ".join(f"({number}, 7, {next(values)})" for number in range(first, min(first + 50, rows)))
             statements.append(f"INSERT INTO limits.{table} VALUES {some}")
         self.setting.run(*statements, "DO 1")
         return Case(name=what, table=table, columns=("id", "n"), place=place, rows=rows + 1)
@@ -256,10 +249,7 @@ class Cases:
         tables = self.sizes.tables
         for first in range(0, tables, 500):
             self.setting.run(
-                *(
-                    f"CREATE TABLE limits.t{number} (id INT PRIMARY KEY, n INT)"
-                    for number in range(first, first + 500)
-                ),
+                *(f"CREATE TABLE limits.t{number} (id INT PRIMARY KEY, n INT)" for number in range(first, first + 500)),
                 "DO 1",
             )
         self.setting.run("CREATE TABLE limits.one (id INT PRIMARY KEY, n INT)", "DO 1")
@@ -416,9 +406,7 @@ def main() -> int:
         redis_server = stack.redis.start(Path(folder) / "redis")
         try:
             # No Elasticsearch here: nothing asks for it.
-            setting = Setting(
-                mysql=mysql, redis=redis_server, elasticsearch=redis_server, folder=Path(folder) / "app"
-            )
+            setting = Setting(mysql=mysql, redis=redis_server, elasticsearch=redis_server, folder=Path(folder) / "app")
             setting.folder.mkdir()
             machine = setting.machine()
             lines = measure(setting, SMALL if arguments.small else Sizes(), 1 if arguments.small else ROUNDS)

@@ -34,9 +34,7 @@ class Latency:
     p99_ms: float
 
 
-def measure(
-    setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]
-) -> Latency:
+def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> Latency:
     """Commit for `seconds` and watch; the store's writer must be running already."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}

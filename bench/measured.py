@@ -37,9 +37,7 @@ def main() -> None:
     stop = threading.Event()
     own = take(deployment, PipelineId.of(store), lease, stop)
     if what == "drain":
-        seconds = _drain(
-            own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2]))
-        )
+        seconds = _drain(own, int(rest[0]), BinlogPosition(epoch=1, file=rest[1], end=int(rest[2]), start=int(rest[2])))
     else:
         seconds = _fill(own)
     own.close()

@@ -82,13 +82,9 @@ class TableChangeKind(Enum):
 
     EMPTIED = "emptied"  # all are gone
     THINNED = "thinned"  # some are gone, which ones is not told
-    REPLACED = (
-        "replaced"  # others may have come in their place: another table has the name, or a partition changed
-    )
+    REPLACED = "replaced"  # others may have come in their place: another table has the name, or a partition changed
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
-    REDEFINED = (
-        "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
-    )
+    REDEFINED = "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
 
 
 class TableChange(NamedTuple):
@@ -121,6 +117,4 @@ class Batch:
     table_changes: list[TableChange] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
     is_quiet: bool = False  # nothing but viewtail's own tables changed
-    is_milestone: bool = (
-        False  # the offset must move here, quiet or not: the source drops what lies before, one day
-    )
+    is_milestone: bool = False  # the offset must move here, quiet or not: the source drops what lies before, one day

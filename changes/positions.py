@@ -27,6 +27,4 @@ class Position(Protocol):
         """What people may look for besides, by name."""
 
 
-ReadPosition: TypeAlias = (
-    "Callable[[str | bytes], Position]"  # raises ValueError for what is no position's text
-)
+ReadPosition: TypeAlias = "Callable[[str | bytes], Position]"  # raises ValueError for what is no position's text

@@ -68,9 +68,7 @@ class Table:
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
     unique_names: tuple[str, ...] = ()  # of these keys, in their order
-    row_end: str | None = (
-        None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
-    )
+    row_end: str | None = None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
 
     @property
     def full_name(self) -> str:

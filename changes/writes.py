@@ -33,9 +33,7 @@ class KeptChange(NamedTuple):
     key: Key
     version: int
     op: str  # 'insert', 'update', 'delete', or 'read' for a row that a backfill read
-    before: (
-        tuple[Any, ...] | bytes | None
-    )  # the images, as the view shows them; None too where one is not known
+    before: tuple[Any, ...] | bytes | None  # the images, as the view shows them; None too where one is not known
     after: tuple[Any, ...] | bytes | None
 
 

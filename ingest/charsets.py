@@ -51,9 +51,7 @@ def single_byte_table(charset: str) -> str | None:
     patches = _patches(differences)
     codes = (bytes([number]) for number in range(256))
     return "".join(
-        patches[code] or _NO_CHARACTER
-        if code in patches
-        else code.decode(codec, "replace").replace("�", _NO_CHARACTER)
+        patches[code] or _NO_CHARACTER if code in patches else code.decode(codec, "replace").replace("�", _NO_CHARACTER)
         for code in codes
     )
 

@@ -98,9 +98,7 @@ class Lease:
                 except pymysql.err.MySQLError as error:  # it is gone, or another user's
                     if error.args[0] not in _NOT_ENDED:
                         raise
-                    _log.info(
-                        "a session of the last owner was not ended", session=session, error=error.args[0]
-                    )
+                    _log.info("a session of the last owner was not ended", session=session, error=error.args[0])
 
     def release(self) -> None:
         self._stop.set()

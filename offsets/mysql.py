@@ -75,9 +75,7 @@ class transaction:
 class MySQLOffsets:
     """The offset of one pipeline. `session` returns the connection to write on; it is committed by `save`."""
 
-    def __init__(
-        self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition
-    ) -> None:
+    def __init__(self, session: Session, database: str, pipeline: str, *, read_position: ReadPosition) -> None:
         self._session = session
         self._database = database
         self._read_position = read_position
@@ -108,9 +106,7 @@ class MySQLOffsets:
         return Taken(self.owner, _position(row[2], self._pipeline, self._read_position))
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
-        cursor.execute(
-            f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE", (self._pipeline,)
-        )
+        cursor.execute(f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE", (self._pipeline,))
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 

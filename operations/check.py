@@ -46,9 +46,7 @@ class Servers:
     store: MySQLAddress  # of viewtail's own tables
     watermark_database: str
     store_database: str
-    sections: Mapping[str, Server] = field(
-        default_factory=dict
-    )  # settings of the stores that have views, by name
+    sections: Mapping[str, Server] = field(default_factory=dict)  # settings of the stores that have views, by name
 
     def stores(self) -> Iterator[tuple[Store, Access]]:
         """Those that have views, and that of viewtail's own tables."""
@@ -106,9 +104,7 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
             return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
-        return [
-            fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems
-        ]
+        return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
 
@@ -118,9 +114,7 @@ def _functions(bound: BoundView) -> str:
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
-    names = [
-        f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns
-    ]
+    names = [f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns]
     return f"; its functions use {', '.join(sorted(names))}" if names else ""
 
 

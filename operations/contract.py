@@ -26,9 +26,7 @@ _UNKNOWN_KEY = ("(the primary key)",)  # equal to no key that a statement names
 _CHANGES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s+DATA|WITH)\b", re.IGNORECASE)
 _SET = re.compile(r"SET\b", re.IGNORECASE)
 _UNLOGGED = re.compile(r"\b(?:sql_log_bin|binlog_format)\s*:?=\s*(?P<value>[^\s,]+)", re.IGNORECASE)
-_SQL_MODE = re.compile(
-    r"\bsql_mode\s*:?=\s*(?:(?P<quote>['\"])(?P<value>[^'\"]*)(?P=quote)|\S)", re.IGNORECASE
-)
+_SQL_MODE = re.compile(r"\bsql_mode\s*:?=\s*(?:(?P<quote>['\"])(?P<value>[^'\"]*)(?P=quote)|\S)", re.IGNORECASE)
 _NO_ROW_EVENTS = ("0", "OFF", "FALSE", "STATEMENT", "MIXED")
 _TEXTS = frozenset({"CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
 _BYTES = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
@@ -156,9 +154,7 @@ class Contract:
         if not concerned(text, self.database, [followed]):
             return followed
         known = {column.name.lower() for column in followed.table.columns}
-        more = tuple(
-            _undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known
-        )
+        more = tuple(_undescribed(name) for name in _changed_columns(text, self.database) if name.lower() not in known)
         table = replace(followed.table, columns=(*followed.table.columns, *more))
         return replace(followed, table=table, columns=tuple(column.name for column in table.columns))
 
@@ -170,9 +166,7 @@ class Contract:
             return
         shape = self._shape_of(arrived)
         if shape is None:
-            problem: str | None = (
-                f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
-            )
+            problem: str | None = f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
         else:
             problem = _misfit(followed, shape)
         yield (
@@ -223,15 +217,11 @@ def _bits(names: str) -> int:
     """Of an sql_mode in capitals, those that bear on how statements are read and rows converted."""
     is_strict = "STRICT_" in names or "TRADITIONAL" in names
     return (
-        STRICT * is_strict
-        | ANSI_QUOTES * ("ANSI" in names)
-        | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
+        STRICT * is_strict | ANSI_QUOTES * ("ANSI" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
     )
 
 
-def _widened(
-    view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str
-) -> Iterator[tuple[bool, str]]:
+def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str) -> Iterator[tuple[bool, str]]:
     place = store_of(view).typed_place
     if not place:
         return
@@ -330,9 +320,7 @@ def _misfit(followed: Followed, shape: _Shape) -> str | None:
     """Why a table cannot take the place of the followed one; None where it can."""
     key = followed.table.primary_key
     if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
-        return (
-            f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
-        )
+        return f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
     keys = [set(_lower(one)) for one in (shape.key, *shape.unique.values())]
     for wanted in followed.keys:
         if set(_lower(wanted)) not in keys:

@@ -41,8 +41,6 @@ def _chosen(name: str, known: list[str], declared: Collection[str]) -> str:
     if retired:
         raise MisuseError(f"{name!r} is the name of {len(retired)} views; say which: {', '.join(retired)}")
     if meant:
-        raise MisuseError(
-            f"view {name} is declared in views.py. Take it out there and restart `viewtail run` first"
-        )
+        raise MisuseError(f"view {name} is declared in views.py. Take it out there and restart `viewtail run` first")
     others = ", ".join(sorted(set(known).difference(declared))) or "none"
     raise MisuseError(f"viewtail knows no view {name!r}; views that are no longer declared: {others}")

@@ -66,9 +66,7 @@ def choose(views: Sequence[View], name: str) -> View:
         which = ", ".join(view.id for view in found)
         raise MisuseError(f"{name!r} is the name of {len(found)} views; say which: {which}")
     near = nearest(name, [view.name for view in views] + [view.id for view in views])
-    raise MisuseError(
-        f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}"
-    )
+    raise MisuseError(f"no view is called {name!r}{near or '; there are ' + ', '.join(view.id for view in views)}")
 
 
 # --- The state of a view ---
@@ -187,18 +185,14 @@ def key_of(given: Any, view: BoundView) -> Key:
 # --- find ---
 
 
-def find(
-    open_source: Open, open_reader: OpenReader, view: BoundView, values: Sequence[Any], limit: int
-) -> Found:
+def find(open_source: Open, open_reader: OpenReader, view: BoundView, values: Sequence[Any], limit: int) -> Found:
     """The canonical rows of the entities that have these values of the first value columns.
 
     Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
     """
     if not store_of(view.view).has_index:
         kinds = _kinds([store for store in STORES if store.has_index])
-        raise MisuseError(
-            f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key"
-        )
+        raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
     wanted = _wanted(view, values)
     if limit < 1:
         raise MisuseError(f"limit is {limit}; it must be at least 1")
@@ -224,9 +218,7 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
 _Values = dict[str, Any]  # by column name, in viewtail's forms
 
 
-def canonical_rows(
-    connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]
-) -> list[_Values]:
+def canonical_rows(connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]) -> list[_Values]:
     """The present canonical row of each key that has one, in the keys' order; every column that can be read.
 
     With a version column it is the row with the largest version.

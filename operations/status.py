@@ -99,9 +99,7 @@ def save(session: Session, database: str, pipeline: str, report: Report) -> None
         )
 
 
-def read(
-    connection: pymysql.Connection[Any], database: str, read_position: ReadPosition
-) -> list[PipelineStatus]:
+def read(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> list[PipelineStatus]:
     """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran.
 
     Tables of an earlier viewtail show no position: the next `run` migrates them.
@@ -124,9 +122,7 @@ def read(
     return found
 
 
-def _pipeline(
-    cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition
-) -> PipelineStatus:
+def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition) -> PipelineStatus:
     number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
     is_owned = cursor.fetchone()[0] is not None

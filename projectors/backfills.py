@@ -71,9 +71,7 @@ class Backfills:
         except ViewtailError as error:
             self._note(error)
         except Exception as error:
-            self._note(
-                ViewtailError(f"a backfill failed: {type(error).__name__}{_place(error)}; please report it")
-            )
+            self._note(ViewtailError(f"a backfill failed: {type(error).__name__}{_place(error)}; please report it"))
         return False
 
     def _note(self, error: ViewtailError) -> None:

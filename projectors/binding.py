@@ -222,9 +222,7 @@ def _problems_between(views: Sequence[BoundView]) -> Iterator[str]:
 
 def _targets(views: Sequence[View]) -> list[str]:
     twice = [name for name, count in Counter(view.id for view in views).items() if count > 1]
-    return [
-        f"view {name}: two views have this store and name; give one of them another name" for name in twice
-    ]
+    return [f"view {name}: two views have this store and name; give one of them another name" for name in twice]
 
 
 # --- What is bound ---

@@ -15,9 +15,7 @@ from servers.sessions import quote
 class DeadLetters:
     """The dead letters of a pipeline's views; which keys they are is remembered, so that success costs nothing."""
 
-    def __init__(
-        self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]
-    ) -> None:
+    def __init__(self, session: Session, database: str, views: Sequence[BoundView], ids: dict[str, int]) -> None:
         self._session = session
         self._database = database
         self._table = quote(database, "dead_letter")

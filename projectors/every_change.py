@@ -19,9 +19,7 @@ from projectors.stores import Store
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
 
 
-def projections_for(
-    store: Store, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]
-) -> Projections:
+def projections_for(store: Store, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Projections:
     """The projections that a store's sink is to be given."""
     return (EveryChange if store.keeps_every_change else Projections)(views, followed)
 
@@ -31,9 +29,7 @@ class EveryChange(Projections):
 
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         super().__init__(views, followed)
-        self._images = {
-            view.id: _Images(view, followed[view.table.schema, view.table.name].columns) for view in views
-        }
+        self._images = {view.id: _Images(view, followed[view.table.schema, view.table.name].columns) for view in views}
 
     def of(self, batch: Batch) -> Projected:
         """Every change, in stream order; the views of one table follow each other event by event."""
@@ -106,9 +102,7 @@ class _Images:
         new = None if after is None else self._after(after, version)
         if was_shown or new is not None:
             self._require_readable(row, self._key_at, version)
-            yield KeptChange(
-                self._rows.key(row), self._version(before, after, version), _op(was_shown, new), old, new
-            )
+            yield KeptChange(self._rows.key(row), self._version(before, after, version), _op(was_shown, new), old, new)
 
     def _is_moved(self, before: Row | None, after: Row | None) -> bool:
         return before is not None and after is not None and self._rows.key(before) != self._rows.key(after)
@@ -140,9 +134,7 @@ class _Images:
     def _require_readable(self, row: Row, at: list[int], version: int) -> None:
         bad = next((row[one] for one in at if isinstance(row[one], Unreadable)), None)
         if bad is not None:
-            raise RowRefusedError(
-                f"column {bad.column} holds bytes that are invalid in its character set", version
-            )
+            raise RowRefusedError(f"column {bad.column} holds bytes that are invalid in its character set", version)
 
     def _rendered(self, row: Row | None, version: int) -> str:
         if row is None or any(isinstance(row[at], Unreadable) for at in self._key_at):

@@ -54,9 +54,7 @@ def _column(use: ast.AST, around: ast.AST | None) -> str | None:
     match use, around:
         case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(name)), ctx=ast.Load()), _:
             return name
-        case ast.Attribute(attr="get"), ast.Call(func=get, args=[ast.Constant(value=str(name)), *_]) if (
-            get is use
-        ):
+        case ast.Attribute(attr="get"), ast.Call(func=get, args=[ast.Constant(value=str(name)), *_]) if get is use:
             return name
         case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]), _:
             return name

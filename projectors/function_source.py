@@ -139,11 +139,7 @@ def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
     places = [
         ((line, column), (end_line, end_column))
         for line, end_line, column, end_column in code.co_positions()
-        if line is not None
-        and end_line is not None
-        and column is not None
-        and end_column is not None
-        and end_column
+        if line is not None and end_line is not None and column is not None and end_column is not None and end_column
     ]
     return bool(places) and all(begin <= first and last <= end for first, last in places)
 

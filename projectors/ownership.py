@@ -122,16 +122,12 @@ class Ownership:
             found = row_estimates(connection, {(table.schema, table.name) for table in tables.values()})
         return {name: found.get((table.schema, table.name), 0) for name, table in tables.items()}
 
-    def backfill(
-        self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES
-    ) -> Backfill:
+    def backfill(self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Backfill:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
         view = self.life.view(name)
         store = store_named(self.identity.store)
-        sink, rows_session = store.for_backfill(
-            self.deployment.access(store), view, self.identity.name, session
-        )
+        sink, rows_session = store.for_backfill(self.deployment.access(store), view, self.identity.name, session)
         followed = followed_tables([view])
         database = self.deployment.database
         return Backfill(
@@ -246,9 +242,7 @@ def _pipeline(
             raise_epoch_above=partial(deployment.raise_epoch_above, identity),
         ),
         dead_letters=letters,
-        watermarks=Watermarks(
-            deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"
-        ),
+        watermarks=Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"),
         table_changes=TableChanges(
             life=life,
             sink=sink,

@@ -25,9 +25,7 @@ class Parking:
         self._halt = halt
         self._in_a_row: Counter[str] = Counter()
 
-    def park(
-        self, writes: Sequence[ViewWrites], unprojected: Sequence[Parked], refused: Sequence[Parked]
-    ) -> None:
+    def park(self, writes: Sequence[ViewWrites], unprojected: Sequence[Parked], refused: Sequence[Parked]) -> None:
         """List what was refused of one batch; durable on return.
 
         `unprojected` never became writes; `refused` are writes that the store would not take.
@@ -36,9 +34,7 @@ class Parking:
         if parked:
             self._dead_letters.record(parked)
             for letter in parked[:_LOGGED]:
-                _log.warning(
-                    "key parked", view=letter.view, version=str(letter.version), reason=letter.reason
-                )
+                _log.warning("key parked", view=letter.view, version=str(letter.version), reason=letter.reason)
         if not parked and not self._in_a_row:
             return
         parked_counts = Counter(letter.view for letter in parked)

@@ -173,17 +173,11 @@ class Pipeline:
         if following is None or following.halts or following.table_changes:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
-            self._ahead = _Ahead(
-                following, self.life.projections.of(following), self.life.projections.halted_count
-            )
+            self._ahead = _Ahead(following, self.life.projections.of(following), self.life.projections.halted_count)
 
     def _projected(self, batch: Batch) -> Projected:
         ahead, self._ahead = self._ahead, None
-        if (
-            ahead is not None
-            and ahead.batch is batch
-            and ahead.halted_count == self.life.projections.halted_count
-        ):
+        if ahead is not None and ahead.batch is batch and ahead.halted_count == self.life.projections.halted_count:
             return ahead.projected
         return self.life.projections.of(batch)
 

@@ -175,13 +175,9 @@ class Projection:
             parked_before = len(parked)
             self.apply([RowChanges(followed, INSERT, version, [after])], alone, parked)
             if new not in alone and len(parked) == parked_before:
-                alone[new] = Write(
-                    version, None
-                )  # `where` leaves it out; whether it did before cannot be told
+                alone[new] = Write(version, None)  # `where` leaves it out; whether it did before cannot be told
         elif after is not None:
-            name = (
-                f"(unreadable key, version {version})" if new is None else render_key(new, self._key_columns)
-            )
+            name = f"(unreadable key, version {version})" if new is None else render_key(new, self._key_columns)
             parked.append(Parked(self.view.id, name, version, reason))
         for key, write in alone.items():
             if key not in into or into[key][0] <= write[0]:
@@ -241,9 +237,7 @@ def _used(view: BoundView) -> list[str]:
 class RowByRow:
     """Views with a version column, a condition or a document function: one row at a time."""
 
-    def __init__(
-        self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None
-    ) -> None:
+    def __init__(self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None) -> None:
         entity = view.view.entity
         self._view = view
         self._where = view.view.where
@@ -338,9 +332,7 @@ class RowByRow:
         assert self._version_at is not None
         value = row[self._version_at]
         if not isinstance(value, int) or not 0 <= value <= MAX_VERSION >> 1:
-            raise RowRefusedError(
-                f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0
-            )
+            raise RowRefusedError(f"version column {self._view.view.entity.version} is not between 0 and 2^62 - 1", 0)
         return 2 * value
 
     def values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
@@ -360,9 +352,7 @@ class RowByRow:
         try:
             return orjson.dumps(document, default=_json_default)
         except TypeError as error:
-            raise RowRefusedError(
-                f"document returned something that JSON cannot hold ({error})", version
-            ) from None
+            raise RowRefusedError(f"document returned something that JSON cannot hold ({error})", version) from None
 
     def _record(self, row: Row) -> dict[str, Any]:
         return self._row_type(
@@ -382,9 +372,7 @@ class RowByRow:
                 f"source does not name the column or viewtail cannot read it. Write row[{name!r}] there",
                 version,
             ) from None
-        except (
-            Exception
-        ) as error:  # the user's own code: whatever it raises parks the key, without its values
+        except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
             place = _place(error)
             raise RowRefusedError(f"{what} raised {type(error).__name__}{place}", version) from None
 

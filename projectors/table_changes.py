@@ -153,9 +153,7 @@ class TableChanges:
             return  # archiving, as its row deletes are
         sink = guarded(self._sink)
         if sink is None:
-            raise SourceError(
-                "its store keeps every change and cannot tell which keys it holds, to delete them"
-            )
+            raise SourceError("its store keeps every change and cannot tell which keys it holds, to delete them")
         with self._life.gate.closed(view.id):
             if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
                 for page in sink.keys_below(view.id, change.version):
@@ -174,9 +172,7 @@ class TableChanges:
                     now.table, now.key, [key for key, _ in page], lambda sql: _read(connection, sql, now)
                 )
                 gone = [(key, stored) for key, stored in page if key in absent]
-                self._bury(
-                    view, {key: Write(stored | 1 if is_column else version, None) for key, stored in gone}
-                )
+                self._bury(view, {key: Write(stored | 1 if is_column else version, None) for key, stored in gone})
 
     def _bury(self, view: BoundView, tombstones: dict[Key, Write]) -> None:
         """One page, durable by itself: the offset stays before the statement until all are."""

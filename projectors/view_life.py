@@ -73,11 +73,7 @@ class ViewLife:
     def following(self, followed: Followed) -> list[BoundView]:
         """The views of a table that get its changes, as they are bound now."""
         now = {view.id: view for view in self.views}
-        return [
-            now[view.id]
-            for view in self.projections.views_of(followed)
-            if not self.projections.is_halted(view.id)
-        ]
+        return [now[view.id] for view in self.projections.views_of(followed) if not self.projections.is_halted(view.id)]
 
     def is_halted(self, view: str) -> bool:
         """Whether it gets no changes any more, in this ownership."""

@@ -74,9 +74,7 @@ _ASSIGNMENTS = {
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
 
 
-def move(
-    cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object
-) -> None:
+def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterable[str], **values: object) -> None:
     """Those of the pipeline's views that the event moves from where they are, as a part of the caller's transaction.
 
     Args:
@@ -131,9 +129,7 @@ class ViewStates:
         """The pipeline's number; -1 for one that never ran, which has no views."""
         if self._pipeline_id is None:
             with transaction(self._session, "looking for the pipeline") as cursor:
-                cursor.execute(
-                    f"SELECT id FROM {quote(self._database, 'pipeline')} WHERE name = %s", (self._pipeline,)
-                )
+                cursor.execute(f"SELECT id FROM {quote(self._database, 'pipeline')} WHERE name = %s", (self._pipeline,))
                 row = cursor.fetchone()
             if row is None:
                 return -1
@@ -167,9 +163,7 @@ class ViewStates:
         cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
         return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
 
-    def _compare(
-        self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str
-    ) -> None:
+    def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
             raise DeclarationError(
                 f"view {view.id} was filled with versions of kind {version_kind!r}, its declaration now asks for "
@@ -240,9 +234,7 @@ class ViewStates:
             sources, _ = TRANSITIONS[event]
             records = self._records(cursor, views)
             moved = [
-                name
-                for name, record in records.items()
-                if record.state in sources and (where is None or where(record))
+                name for name, record in records.items() if record.state in sources and (where is None or where(record))
             ]
             move(cursor, self._table, self.pipeline_id, event, moved, floor=floor)
         return moved
@@ -350,9 +342,7 @@ def known_views(connection: pymysql.Connection[Any], database: str) -> dict[tupl
                 f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
             )
             return {
-                (row["pipeline"], row["name"]): KnownView(
-                    state=row["state"], declaration=row.get("declaration", "")
-                )
+                (row["pipeline"], row["name"]): KnownView(state=row["state"], declaration=row.get("declaration", ""))
                 for row in cursor.fetchall()
             }
     except pymysql.err.MySQLError:

@@ -78,9 +78,7 @@ class View:
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"{label}: the name must be a non-empty string")
         if not isinstance(entity, Entity):
-            raise DeclarationError(
-                f"{label}: the second argument must be an Entity, not {type(entity).__name__}"
-            )
+            raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
         if where is not None and not callable(where):
             raise DeclarationError(
                 f"{label}: where must be a function of the row, e.g. where=lambda row: row['active']"

@@ -20,9 +20,7 @@ class AddressForm:
     schemes: tuple[str, ...]
     tls_schemes: tuple[str, ...] = ()  # those of them that ask for TLS
     parameters: tuple[str, ...] = ()  # behind the ?
-    path: Callable[
-        [str], str
-    ]  # what stands behind the host's /, which is not empty; raises ValueError, saying why
+    path: Callable[[str], str]  # what stands behind the host's /, which is not empty; raises ValueError, saying why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

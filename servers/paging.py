@@ -15,9 +15,7 @@ from servers.sessions import quote
 
 def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
     """The condition `(columns) > (after)`, expanded: MySQL reads far too much for the row constructor."""
-    pairs = [
-        (quote(column.name), literal(value, column)) for column, value in zip(columns, after, strict=True)
-    ]
+    pairs = [(quote(column.name), literal(value, column)) for column, value in zip(columns, after, strict=True)]
     name, value = pairs[-1]
     condition = f"{name} > {value}"
     for name, value in reversed(pairs[:-1]):

@@ -37,9 +37,7 @@ class Privileges:
             cursor.execute(facts_of(connection).grants.format(roles=roles) if has_roles else "SHOW GRANTS")
             return cls(line for (line,) in cursor.fetchall())
 
-    def missing(
-        self, wanted: Iterable[str], schema: str | None = None, table: str | None = None
-    ) -> list[str]:
+    def missing(self, wanted: Iterable[str], schema: str | None = None, table: str | None = None) -> list[str]:
         """Those of the wanted privileges that are not held: globally, on a schema, or on a table."""
         return [name for name in wanted if not self._has(name, schema, table)]
 

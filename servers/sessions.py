@@ -103,9 +103,7 @@ def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: st
             "the certificate must be signed by that authority and name this host"
         )
     kind = SourceUnavailableError if role == "source" else StoreUnavailableError
-    return kind(
-        f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?"
-    )
+    return kind(f"{where} does not answer: {number} {said}. viewtail tries again by itself; is the server up?")
 
 
 _REFUSALS = {

@@ -76,9 +76,7 @@ def _addresses(names: list[str], engine: str) -> int:
 
 def _install(names: list[str], engine: str) -> int:
     if engine == "docker":
-        raise StackError(
-            "`install` is for servers without an engine; with one, `up --engine docker` pulls the images"
-        )
+        raise StackError("`install` is for servers without an engine; with one, `up --engine docker` pulls the images")
     for name in names:
         progress(f"{name}: {_MODULES[name].install()}")
     if names == list(_MODULES):
@@ -113,9 +111,7 @@ def _pick_engine(command: str) -> str:
     # Servers of our own first: they are what the tests run against.
     engine = "local" if archives.can_unpack() or not containers.engine_answers() else "docker"
     if command == "up":
-        origin = (
-            "docker-compose.yml" if engine == "docker" else "Debian packages and Maven, no container engine"
-        )
+        origin = "docker-compose.yml" if engine == "docker" else "Debian packages and Maven, no container engine"
         progress(f"stack: servers from {origin}")
     return engine
 

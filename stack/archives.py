@@ -196,9 +196,7 @@ def _codename() -> str:
     except OSError:
         return ""
     fields = dict(line.split("=", 1) for line in lines if "=" in line)
-    return (
-        fields.get("VERSION_CODENAME", "").strip('"') if fields.get("ID", "").strip('"') == "debian" else ""
-    )
+    return fields.get("VERSION_CODENAME", "").strip('"') if fields.get("ID", "").strip('"') == "debian" else ""
 
 
 def _machine_sources(etc: Path) -> Iterator[DebianSource]:
@@ -228,9 +226,7 @@ def parse_deb822(text: str) -> Iterator[DebianSource]:
 def parse_one_line(text: str) -> Iterator[DebianSource]:
     """The binary sources of a `.list` file (sources.list(5), "ONE-LINE-STYLE FORMAT")."""
     for line in text.splitlines():
-        match = re.match(
-            r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<rest>[^#]*)", line
-        )
+        match = re.match(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<rest>[^#]*)", line)
         if match:
             signed_by = re.search(r"signed-by=(\S+)", match["options"] or "")
             components = tuple(match["rest"].split())

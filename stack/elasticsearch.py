@@ -91,9 +91,7 @@ def _fetch_archive() -> Path:
             f"elasticsearch: Maven could not fetch {_GROUP}:elasticsearch:{VERSION} (exit code {done.returncode}):\n"
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}\nCheck that Maven reaches its repository, then try again."
         )
-    archive = (
-        repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
-    )
+    archive = repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
     _require_digest(archive)
     return archive
 

@@ -72,9 +72,7 @@ def _unpacked_home() -> Path:
 
 
 def _home_below(prefix: Path) -> Path:
-    return next(
-        path for path in sorted(prefix.glob("usr/lib/jvm/*")) if not path.is_symlink() and path.is_dir()
-    )
+    return next(path for path in sorted(prefix.glob("usr/lib/jvm/*")) if not path.is_symlink() and path.is_dir())
 
 
 def _unpack_java(into: Path) -> None:

@@ -49,9 +49,7 @@ def _initialize(into: Path) -> None:
     argv = [*_SERVER.command(prefix, into), "--initialize-insecure", "--innodb-redo-log-capacity=8M"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        raise ServerFailed(
-            f"mysqld --initialize-insecure failed with exit code {done.returncode}:\n{done.stderr}"
-        )
+        raise ServerFailed(f"mysqld --initialize-insecure failed with exit code {done.returncode}:\n{done.stderr}")
     (into / "auto.cnf").unlink()  # each copy makes a server_uuid of its own
 
 

@@ -15,9 +15,7 @@ PACKAGES = ("percona-toolkit", "libdbd-mysql-perl")
 
 def install() -> Path:
     """The prefix that holds the toolkit and its Perl; downloaded on first use (about 35 MB)."""
-    return install_once(
-        "percona", lambda into: archives.unpack("percona", PACKAGES, into, archives.NEWEST_SUITE)
-    )
+    return install_once("percona", lambda into: archives.unpack("percona", PACKAGES, into, archives.NEWEST_SUITE))
 
 
 def tool(program: str) -> tuple[list[str], dict[str, str]]:

@@ -69,9 +69,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _build_beside(target: Path, build: Callable[[Path], None]) -> None:
-    for leftover in target.parent.glob(
-        f".{target.name}.unfinished.*"
-    ):  # of one who was killed; we hold the lock
+    for leftover in target.parent.glob(f".{target.name}.unfinished.*"):  # of one who was killed; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.unfinished.", dir=target.parent))
     try:

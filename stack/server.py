@@ -139,9 +139,7 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while not self._launch.is_ready():
             if not self.is_running():
-                raise ServerFailed(
-                    f"{self.name} ended while starting on port {self.port}.\n{self._log_tail()}"
-                )
+                raise ServerFailed(f"{self.name} ended while starting on port {self.port}.\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 raise ServerFailed(
                     f"{self.name} on port {self.port} did not answer within {timeout_s:.0f} s.\n{self._log_tail()}"
@@ -167,9 +165,7 @@ class Server:
         """SIGKILL, as a crash of the server would look; returns when it is gone."""
         self._signal(signal.SIGKILL)
         if not self._wait_gone(STOP_TIMEOUT_S):
-            raise ServerFailed(
-                f"{self.name} (process group {self._group}) survives SIGKILL; look at its state with ps"
-            )
+            raise ServerFailed(f"{self.name} (process group {self._group}) survives SIGKILL; look at its state with ps")
         self._forget()
 
     def pause(self) -> None:

@@ -45,9 +45,7 @@ def logs_for_the_report() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--half", choices=halves.HALVES, help="run the files of one half (tests/support/halves.py)"
-    )
+    parser.addoption("--half", choices=halves.HALVES, help="run the files of one half (tests/support/halves.py)")
     parser.addoption("--half-outcome", type=Path, help="where that half writes how its tests ended")
 
 

@@ -89,9 +89,7 @@ class Deployment:
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
         with closing(self.open_store()) as connection:
-            schema.create(
-                connection, self.settings.store_address(), self.database, schema.STORE_TABLES, role="store"
-            )
+            schema.create(connection, self.settings.store_address(), self.database, schema.STORE_TABLES, role="store")
         with closing(self.open_primary()) as connection:
             schema.create(
                 connection,
@@ -114,9 +112,7 @@ class Deployment:
 
         with closing(self.open_store()) as connection:
             saved = saved_position(connection, self.database, pipeline.name, read_position)
-            epoch = epochs.current(
-                connection, self.database, pipeline.source, str(now.server), check_continues
-            )
+            epoch = epochs.current(connection, self.database, pipeline.source, str(now.server), check_continues)
         return replace(now, epoch=epoch)
 
     def source_now(self) -> tuple[str, Position]:

@@ -30,9 +30,7 @@ def load(name: str) -> list[View]:
     file = _shown(module.__file__ or module_name)
     if not hasattr(module, attribute):
         near = nearest(attribute, [known for known in vars(module) if not known.startswith("_")])
-        raise DeclarationError(
-            f"{file}: there is no {attribute!r} in it" + (near or f"; write {attribute} = [...]")
-        )
+        raise DeclarationError(f"{file}: there is no {attribute!r} in it" + (near or f"; write {attribute} = [...]"))
     return _checked(getattr(module, attribute), attribute, file)
 
 

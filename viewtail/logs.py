@@ -60,9 +60,7 @@ def _mask(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutabl
 
 
 def _text() -> structlog.dev.ConsoleRenderer:
-    return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
 
 
 def _json(event: Any, **_given: Any) -> str:

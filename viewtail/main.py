@@ -36,9 +36,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ViewName = Annotated[
     str,
-    typer.Argument(
-        metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name."
-    ),
+    typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name."),
 ]
 
 
@@ -105,9 +103,7 @@ def check(
     json: Json = False,
     print_grants: Annotated[
         bool,
-        typer.Option(
-            "--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server."
-        ),
+        typer.Option("--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server."),
     ] = False,
 ) -> int:
     """Check every requirement of the source and the stores.
@@ -203,9 +199,7 @@ def search(
     ],
     field: Annotated[
         list[str] | None,
-        typer.Option(
-            "--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."
-        ),
+        typer.Option("--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."),
     ] = None,
     page: Annotated[int, typer.Option(metavar="N", help="Page number, from 1.")] = 1,
     size: Annotated[int, typer.Option(metavar="N", help="Hits on a page.")] = 10,
@@ -223,9 +217,7 @@ def search(
 @app.command()
 def replay(
     context: typer.Context,
-    view: Annotated[
-        list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")
-    ] = None,
+    view: Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")] = None,
     all_views: Annotated[bool, typer.Option("--all", help="Every view.")] = False,
     new_history: Annotated[
         bool,
@@ -299,9 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(
-            args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False
-        )
+        code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ViewtailError as error:

@@ -63,9 +63,7 @@ class Reader:
         with closing(self._open()) as reader:
             return reading.get(reader, found_key)
 
-    def search(
-        self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10
-    ) -> SearchPage:
+    def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
         """One page of documents by query."""
         reading.require_search(self.view.view)
         with closing(self._open()) as reader:
@@ -80,9 +78,7 @@ class Reader:
         return store.reader(self.settings.access(store), self.view)
 
 
-def open_reader(
-    view: str | View, settings: Settings | None, environ: Mapping[str, str] | None = None
-) -> Reader:
+def open_reader(view: str | View, settings: Settings | None, environ: Mapping[str, str] | None = None) -> Reader:
     """A reader of a view, by its name in the views of the settings or as declared."""
     loaded = settings or load(None, os.environ if environ is None else environ)
     views = [view] if isinstance(view, View) else declarations.load(loaded.views)

@@ -52,9 +52,7 @@ class Source(Server):
     primary_url: MySQLUrl | None = Field(
         default=None, description="its primary, where watermarks are written; by default the tailed server"
     )
-    database: Name = Field(
-        default=DEFAULT_DATABASE, description="database of the watermark table, on the primary"
-    )
+    database: Name = Field(default=DEFAULT_DATABASE, description="database of the watermark table, on the primary")
     server_id: int | None = Field(
         default=None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
     )
@@ -66,9 +64,7 @@ class Source(Server):
 class Run(Group):
     """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
 
-    batch_rows: int = Field(
-        default=24000, ge=1, le=100_000, description="rows written to a store at once, at most"
-    )
+    batch_rows: int = Field(default=24000, ge=1, le=100_000, description="rows written to a store at once, at most")
     batch_bytes: int = Field(
         default=2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once"
     )

@@ -116,9 +116,7 @@ class Supervisor:
         child.start_at = time.monotonic() + pause_s
         error = f"its process ended with code {code}"
         child.report = {**child.report, "state": PROCESS_ENDED.state, "error": error}
-        _log.error(
-            "pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s
-        )
+        _log.error("pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s)
         return 0
 
     def _end(self) -> int:
@@ -131,9 +129,7 @@ class Supervisor:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _log.warning(
-                    "pipeline did not end in time, killed; it resumes at its offset", pipeline=child.pipeline
-                )
+                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=child.pipeline)
                 child.process.kill()
                 child.process.wait()
         self._show([child.report for child in self._children])

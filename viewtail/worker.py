@@ -43,9 +43,7 @@ from viewtail.signals import on_stop
 _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
-SWITCH_INTERVAL_S = (
-    0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
-)
+SWITCH_INTERVAL_S = 0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
 
 
 class Worker:
@@ -124,9 +122,7 @@ class Worker:
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
         if not found.views:
-            raise SourceError(
-                "every view is halted, and the table of none fits it; `viewtail status` has the reasons"
-            )
+            raise SourceError("every view is halted, and the table of none fits it; `viewtail status` has the reasons")
         return found
 
     def _acquire(self, lease: Lease) -> bool:

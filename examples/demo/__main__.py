@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         is_kept = os.environ.get("KEEP", "") not in ("", "0")
-        names = [
-            name for name in servers.PREPARE if name != "elasticsearch" or not parsed.without_elasticsearch
-        ]
+        names = [name for name in servers.PREPARE if name != "elasticsearch" or not parsed.without_elasticsearch]
         return _demo(names, is_kept=is_kept, live_s=live_s)
     except (DemoError, stack.StackError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
@@ -78,9 +76,7 @@ def _demo(names: Sequence[str], *, is_kept: bool, live_s: float) -> int:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def _phases(
-    names: Sequence[str], directory: Path, stopping: ExitStack, *, is_kept: bool, live_s: float
-) -> int:
+def _phases(names: Sequence[str], directory: Path, stopping: ExitStack, *, is_kept: bool, live_s: float) -> int:
     began_at = time.monotonic()
     started = _start_servers(names, directory, stopping, is_kept)
     by_name = {server.name: server for server in started}
@@ -100,9 +96,7 @@ def _phases(
     if is_kept:
         _tell_kept(started, chosen, run)
     elif (code := run.stop()) != 0:
-        raise DemoError(
-            f"viewtail run should end with code 0 on SIGTERM, and ended with {code}.\n{run.log_tail()}"
-        )
+        raise DemoError(f"viewtail run should end with code 0 on SIGTERM, and ended with {code}.\n{run.log_tail()}")
     line("")
     line(f"{time.monotonic() - began_at:.0f} s in all")
     return _verdict(differing, count=6 if has_search else 4)

@@ -25,9 +25,7 @@ _SHOWN = 5
 class Stores:
     """Plain clients. `elasticsearch` is None where there is none."""
 
-    def __init__(
-        self, connection: pymysql.Connection[Any], redis_url: str, elasticsearch_url: str | None
-    ) -> None:
+    def __init__(self, connection: pymysql.Connection[Any], redis_url: str, elasticsearch_url: str | None) -> None:
         self.mysql = connection
         self.redis = redis.Redis.from_url(redis_url)
         self.elasticsearch = Elasticsearch(elasticsearch_url) if elasticsearch_url else None
@@ -98,9 +96,7 @@ def _index(table: str) -> Callable[[Stores], Rows]:
             key: {name: value for name, value in row.items() if name not in ("id", "version")}
             for key, row in rows.items()
         }
-        return {
-            key: entry for key, entry in entries.items() if any(value is not None for value in entry.values())
-        }
+        return {key: entry for key, entry in entries.items() if any(value is not None for value in entry.values())}
 
     return read
 

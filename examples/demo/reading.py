@@ -59,9 +59,7 @@ def _find_from_python(stores: Stores, chosen: Mapping[str, str]) -> Read:
     settings = load(None, environment(chosen))
     found = {
         str(row["id"]): row
-        for row in viewtail.find(
-            _declared("city_by_timezone"), "Atlantic/Reykjavik", settings=settings, limit=1000
-        )
+        for row in viewtail.find(_declared("city_by_timezone"), "Atlantic/Reykjavik", settings=settings, limit=1000)
     }
     wanted = select(stores.mysql, "SELECT * FROM geo.city WHERE timezone = 'Atlantic/Reykjavik'", "id")
     return Read(
@@ -97,8 +95,7 @@ def _search(stores: Stores, chosen: Mapping[str, str]) -> Read:
     return Read(
         view="elasticsearch:cities",
         command=SEARCH,
-        answer=f"{page['total']} hits: "
-        + ", ".join(f"{one['name']} ({one['country']})" for one in found.values()),
+        answer=f"{page['total']} hits: " + ", ".join(f"{one['name']} ({one['country']})" for one in found.values()),
         wrong=wrong,
     )
 

@@ -57,9 +57,7 @@ def area() -> Iterator[Area]:
 
 def bar(label: str, done: int, of: int) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_row(
-        f"  {label:<24}", ProgressBar(total=max(of, 1), completed=done, width=30), f"{done:,} of {of:,}"
-    )
+    grid.add_row(f"  {label:<24}", ProgressBar(total=max(of, 1), completed=done, width=30), f"{done:,} of {of:,}")
     return grid
 
 
@@ -98,9 +96,7 @@ def _views(status: Sequence[PipelineStatus]) -> Iterator[tuple[PipelineStatus, A
 # -- the live phase ----------------------------------------------------------------------------------------------
 
 
-def live_table(
-    seconds: float, written: str, pipelines: Sequence[tuple[str, str, str, str]]
-) -> RenderableType:
+def live_table(seconds: float, written: str, pipelines: Sequence[tuple[str, str, str, str]]) -> RenderableType:
     """`pipelines`: name, writes a second, lag now, largest lag."""
     table = Table(box=None, pad_edge=False, padding=(0, 3))
     for title in ("  pipeline", "writes/s", "lag", "largest lag"):

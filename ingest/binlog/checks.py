@@ -79,9 +79,7 @@ def server_checks(connection: Connection) -> Iterator[Finding]:
     if facts.name == MARIADB:  # its servers have no number of their own but the one that is configured
         number = variables.get("server_id", "")
         why = "viewtail knows the server again by it: another one with the same number passes for this one"
-        mend = (
-            "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
-        )
+        mend = "SET GLOBAL server_id = 17;  -- a number of its own for each server, also in my.cnf, [mariadbd]"
         is_own = number not in ("0", "1")
         yield _advised(is_own, "server_id", number if is_own else f"{number} (the default)", why, mend)
 
@@ -170,9 +168,7 @@ def prepared_checks(connection: Connection) -> Iterator[Finding]:
         "one that was prepared before the first run halts every view at its commit; one that stays prepared keeps "
         "offsets, and the binlogs they need, from moving on"
     )
-    mend = (
-        f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}" if names else ""
-    )
+    mend = f"XA RECOVER lists them: XA COMMIT or XA ROLLBACK each, e.g. XA ROLLBACK {names[0]}" if names else ""
     yield _advised(not names, what, seen, why, mend)
 
 

@@ -102,9 +102,7 @@ class CompressedTransactions:
         compressed.done += p
         return p
 
-    def _read_rows(
-        self, reader: TableReader, kind: int, version: int, content: bytes, b: int, q: int
-    ) -> bool:
+    def _read_rows(self, reader: TableReader, kind: int, version: int, content: bytes, b: int, q: int) -> bool:
         """Gather the rows of an event with a full image; False: it needs more care."""
         image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
         r = b + 8 + len(image)

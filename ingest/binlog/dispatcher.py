@@ -76,9 +76,7 @@ class Dispatcher:
     ) -> None:
         self._place = Place(after, _CHECKSUM_BYTES if has_checksums else 0, server, large_files)
         self._transaction = OpenTransaction(self._place, after.start, spool_bytes)
-        self._tables = TableReaders(
-            self._place, self._transaction, followed, watermark, own_schemas, fits_from
-        )
+        self._tables = TableReaders(self._place, self._transaction, followed, watermark, own_schemas, fits_from)
         walk = Walk(self._place, self._transaction, self._tables, max_event_bytes)
         self._unchecked_formats = unchecked_formats
         self._others = ControlEvents(walk, after)
@@ -162,9 +160,7 @@ class Dispatcher:
                         continue
                     if kind == TABLE_MAP:
                         body = bytes(view[b:rows_end])
-                        reader = (
-                            by_body[body] if body in by_body else tables.reader(body, base | log_pos >> 4)
-                        )
+                        reader = by_body[body] if body in by_body else tables.reader(body, base | log_pos >> 4)
                         low, high = table_id(body)
                         by_id[low | high << 32] = reader
                         if reader is not OWN_TABLE:

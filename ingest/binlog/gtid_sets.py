@@ -63,9 +63,7 @@ class GtidSet:
             if tag:
                 parts.append(tag)
             parts += [str(first) if first == last else f"{first}-{last}" for first, last in intervals]
-        return ",".join(
-            ":".join((str(uuid.UUID(bytes=server)), *parts)) for server, parts in by_server.items()
-        )
+        return ",".join(":".join((str(uuid.UUID(bytes=server)), *parts)) for server, parts in by_server.items())
 
     def encoded(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID takes it."""

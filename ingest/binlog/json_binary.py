@@ -26,8 +26,7 @@ _LITERALS = {0: "null", 1: "true", 2: "false"}
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _NEWDECIMAL = 7, 10, 11, 12, 246
 
 _INTEGERS = {
-    type_: struct.Struct(f"<{code}").unpack_from
-    for type_, code in zip(range(_INT16, _DOUBLE), "hHiIqQ", strict=True)
+    type_: struct.Struct(f"<{code}").unpack_from for type_, code in zip(range(_INT16, _DOUBLE), "hHiIqQ", strict=True)
 }
 _DOUBLE_AT = struct.Struct("<d").unpack_from
 _TWO_UINT16_AT, _TWO_UINT32_AT = struct.Struct("<HH").unpack_from, struct.Struct("<II").unpack_from
@@ -143,9 +142,7 @@ def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at
     _KINDS[kind] = made_for(heads, "]" if len(kind) == 1 else "}", kind, names)
 
 
-def _append_value(
-    pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]
-) -> None:
+def _append_value(pieces: list[str], raw: bytes, type_: int, at: int, end: int, depth: int, left: list[int]) -> None:
     # `at` is where the value's own bytes begin; offsets inside an object or array count from there. `left` is how many
     # bytes no value has claimed yet: values that overlap could add up to any length.
     if type_ == _STRING:
@@ -254,9 +251,7 @@ _MEMBERS = {
 }  # fmt: skip
 
 
-def _heads(
-    raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, rest_at: int, stop: int
-) -> Sequence[str]:
+def _heads(raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, rest_at: int, stop: int) -> Sequence[str]:
     """What stands before each value of an object: '{"key": ', then ', "key": ' and so on.
 
     Documents of one kind have the same keys in the same places: remembered by the bytes of their entries and names.
@@ -286,9 +281,7 @@ def _heads(
     return made
 
 
-def _members(
-    raw: bytes, type_: int, at: int, end: int, left: list[int]
-) -> Iterator[tuple[str, int, int, int]]:
+def _members(raw: bytes, type_: int, at: int, end: int, left: list[int]) -> Iterator[tuple[str, int, int, int]]:
     """Of an object or array: each member's key ('' in an array), type, place and where it ends at the latest."""
     keys_at, values_at, rest_at, stop = _frame(raw, type_, at, end, left)
     _, value, inlined = _MEMBERS[type_]

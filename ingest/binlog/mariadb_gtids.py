@@ -25,9 +25,7 @@ class GtidPosition:
         self.last[domain] = (server, number)
 
     def __str__(self) -> str:
-        return ",".join(
-            f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items())
-        )
+        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.last.items()))
 
 
 def is_gtid(text: str) -> bool:

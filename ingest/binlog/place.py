@@ -22,9 +22,7 @@ TransactionEnd = tuple[str, int, int, Buffer]
 class Place:
     """Where the walk is (arguments as of Dispatcher)."""
 
-    def __init__(
-        self, after: BinlogPosition, checksum_bytes: int, server: str, large: frozenset[str]
-    ) -> None:
+    def __init__(self, after: BinlogPosition, checksum_bytes: int, server: str, large: frozenset[str]) -> None:
         self.file = after.file
         self.base = base_version(after.epoch, file_number(after.file))  # of all versions of the file
         self.last_pos = after.start & 0xFFFFFFFF  # 32 bits, from the last event's header

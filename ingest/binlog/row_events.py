@@ -56,9 +56,7 @@ class RowEvents:
         except (UnicodeDecodeError, TableUnreadableError) as error:
             self.after_failure(reader, event, version, rows_at, error)
 
-    def after_failure(
-        self, reader: TableReader, event: Event, version: int, rows_at: int, error: Exception
-    ) -> None:
+    def after_failure(self, reader: TableReader, event: Event, version: int, rows_at: int, error: Exception) -> None:
         """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
         if isinstance(error, TableUnreadableError):
             self._tables.halt(reader.followed, version, str(error))

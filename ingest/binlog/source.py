@@ -110,9 +110,7 @@ class BinlogSource:
         # exactly from the beginning.
         end = 0 if base else row[1]
         server = self._identity or ""
-        return BinlogPosition(
-            epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server
-        )
+        return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)
@@ -204,9 +202,7 @@ class BinlogSource:
         if (connection := self._connection) is not None:
             connection.shut_down()
 
-    def _read_connection(
-        self, after: BinlogPosition, followed: dict[tuple[str, str], Followed]
-    ) -> Iterator[Batch]:
+    def _read_connection(self, after: BinlogPosition, followed: dict[tuple[str, str], Followed]) -> Iterator[Batch]:
         seen = None
         if self._needs_set(after):
             seen = self._seen(after)
@@ -290,9 +286,7 @@ class BinlogSource:
             filled += left
         yield from self._consume(dispatcher, event, len(event))
 
-    def _read_past(
-        self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], head: bytes
-    ) -> None:
+    def _read_past(self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], head: bytes) -> None:
         """Halt the table of an event that is too large; `head`: its status byte and header."""
         event, checksum = head[1:], crc32(head[1:])
         for left in packets:
@@ -362,7 +356,5 @@ def _event_bytes(buffer: bytearray, filled: int) -> int:
 
 
 def _watermark_table(schema: str) -> Followed:
-    token = Column(
-        name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32
-    )
+    token = Column(name="token", kind=Kind.TEXT, declared="char(32)", is_nullable=False, charset="ascii", length=32)
     return Followed(Table(schema=schema, name="watermark", columns=(token,), primary_key=("id",)), ("token",))

@@ -75,9 +75,7 @@ def _about(
     return None
 
 
-def _about_any(
-    followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str
-) -> Verdict | None:
+def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Verdict | None:
     found = (_about(followed, name, kind, why) for name in names)
     return next((verdict for verdict in found if verdict is not None), None)
 
@@ -139,9 +137,7 @@ def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
     used = {name.lower() for name in (*followed.columns, *table.paging_key)}
     for change in altered.changes:
         match change:
-            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if (
-                name.lower() in used
-            ):
+            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if name.lower() in used:
                 why = f"column {name} was changed"
             case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
                 why = "the primary key was made anew"
@@ -211,9 +207,7 @@ class _Losses:
 
     def _of_table(self, change: ddl.Change) -> str | None:
         match change:
-            case ddl.ColumnDefined(name) if change.may_be_null and (
-                unique := _unique_with(self._followed, name)
-            ):
+            case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(self._followed, name)):
                 return (
                     f"column {name} may be NULL from then on, and views rely on the unique key "
                     f"({', '.join(unique)}): NULL identifies nothing"
@@ -235,9 +229,7 @@ class _Losses:
         if isinstance(change, ddl.PrimaryKeyDropped):
             is_other = self._new_key != tuple(name.lower() for name in self._followed.table.primary_key)
             return _OTHER_KEY if is_other else None
-        index, what = (
-            (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
-        )
+        index, what = (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
         if (unique := _relied_on(self._followed, index)) is None:
             return None
         return (
@@ -262,9 +254,7 @@ def _unique_with(followed: Followed, column: str) -> tuple[str, ...] | None:
     return next((key for key in followed.keys if column.lower() in map(str.lower, key)), None)
 
 
-def _keeps_values(
-    column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool
-) -> bool:
+def _keeps_values(column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool) -> bool:
     if defined.is_computed or column is None:
         return False  # computed: another expression gives other values, whatever the type
     if column.is_nullable and not defined.may_be_null and not is_strict:

@@ -49,9 +49,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     where = f"{table_map.full_name}, column {name}"
     seen, described = table_map.column(name), followed.table.column(name)
     if described is None:
-        raise TableUnreadableError(
-            f"{where}: the table's description lacks it; this is a fault in viewtail, report it"
-        )
+        raise TableUnreadableError(f"{where}: the table's description lacks it; this is a fault in viewtail, report it")
     if seen is None:
         raise TableUnreadableError(
             f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "

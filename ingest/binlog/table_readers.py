@@ -133,9 +133,7 @@ class TableReaders:
         except KeyError:
             rows_without_map(event.kind, str(self._place))
 
-    def halt(
-        self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None
-    ) -> None:
+    def halt(self, followed: Followed, version: int, reason: str, columns: frozenset[str] | None = None) -> None:
         """Stop decoding a table; its views that need these columns halt with the next batch. None: all of them."""
         if followed is self.watermark:
             self.skip_watermark(reason)

@@ -82,9 +82,7 @@ def _opening(buffer: Buffer, gtid_at: int, begin_at: int) -> Opening:
     second = f"4xB4x9s6x{skipped}x{len(BEGIN_TAIL)}s{_CHECKSUM_BYTES}x"
     unpack = struct.Struct(f"<{first}{second}4xB9xI6x").unpack_from
     commit_head = bytes((XID,)) + gtid_head[1:5] + XID_BYTES.to_bytes(4, "little")
-    return Opening(
-        unpack, gtid_head, begin_head, commit_head, gtid_bytes, begin_at + begin_bytes + 5 - gtid_at
-    )
+    return Opening(unpack, gtid_head, begin_head, commit_head, gtid_bytes, begin_at + begin_bytes + 5 - gtid_at)
 
 
 def rows_head(write_image: bytes, update_image: bytes) -> RowsHead:

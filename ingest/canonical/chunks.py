@@ -104,9 +104,7 @@ class CanonicalRows:
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Those of these keys over some columns that no row has."""
-        return absent_keys(
-            self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0]
-        )
+        return absent_keys(self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0])
 
     def close(self) -> None:
         if self._connection is not None and self._connection.open:

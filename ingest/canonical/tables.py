@@ -203,9 +203,7 @@ def _labels(declared: str) -> tuple[str, ...]:
     """COLUMN_TYPE quotes as append_unescaped (sql/sql_show.cc) does: '' for ', and backslashes for \\ NUL \\n \\r."""
     unescaped = {None: "'", "0": "\0", "n": "\n", "r": "\r"}
     quoted = re.findall(r"'((?:[^'\\]|''|\\.)*)'", declared, re.DOTALL)
-    return tuple(
-        re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted
-    )
+    return tuple(re.sub(r"(?s)''|\\(.)", lambda found: unescaped.get(found[1], found[1]), label) for label in quoted)
 
 
 def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[str]) -> bool:

@@ -204,15 +204,11 @@ class Store(ABC):
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> Sink:
         """A new writer of these views of one pipeline, not connected yet."""
 
-    def with_offsets(
-        self, access: Access, views: Sequence[BoundView], pipeline: str
-    ) -> tuple[Sink, OffsetStore]:
+    def with_offsets(self, access: Access, views: Sequence[BoundView], pipeline: str) -> tuple[Sink, OffsetStore]:
         """A pipeline's sink, and where its offset is kept: a moment later, on a session of its own."""
         return self.sink(access, views, pipeline), access.background_offsets(pipeline)
 
-    def for_backfill(
-        self, access: Access, view: BoundView, pipeline: str, session: Session
-    ) -> tuple[Sink, Session]:
+    def for_backfill(self, access: Access, view: BoundView, pipeline: str, session: Session) -> tuple[Sink, Session]:
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 

@@ -154,12 +154,8 @@ DECLARATIONS = [
         "SearchIndex('s', entity, fields={'age': 3})",
         "the mapping is a type name ('text') or a dict, not int",
     ),
-    views(
-        "SearchIndex('s', entity, fields=['age'], document=dict)", "fields must be a dict of field to type"
-    ),
-    views(
-        "IndexTable('i', Entity('a.b', append_only=True), value='age')", "append_only needs version='COLUMN'"
-    ),
+    views("SearchIndex('s', entity, fields=['age'], document=dict)", "fields must be a dict of field to type"),
+    views("IndexTable('i', Entity('a.b', append_only=True), value='age')", "append_only needs version='COLUMN'"),
     Case(
         views="views = [IndexTable('i', entity, value='age'), IndexTable('i', entity, value='email')]",
         said="two views are called mysql:i; give one of them another name",
@@ -189,9 +185,7 @@ WITH_TABLES = [
     views(f"SearchIndex('s', Entity('{SCHEMA}.user', key='login'), fields=['age'])", "_id at most 512"),
 ]  # fmt: skip
 
-FOR_ARGUMENTS = (
-    "views = [IndexTable('i', entity, value=['age', 'email']), RedisHash('h', entity, fields=['age'])]"
-)
+FOR_ARGUMENTS = "views = [IndexTable('i', entity, value=['age', 'email']), RedisHash('h', entity, fields=['age'])]"
 ARGUMENTS = [
     arguments("nosuch", "No such command 'nosuch'"),
     arguments("run --nosuch", "No such option: --nosuch"),
@@ -331,9 +325,7 @@ def test_a_view_of_a_store_without_address_is_refused_with_its_name(
     ends(Case(views=FOR_ARGUMENTS, said=said), monkeypatch, capsys)
 
 
-def test_everything_wrong_is_told_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_everything_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("VIEWTAIL_SOURCE__ULR", "x")
     monkeypatch.setenv("VIEWTAIL_METRICS__PORT", "x")
     write(Case(toml="[redis]\nurl = 'x'\n[nothing]", said=""))

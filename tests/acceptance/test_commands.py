@@ -139,9 +139,7 @@ def deployed(
 
 
 def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> None:
-    done = deployed.command(
-        "replay", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person"
-    )
+    done = deployed.command("replay", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person")
     assert done.returncode == 0, done.stderr
     said = [line.partition(":  ")[0].partition(" ")[0] for line in done.stdout.splitlines()]
     assert said == ["elasticsearch:person:", "redis:person:", "mysql:by_name:"]
@@ -149,9 +147,7 @@ def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> N
     try:
         wait_for(
             "filled views",
-            lambda: all(
-                state == State.FILLED for (state,) in deployed.execute(f"SELECT state FROM {STORE}.view")
-            ),
+            lambda: all(state == State.FILLED for (state,) in deployed.execute(f"SELECT state FROM {STORE}.view")),
             60,
         )
     finally:
@@ -229,18 +225,12 @@ def test_a_row_outside_the_view_is_not_found(deployed: Deployed) -> None:
 def test_a_late_index_never_returns_a_row_that_does_not_match(deployed: Deployed) -> None:
     deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'moved@example.org' WHERE id = 2")
     try:
-        assert deployed.execute(f"SELECT email FROM {STORE}.by_email WHERE id = 2") == (
-            ("grace@example.org",),
-        )
+        assert deployed.execute(f"SELECT email FROM {STORE}.by_email WHERE id = 2") == (("grace@example.org",),)
         assert deployed.json("find", "by_email", "grace@example.org")["rows"] == []
-        deployed.execute(
-            f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = FALSE WHERE id = 2"
-        )
+        deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = FALSE WHERE id = 2")
         assert deployed.json("find", "by_email", "grace@example.org")["rows"] == []
     finally:
-        deployed.execute(
-            f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = TRUE WHERE id = 2"
-        )
+        deployed.execute(f"UPDATE {SCHEMA}.user SET email = 'grace@example.org', is_active = TRUE WHERE id = 2")
     assert len(deployed.json("find", "by_email", "grace@example.org")["rows"]) == 1
 
 
@@ -347,9 +337,7 @@ def test_the_same_from_python() -> None:
         (("x",), 0, "limit is 0; it must be at least 1"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_from_python_too(
-    values: tuple[Any, ...], limit: int, said: str
-) -> None:
+def test_values_that_do_not_fit_are_refused_from_python_too(values: tuple[Any, ...], limit: int, said: str) -> None:
     with pytest.raises(MisuseError, match=said):
         viewtail.find("by_name", *values, limit=limit)
 
@@ -400,18 +388,13 @@ views = [
     found = {one["what"]: one for one in json.loads(done.stdout)["findings"] if one["where"] == "views"}
     some = found["view redis:some, document"]
     assert some["level"] == "warn"
-    assert re.match(
-        r"document raised ValueError at views.py:6 \(\d+ of the table's first 100 rows\)", some["seen"]
-    )
+    assert re.match(r"document raised ValueError at views.py:6 \(\d+ of the table's first 100 rows\)", some["seen"])
     assert found["view redis:all, document"]["level"] == "fail"
     assert "document returned list, not a dict or None" in found["view redis:all, document"]["seen"]
     assert found["view redis:kept, where and document"]["level"] == "ok"
     assert "document raised KeyError at views.py:12" in found["view redis:unknown, document"]["seen"]
     strict = found["view elasticsearch:strict, document"]
-    assert (
-        strict["level"] == "fail"
-        and "returned the field nmae, which the view does not declare" in strict["seen"]
-    )
+    assert strict["level"] == "fail" and "returned the field nmae, which the view does not declare" in strict["seen"]
     assert "Edsger" not in done.stdout + done.stderr
 
 
@@ -448,9 +431,7 @@ def test_the_sql_that_check_prints_mends_what_it_found(tmp_path: Path) -> None:
             _apply(server, bad)
         assert bad == []
         assert levels["warn"] == 3
-        assert (
-            levels["fail"] == 11
-        )  # compressed transactions and partial JSON are read, so nobody need mend them
+        assert levels["fail"] == 11  # compressed transactions and partial JSON are read, so nobody need mend them
         assert running.command("check").returncode == 0
     finally:
         server.kill()
@@ -540,9 +521,7 @@ def test_init_keeps_what_is_there(deployed: Deployed, tmp_path: Path) -> None:
     assert "IndexTable" in (tmp_path / "views.py").read_text()
 
 
-def test_a_password_of_the_environment_is_not_written_into_the_file(
-    deployed: Deployed, tmp_path: Path
-) -> None:
+def test_a_password_of_the_environment_is_not_written_into_the_file(deployed: Deployed, tmp_path: Path) -> None:
     deployed.execute(f"CREATE USER IF NOT EXISTS 'initial'@'%' IDENTIFIED BY '{PASSWORD}'")
     deployed.execute("GRANT SELECT ON *.* TO 'initial'@'%'")
     url = f"mysql://initial:{PASSWORD}@{deployed.server.host}:{deployed.server.port}/{SCHEMA}"
@@ -572,9 +551,7 @@ def test_init_asks_which_schema_when_there_are_several(deployed: Deployed, tmp_p
 # --- How commands end ---
 
 
-@pytest.mark.parametrize(
-    "name", ["", "init", "check", "run", "status", "get", "find", "search", "replay", "forget"]
-)
+@pytest.mark.parametrize("name", ["", "init", "check", "run", "status", "get", "find", "search", "replay", "forget"])
 def test_every_command_has_help(tmp_path: Path, name: str) -> None:
     done = Run(tmp_path, "", {}).command(*filter(None, [name, "--help"]))
     assert done.returncode == 0

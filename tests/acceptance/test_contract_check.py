@@ -27,15 +27,11 @@ def folder(mysql_server: Server, tmp_path: Path) -> Path:
     with connection, connection.cursor() as cursor:
         cursor.execute("DROP DATABASE IF EXISTS contracted")
         cursor.execute("CREATE DATABASE contracted")
-        cursor.execute(
-            "CREATE TABLE contracted.user (id INT PRIMARY KEY, email VARCHAR(60), name VARCHAR(60))"
-        )
+        cursor.execute("CREATE TABLE contracted.user (id INT PRIMARY KEY, email VARCHAR(60), name VARCHAR(60))")
     return tmp_path
 
 
-def test_a_migration_that_breaks_a_view_is_told_with_line_and_reason(
-    folder: Path, mysql_server: Server
-) -> None:
+def test_a_migration_that_breaks_a_view_is_told_with_line_and_reason(folder: Path, mysql_server: Server) -> None:
     run = Run(folder, VIEWS, addresses(mysql_server))
     (folder / "up.sql").write_text(
         "-- nobody uses it\nALTER TABLE user ADD COLUMN age INT;\n\nALTER TABLE user\n  DROP COLUMN email;\n"
@@ -76,9 +72,7 @@ def test_offline_no_server_is_asked_and_only_names_are_known(tmp_path: Path) -> 
         (b" ;; -- nothing\n", "up.sql", 2, "no statement in it"),
     ],
 )
-def test_what_cannot_be_read_is_said(
-    content: bytes, file: str, code: int, words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_read_is_said(content: bytes, file: str, code: int, words: str, tmp_path: Path) -> None:
     run = Run(tmp_path, VIEWS, NOBODY)
     (tmp_path / "up.sql").write_bytes(content)
     done = run.command("contract", "check", file)

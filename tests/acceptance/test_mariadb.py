@@ -41,9 +41,7 @@ TABLES = (
 
 
 def connect(server: Server) -> Any:
-    return pymysql.connect(
-        host="127.0.0.1", port=server.port, user="root", autocommit=True, charset="utf8mb4"
-    )
+    return pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True, charset="utf8mb4")
 
 
 def rows(server: Server, query: str) -> list[tuple[Any, ...]]:

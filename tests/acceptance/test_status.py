@@ -87,9 +87,7 @@ class Shop:
     @contextmanager
     def running(self) -> Iterator[None]:
         with (self.folder / "run.log").open("ab") as log:
-            process = subprocess.Popen(
-                [VIEWTAIL, "run"], env=self.environment, cwd=self.folder, stdout=log, stderr=log
-            )
+            process = subprocess.Popen([VIEWTAIL, "run"], env=self.environment, cwd=self.folder, stdout=log, stderr=log)
         try:
             yield
         finally:
@@ -133,9 +131,7 @@ def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None
         shop.until_filled()
         shop.until(lambda: shop.viewtail("status").returncode == 0)
         during = shop.viewtail("status").stdout
-        assert [line.split()[:2] for line in during.splitlines() if line.startswith("mysql ")] == [
-            ["mysql", "running"]
-        ]
+        assert [line.split()[:2] for line in during.splitlines() if line.startswith("mysql ")] == [["mysql", "running"]]
         assert "mysql:user_by_email" in during
 
     after = shop.viewtail("status")
@@ -149,9 +145,7 @@ def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None
 def test_a_declared_view_that_no_run_has_seen_is_told(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()
-        (shop.folder / "views.py").write_text(
-            VIEWS + 'views.append(IndexTable("pet_by_id", pet, value="name"))\n'
-        )
+        (shop.folder / "views.py").write_text(VIEWS + 'views.append(IndexTable("pet_by_id", pet, value="name"))\n')
         done = shop.viewtail("status")
     assert done.returncode == 1
     assert "mysql:pet_by_id is declared, but no run has seen it yet" in done.stdout
@@ -190,13 +184,9 @@ def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_stays(shop: Shop
         shop.until_filled()
         declared = shop.viewtail("forget", "pet_by_name")
         assert declared.returncode == 2 and "is declared in views.py" in declared.stderr
-        (shop.folder / "views.py").write_text(
-            VIEWS.replace(', IndexTable("pet_by_name", pet, value="name")', "")
-        )
+        (shop.folder / "views.py").write_text(VIEWS.replace(', IndexTable("pet_by_name", pet, value="name")', ""))
         kept = shop.viewtail("forget", "pet_by_name")
-        assert (
-            kept.returncode == 2 and "the running viewtail still keeps view mysql:pet_by_name" in kept.stderr
-        )
+        assert kept.returncode == 2 and "the running viewtail still keeps view mysql:pet_by_name" in kept.stderr
     with shop.running():
         shop.until(lambda: shop.viewtail("status").returncode == 0)
         shop.sql(
@@ -207,9 +197,9 @@ def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_stays(shop: Shop
         done = shop.viewtail("forget", "pet_by_name")
         assert done.returncode == 0 and "DROP TABLE `viewtail`.`pet_by_name`" in done.stdout
         assert shop.status()["retired"] == []
-        assert shop.sql(
-            "SELECT v.name FROM viewtail.dead_letter d JOIN viewtail.view v ON v.id = view_id"
-        ) == [("mysql:user_by_email",)]
+        assert shop.sql("SELECT v.name FROM viewtail.dead_letter d JOIN viewtail.view v ON v.id = view_id") == [
+            ("mysql:user_by_email",)
+        ]
         assert shop.sql("SELECT COUNT(*) FROM viewtail.dead_letter") == [(1,)]
         assert shop.index("pet_by_name") == {(1, "Rex")}
         assert "mysql:pet_by_name" not in shop.viewtail("status").stdout
@@ -289,9 +279,7 @@ def test_a_dropped_index_table_is_made_and_filled_again_by_a_replay(shop: Shop) 
         shop.sql("DROP TABLE viewtail.pet_by_name")
         shop.sql("INSERT INTO shop.pet VALUES (8, 'Mia')")
         assert shop.viewtail("replay", "pet_by_name").returncode == 0
-        shop.until(
-            lambda: shop.viewtail("status").returncode == 0 and shop.views()["mysql:pet_by_name"] == "filled"
-        )
+        shop.until(lambda: shop.viewtail("status").returncode == 0 and shop.views()["mysql:pet_by_name"] == "filled")
         shop.sql("INSERT INTO shop.pet VALUES (9, 'Leo')")
         shop.until(lambda: shop.index("pet_by_name") == {(1, "Rex"), (8, "Mia"), (9, "Leo")})
 

@@ -40,9 +40,7 @@ from stack.server import Server
 from tests.support.fake_sink import FakeReader, FakeSink, FakeStore
 from tests.support.log_sink import Log, LogSink
 
-Shown = dict[
-    Key, tuple[int, tuple[str | None, ...]]
-]  # what a reader sees: key to version and values, as text
+Shown = dict[Key, tuple[int, tuple[str | None, ...]]]  # what a reader sees: key to version and values, as text
 
 
 class Store(Protocol):
@@ -89,9 +87,7 @@ def column(name: str, kind: Kind = Kind.TEXT, declared: str = "varchar(200)", le
     """A column; by default one of the value columns of the contract's tables."""
     charset = "utf8mb4" if kind is Kind.TEXT else None
     is_key = name in ("id", "country", "code")
-    return Column(
-        name=name, kind=kind, declared=declared, is_nullable=not is_key, charset=charset, length=length
-    )
+    return Column(name=name, kind=kind, declared=declared, is_nullable=not is_key, charset=charset, length=length)
 
 
 PERSON = Table(
@@ -125,9 +121,7 @@ def bound(view: View, table: Table, values: Sequence[str]) -> BoundView:
     )
 
 
-def all_three(
-    make: Callable[[str, Entity, list[str]], View], token: str
-) -> tuple[BoundView, BoundView, BoundView]:
+def all_three(make: Callable[[str, Entity, list[str]], View], token: str) -> tuple[BoundView, BoundView, BoundView]:
     """The views; `make(name, entity, values)` declares one. `token` keeps one test's names from another's."""
     person = make(f"person_{token}", Entity("shop.person"), ["email", "note"])
     place = make(f"place_{token}", Entity("shop.place"), ["name"])
@@ -162,10 +156,7 @@ class FakeOne:
         pass
 
     def shown(self, view: BoundView) -> Shown:
-        return {
-            key: (version, tuple(values or ()))
-            for key, (version, values) in self._store.shown(view.id).items()
-        }
+        return {key: (version, tuple(values or ())) for key, (version, values) in self._store.shown(view.id).items()}
 
     def unacceptable(self, key: Key) -> Write:
         self._rejected = key
@@ -235,9 +226,7 @@ class MySQLOne:
         names = [one.name for one in (*view.key, *view.values)]
         query = f"SELECT version, {', '.join(names)} FROM {self.database}.{view.view.name}"
         with (
-            pymysql.connect(
-                host=self.address.host, port=self.address.port, user="root", autocommit=True
-            ) as connection,
+            pymysql.connect(host=self.address.host, port=self.address.port, user="root", autocommit=True) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(query)
@@ -263,9 +252,7 @@ class _RedisOne:
         self._token = token
         self._port = server.port
         kind = type(self).kind
-        self.person, self.place, self.ledger = all_three(
-            lambda name, of, values: kind(name, of, fields=values), token
-        )
+        self.person, self.place, self.ledger = all_three(lambda name, of, values: kind(name, of, fields=values), token)
 
     def client(self) -> redis.Redis:
         return redis.Redis(port=self._port, socket_timeout=20)
@@ -289,9 +276,7 @@ class _RedisOne:
         client = self.client()
         prefix = f"{view.view.name}:"
         names: list[bytes] = list(client.scan_iter(match=f"{prefix}*"))
-        return {
-            _key(name.decode().removeprefix(prefix), view): self._one(client, name, view) for name in names
-        }
+        return {_key(name.decode().removeprefix(prefix), view): self._one(client, name, view) for name in names}
 
     def _one(self, client: redis.Redis, name: bytes, view: BoundView) -> tuple[int, tuple[str | None, ...]]:
         raise NotImplementedError
@@ -402,9 +387,7 @@ def _text(value: bytes | None) -> str | None:
 
 def _key(rendered: str, view: BoundView) -> Key:
     parts = [unquote(part) for part in rendered.split(":")]
-    return tuple(
-        int(part) if one.kind is Kind.INTEGER else part for part, one in zip(parts, view.key, strict=True)
-    )
+    return tuple(int(part) if one.kind is Kind.INTEGER else part for part, one in zip(parts, view.key, strict=True))
 
 
 # By name: the store, and how a server of its own is started for the test that kills it (None: it has none).

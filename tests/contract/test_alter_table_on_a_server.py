@@ -45,9 +45,7 @@ def halts_of(server: Server, session: pymysql.Connection[Any], statements: list[
         columns = FOLLOWED if name == "user" else ("id",)
         tables[SCHEMA, name] = Followed(describe(described, SCHEMA, name), columns)
     described.close()
-    source = BinlogSource(
-        address, tables, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1
-    )
+    source = BinlogSource(address, tables, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1)
     begin = source.now()
     with session.cursor() as cursor:
         for statement in statements:

@@ -45,8 +45,7 @@ class Reader:
         with open_session(self._address, role="source") as session:
             tables = [describe(session, "events", name) for name in TABLES]
         self._followed = {
-            ("events", table.name): Followed(table, tuple(column.name for column in table.columns))
-            for table in tables
+            ("events", table.name): Followed(table, tuple(column.name for column in table.columns)) for table in tables
         }
 
     def source(self) -> BinlogSource:
@@ -105,11 +104,7 @@ class Reader:
             for table in TABLES:
                 cursor.execute(f"SELECT * FROM events.{table}")
                 wanted = {row[0] if table == "t" else row[:2]: row for row in cursor.fetchall()}
-                found = {
-                    key: row
-                    for (name, key), (_, row) in self.held.items()
-                    if name == table and row is not None
-                }
+                found = {key: row for (name, key), (_, row) in self.held.items() if name == table and row is not None}
                 assert found == wanted
         connection.close()
 
@@ -130,9 +125,7 @@ def change_at_random(reader: Reader, chance: random.Random, transactions: int) -
                 i, kind = chance.randrange(200), chance.random()
                 if kind < 0.4:
                     text = chance.choice("abc") * chance.choice((3, 300, 2000))
-                    cursor.execute(
-                        "REPLACE INTO events.t VALUES (%s, %s, '[1, {\"k\": 2.5}]', %s)", (i, i, text)
-                    )
+                    cursor.execute("REPLACE INTO events.t VALUES (%s, %s, '[1, {\"k\": 2.5}]', %s)", (i, i, text))
                 elif kind < 0.5:
                     cursor.execute("UPDATE events.t SET n = n + 1 WHERE id < %s", (i,))
                 elif kind < 0.6:
@@ -155,9 +148,7 @@ def change_at_random(reader: Reader, chance: random.Random, transactions: int) -
 
 
 @pytest.mark.parametrize("spool_bytes", [4 << 20, 5000])
-def test_compressed_transactions_give_the_rows_that_the_tables_hold(
-    mysql_server: Server, spool_bytes: int
-) -> None:
+def test_compressed_transactions_give_the_rows_that_the_tables_hold(mysql_server: Server, spool_bytes: int) -> None:
     reader = Reader(mysql_server, spool_bytes=spool_bytes)
     change_at_random(reader, random.Random(spool_bytes), 150)
     reader.read()
@@ -183,9 +174,7 @@ def test_reading_goes_on_behind_any_compressed_transaction(reader: Reader) -> No
 
 
 def test_a_position_behind_a_tagged_transaction_is_verified(reader: Reader) -> None:
-    reader.execute(
-        "SET SESSION gtid_next = 'AUTOMATIC:nightly'", "INSERT INTO events.t VALUES (1, 1, NULL, 'x')"
-    )
+    reader.execute("SET SESSION gtid_next = 'AUTOMATIC:nightly'", "INSERT INTO events.t VALUES (1, 1, NULL, 'x')")
     source = reader.source()
     for batch in source.read(reader.begin):
         if batch.end is not None and batch.changes:
@@ -244,9 +233,7 @@ def change_json_at_random(reader: Reader, chance: random.Random, updates: int) -
                 f"JSON_SET(j, '{path}', {value})", f"JSON_REPLACE(j, '{path}', {value})", f"JSON_REMOVE(j, '{path}')",
                 f"JSON_SET(JSON_REMOVE(j, '$.b[0]'), '{path}', {value}, '$.more', 1)",
             ))  # fmt: skip
-            cursor.execute(
-                f"UPDATE events.t SET n = n + 1, j = {change} WHERE id % 3 = {chance.randrange(3)}"
-            )
+            cursor.execute(f"UPDATE events.t SET n = n + 1, j = {change} WHERE id % 3 = {chance.randrange(3)}")
     connection.close()
 
 
@@ -369,16 +356,12 @@ def test_an_xa_commit_whose_rows_were_never_seen_halts_everything(reader: Reader
     reader.read()
     halts = [halt for batch in reader.batches for halt in batch.halts]
     assert {halt.followed.table.name for halt in halts} == set(TABLES)
-    assert all(
-        "XA transaction was committed" in halt.reason and "replay VIEW" in halt.reason for halt in halts
-    )
+    assert all("XA transaction was committed" in halt.reason and "replay VIEW" in halt.reason for halt in halts)
 
 
 def test_an_xa_transaction_above_the_memory_bound_halts_its_tables(mysql_server: Server) -> None:
     reader = Reader(mysql_server, spool_bytes=5000)
-    prepare(
-        reader, "'big'", *(f"INSERT INTO events.t VALUES ({i}, 1, NULL, REPEAT('x', 1500))" for i in range(9))
-    )
+    prepare(reader, "'big'", *(f"INSERT INTO events.t VALUES ({i}, 1, NULL, REPEAT('x', 1500))" for i in range(9)))
     reader.execute("XA COMMIT 'big'")
     reader.read()
     (halt,) = (halt for batch in reader.batches for halt in batch.halts)

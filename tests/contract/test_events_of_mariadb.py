@@ -52,9 +52,7 @@ def change_at_random(reader: Reader, chance: random.Random, transactions: int) -
                 i, kind = chance.randrange(200), chance.random()
                 text = chance.choice("abc") * chance.choice((3, 300, 2000))
                 if kind < 0.3:
-                    cursor.execute(
-                        "REPLACE INTO events.t VALUES (%s, %s, '[1, {\"k\":   2.5}]', %s)", (i, i, text)
-                    )
+                    cursor.execute("REPLACE INTO events.t VALUES (%s, %s, '[1, {\"k\":   2.5}]', %s)", (i, i, text))
                 elif kind < 0.4:
                     cursor.execute("UPDATE events.t SET n = n + 1 WHERE id < %s", (i,))
                 elif kind < 0.5:
@@ -201,9 +199,7 @@ def halts_of(reader: Reader, *statements: str) -> list[str]:
         "SET STATEMENT sql_mode = '' FOR ALTER TABLE events.t MODIFY n INT NOT NULL, ALGORITHM=INPLACE",
     ],
 )
-def test_a_statement_that_changes_rows_without_row_events_halts_the_table(
-    reader: Reader, statement: str
-) -> None:
+def test_a_statement_that_changes_rows_without_row_events_halts_the_table(reader: Reader, statement: str) -> None:
     reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'x')")
     reason = halts_of(reader, statement)[0]
     assert "events.t" in reason and "replay VIEW" in reason

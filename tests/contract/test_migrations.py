@@ -85,9 +85,7 @@ class Place:
             cursor.execute(f"DROP DATABASE IF EXISTS {self.database}")
             cursor.execute(f"CREATE DATABASE {self.database} CHARACTER SET utf8mb4")
             for ddl in tables:
-                cursor.execute(
-                    ddl.format(database=self.database, collation=facts_of(connection).binary_collation)
-                )
+                cursor.execute(ddl.format(database=self.database, collation=facts_of(connection).binary_collation))
             connection.commit()
 
     def make_earlier(self) -> None:
@@ -154,9 +152,7 @@ class Place:
             for number, (name, at) in enumerate(OFFSETS.items(), 1):
                 found = saved_position(connection, self.database, name, BinlogPosition.from_text)
                 assert found == at, name
-                owner = MySQLOffsets(
-                    lambda: connection, self.database, name, read_position=BinlogPosition.from_text
-                )
+                owner = MySQLOffsets(lambda: connection, self.database, name, read_position=BinlogPosition.from_text)
                 taken = owner.take()
                 assert (taken.owner.fence, taken.position) == (41 + number, at), name
                 connection.rollback()

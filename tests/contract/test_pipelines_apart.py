@@ -40,9 +40,7 @@ ALL = (DEFAULT, OTHER_PART, OTHER_SOURCE)
 
 
 def place(number: int) -> BinlogPosition:
-    return BinlogPosition(
-        epoch=1, file="binlog.000007", end=1000 + number, start=900 + number, gtid=f"u:{number}"
-    )
+    return BinlogPosition(epoch=1, file="binlog.000007", end=1000 + number, start=900 + number, gtid=f"u:{number}")
 
 
 @dataclass
@@ -97,9 +95,7 @@ def test_each_has_an_offset_and_a_fence_of_its_own(tables: Tables) -> None:
     owners[OTHER_SOURCE].save(place(5))
     assert [tables.saved(one) for one in ALL] == [place(4), place(1), place(5)]
     with closing(tables.open()) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, source, partition_number, store FROM pipelines_apart.pipeline ORDER BY id"
-        )
+        cursor.execute("SELECT name, source, partition_number, store FROM pipelines_apart.pipeline ORDER BY id")
         assert list(cursor.fetchall()) == [
             ("redis", "default", 0, "redis"),
             ("default.1.redis", "default", 1, "redis"),
@@ -234,8 +230,7 @@ def witnesses(sinks: list[Any], view: BoundView) -> None:
 def test_each_has_a_witness_of_its_own_in_redis(redis_server: Server) -> None:
     one = RedisHashOne(redis_server, "witness_apart")
     sinks = [
-        RedisSink(one.client, [one.person], "witness_apart", which.name, read_position=read_position)
-        for which in ALL
+        RedisSink(one.client, [one.person], "witness_apart", which.name, read_position=read_position) for which in ALL
     ]
     try:
         witnesses(sinks, one.person)
@@ -258,8 +253,7 @@ def indices(elasticsearch_server: Server) -> Iterator[ElasticsearchOne]:
 def test_each_has_a_witness_of_its_own_in_elasticsearch(indices: ElasticsearchOne) -> None:
     which = [replace(one, store="elasticsearch") for one in ALL]
     sinks = [
-        ElasticsearchSink(indices.client, [indices.person], one.name, read_position=read_position)
-        for one in which
+        ElasticsearchSink(indices.client, [indices.person], one.name, read_position=read_position) for one in which
     ]
     try:
         witnesses(sinks, indices.person)

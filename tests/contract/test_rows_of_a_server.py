@@ -25,12 +25,8 @@ def halts(reader: Reader) -> list[Halt]:
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
-def test_a_partial_row_image_halts_its_table_with_the_setting_and_no_other(
-    reader: Reader, image: str
-) -> None:
-    reader.execute(
-        "INSERT INTO events.t VALUES (1, 1, '{}', 'old')", "INSERT INTO events.u VALUES ('a', 1, 'x')"
-    )
+def test_a_partial_row_image_halts_its_table_with_the_setting_and_no_other(reader: Reader, image: str) -> None:
+    reader.execute("INSERT INTO events.t VALUES (1, 1, '{}', 'old')", "INSERT INTO events.u VALUES ('a', 1, 'x')")
     reader.execute(f"SET SESSION binlog_row_image = '{image}'", "UPDATE events.t SET n = 2 WHERE id = 1")
     reader.execute("UPDATE events.u SET v = 'y'")
     reader.read()
@@ -42,9 +38,7 @@ def test_a_partial_row_image_halts_its_table_with_the_setting_and_no_other(
 def test_row_metadata_that_is_taken_away_halts_with_the_statement_that_mends_it(reader: Reader) -> None:
     reader.execute("INSERT INTO events.t VALUES (1, 1, NULL, 'old')")
     try:
-        reader.execute(
-            "SET GLOBAL binlog_row_metadata = 'MINIMAL'", "INSERT INTO events.t VALUES (2, 2, NULL, 'new')"
-        )
+        reader.execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'", "INSERT INTO events.t VALUES (2, 2, NULL, 'new')")
     finally:
         reader.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
     reader.read()
@@ -140,9 +134,7 @@ def test_a_table_of_a_thousand_columns_is_read_exactly(reader: Reader) -> None:
     reader.begin = reader.source().now()
     values = ", ".join("NULL" if number % 7 == 0 else str(number) for number in range(998))
     rows = ", ".join(f"('key', {number}, {values})" for number in range(40))
-    reader.execute(
-        f"INSERT INTO events.u VALUES {rows}", "UPDATE events.u SET c997 = 5, c0 = 'x' WHERE b % 2 = 0"
-    )
+    reader.execute(f"INSERT INTO events.u VALUES {rows}", "UPDATE events.u SET c997 = 5, c0 = 'x' WHERE b % 2 = 0")
     reader.read()
     reader.assert_equal()
     assert len([key for key in reader.held if key[0] == "u"]) == 40

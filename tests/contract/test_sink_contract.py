@@ -67,9 +67,7 @@ def sink(store: GuardedStore) -> Iterator[GuardedSink]:
     sink.close()
 
 
-def _made(
-    stores: Mapping[str, Callable[[Server | None, str], AnyStore]], request: pytest.FixtureRequest
-) -> AnyStore:
+def _made(stores: Mapping[str, Callable[[Server | None, str], AnyStore]], request: pytest.FixtureRequest) -> AnyStore:
     shared = SHARED_SERVERS.get(request.param)
     server = request.getfixturevalue(shared) if shared else None
     return stores[request.param](server, f"{next(_tokens)}")
@@ -111,9 +109,7 @@ def test_nulls_are_nulls_and_empty_texts_are_empty_texts(any_store: Store, any_s
         (4,): Write(5, ("NULL", "n")),
     }
     apply(any_store, any_sink, writes)
-    assert any_store.shown(any_store.person) == {
-        key: (version, values) for key, (version, values) in writes.items()
-    }
+    assert any_store.shown(any_store.person) == {key: (version, values) for key, (version, values) in writes.items()}
 
 
 def test_a_value_that_becomes_null_is_gone(any_store: Store, any_sink: Sink) -> None:
@@ -162,9 +158,7 @@ def test_keys_that_differ_in_anything_are_different_keys(any_store: Store, any_s
         "ß",
         "ss",
     ]
-    writes: dict[Key, Write] = {
-        (text, code): Write(5, (f"{text}/{code}",)) for text in texts for code in (1, -1)
-    }
+    writes: dict[Key, Write] = {(text, code): Write(5, (f"{text}/{code}",)) for text in texts for code in (1, -1)}
     assert apply(any_store, any_sink, writes, any_store.place) == []
     assert any_store.shown(any_store.place) == {key: (5, values) for key, (_, values) in writes.items()}
     apply(any_store, any_sink, {key: Write(6, None) for key in writes if key[1] == 1}, any_store.place)
@@ -177,9 +171,7 @@ def test_a_big_batch_arrives_whole(any_store: Store, any_sink: Sink) -> None:
         for number in range(5_003)
     }
     assert apply(any_store, any_sink, writes) == []
-    assert any_store.shown(any_store.person) == {
-        key: (version, values) for key, (version, values) in writes.items()
-    }
+    assert any_store.shown(any_store.person) == {key: (version, values) for key, (version, values) in writes.items()}
 
 
 def test_a_key_that_cannot_be_applied_is_parked_and_the_rest_is_applied(any_store: Store) -> None:
@@ -192,9 +184,7 @@ def test_a_key_that_cannot_be_applied_is_parked_and_the_rest_is_applied(any_stor
     assert [(one.view, one.key, one.version) for one in parked] == [(any_store.person.id, "700", 1000)]
     assert parked[0].reason
     del writes[700,]
-    assert any_store.shown(any_store.person) == {
-        key: (version, values) for key, (version, values) in writes.items()
-    }
+    assert any_store.shown(any_store.person) == {key: (version, values) for key, (version, values) in writes.items()}
     any_sink.close()
 
 
@@ -274,23 +264,17 @@ def test_with_a_version_column_a_row_filled_again_shows_what_the_declaration_mak
     assert store.shown(store.ledger) == {(1,): (10, (None, "new")), (2,): (10, ("new", None))}
 
 
-def test_with_a_version_column_a_whole_view_is_filled_again_and_again(
-    store: GuardedStore, filled: GuardedSink
-) -> None:
+def test_with_a_version_column_a_whole_view_is_filled_again_and_again(store: GuardedStore, filled: GuardedSink) -> None:
     for number in range(3):
         writes: dict[Key, Write] = {
-            (key,): Write(
-                20 + 2 * (key % 5), (f"fill {number} of {key}", None if (key + number) % 3 else "n")
-            )
+            (key,): Write(20 + 2 * (key % 5), (f"fill {number} of {key}", None if (key + number) % 3 else "n"))
             for key in range(1_200)
         }
         assert apply(store, filled, writes, store.ledger) == []
         assert store.shown(store.ledger) == {key: (version, row) for key, (version, row) in writes.items()}
 
 
-def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(
-    store: GuardedStore, filled: GuardedSink
-) -> None:
+def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(store: GuardedStore, filled: GuardedSink) -> None:
     older: dict[Key, Write] = {(1,): Write(8, ("older", "n")), (3,): Write(10, ("deleted row", "n"))}
     assert apply(store, filled, older, store.ledger) == []
     assert apply(store, filled, {(1,): Write(9, None), (3,): Write(10, None)}, store.ledger) == []
@@ -303,9 +287,7 @@ def test_with_a_version_column_nothing_older_wins_and_a_delete_stays(
     assert store.shown(store.ledger) == {(1,): (12, ("again", "n"))}
 
 
-def test_with_a_version_column_a_sweep_sees_every_present_key(
-    store: GuardedStore, filled: GuardedSink
-) -> None:
+def test_with_a_version_column_a_sweep_sees_every_present_key(store: GuardedStore, filled: GuardedSink) -> None:
     apply(store, filled, {(4,): Write((1 << 63) - 2, ("newest", "n"))}, store.ledger)
     pages = filled.keys_below(store.ledger.id, (1 << 63) - 1)
     assert {pair for page in pages for pair in page} == {((1,), 10), ((4,), (1 << 63) - 2)}
@@ -330,9 +312,7 @@ def test_versions_compare_as_numbers_over_their_whole_range(store: GuardedStore,
         assert store.shown(store.person)[lower,] == (higher, ("new", "n"))
 
 
-def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(
-    store: GuardedStore, sink: GuardedSink
-) -> None:
+def test_a_deleted_key_is_not_shown_and_nothing_older_brings_it_back(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(10, ("old", "n")), (2,): Write(10, ("stays", "n"))})
     apply(store, sink, {(1,): Write(20, None)})
     assert store.shown(store.person) == {(2,): (10, ("stays", "n"))}
@@ -369,9 +349,7 @@ def test_replayed_history_in_any_order_gives_no_old_value_and_no_deleted_key_bac
     chance = random.Random(7)
     history = _history(chance)
     now: Shown = {
-        key: (version, values)
-        for key, (version, values) in dict(history).items()
-        if isinstance(values, tuple)
+        key: (version, values) for key, (version, values) in dict(history).items() if isinstance(values, tuple)
     }
     apply(store, sink, dict(history))
     assert store.shown(store.person) == now
@@ -406,9 +384,7 @@ def test_an_empty_batch_is_fine(store: GuardedStore, sink: GuardedSink) -> None:
     assert sink.witness(position(500)) == position(500)
 
 
-def test_the_witness_is_the_position_of_the_last_write_that_had_one(
-    store: GuardedStore, sink: GuardedSink
-) -> None:
+def test_the_witness_is_the_position_of_the_last_write_that_had_one(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(1,): Write(5, ("a", "b"))}, upto=position(500))
     assert sink.witness(position(500)) == position(500)
     again = store.sink()
@@ -436,9 +412,7 @@ def test_a_write_without_a_position_leaves_the_witness(store: GuardedStore, sink
     assert sink.witness(position(500)) == position(500)
 
 
-def test_keys_below_are_the_present_keys_with_smaller_versions(
-    store: GuardedStore, sink: GuardedSink
-) -> None:
+def test_keys_below_are_the_present_keys_with_smaller_versions(store: GuardedStore, sink: GuardedSink) -> None:
     writes: dict[Key, Write] = {(number,): Write(number + 1, ("e", None)) for number in range(1_500)}
     writes |= {(number,): Write(3, None) for number in range(2_000, 2_010)}
     apply(store, sink, writes)
@@ -509,9 +483,7 @@ def test_writing_goes_on_after_the_server_was_killed_and_came_back(
         server.kill()
 
 
-def test_a_reader_gives_the_rows_of_keys_and_every_row_once_in_pages(
-    store: GuardedStore, sink: GuardedSink
-) -> None:
+def test_a_reader_gives_the_rows_of_keys_and_every_row_once_in_pages(store: GuardedStore, sink: GuardedSink) -> None:
     writes: dict[Key, Write] = {(f"c{at}", at): Write(5 + at, (f"name {at}",)) for at in range(2_345)}
     gone: dict[Key, Write] = {("gone", 1): Write(9, None), ("c0", 0): Write(9, None)}
     apply(store, sink, writes, store.place)

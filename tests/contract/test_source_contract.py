@@ -136,9 +136,7 @@ def test_a_position_kept_as_text_reads_on_from_the_same_place(case: Case) -> Non
     (ids, end), *_ = read(case.source, case.begin, 1)
     if len(ids) < TRANSACTIONS:
         again = BinlogPosition.from_text(end.to_text())
-        assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(
-            range(len(ids), TRANSACTIONS)
-        )
+        assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(range(len(ids), TRANSACTIONS))
     assert BinlogPosition.from_text(end.to_text()) == end
 
 

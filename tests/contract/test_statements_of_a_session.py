@@ -38,9 +38,7 @@ class Session:
         self.reader.execute(f"CREATE TABLE events.`{name}` (id INT PRIMARY KEY, v VARCHAR(20))")
         self._follow("events", name)
 
-    def told(
-        self, *statements: str | bytes, charset: str = "utf8mb4"
-    ) -> tuple[list[Halt], list[TableChange]]:
+    def told(self, *statements: str | bytes, charset: str = "utf8mb4") -> tuple[list[Halt], list[TableChange]]:
         """Halts and table changes up to the end of these."""
         connection: Any = pymysql.connect(
             host="127.0.0.1",
@@ -110,12 +108,8 @@ def test_a_statement_that_stands_where_a_transaction_of_the_file_before_began_is
 # -- character sets -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "charset"), [("tablé", "latin1"), ("表", "cp932"), ("表", "gbk"), ("表", "utf8mb4")]
-)
-def test_a_statement_is_read_in_the_character_set_of_its_client(
-    session: Session, name: str, charset: str
-) -> None:
+@pytest.mark.parametrize(("name", "charset"), [("tablé", "latin1"), ("表", "cp932"), ("表", "gbk"), ("表", "utf8mb4")])
+def test_a_statement_is_read_in_the_character_set_of_its_client(session: Session, name: str, charset: str) -> None:
     session.table(name)
     _, (change,) = session.told(f"TRUNCATE TABLE events.`{name}`", charset=charset)
     assert (change.followed.table.name, change.kind) == (name, TableChangeKind.EMPTIED)

@@ -61,9 +61,7 @@ def test_an_encrypted_binlog_of_a_mysql_is_read_as_ever(mysql: Server) -> None:
 def test_an_encrypted_binlog_of_a_mariadb_is_read_as_ever(mariadb: Server) -> None:
     reader = Reader(mariadb)
     reader.execute(f"INSERT INTO events.t VALUES (1, 1, '[1]', '{SECRET}'), (3, 3, NULL, '')")
-    reader.execute(
-        "SET GLOBAL log_bin_compress = ON", f"REPLACE INTO events.u VALUES ('a', 1, '{SECRET * 4}')"
-    )
+    reader.execute("SET GLOBAL log_bin_compress = ON", f"REPLACE INTO events.u VALUES ('a', 1, '{SECRET * 4}')")
     reader.execute("FLUSH BINARY LOGS", f"REPLACE INTO events.t VALUES (2, 2, NULL, '{SECRET}')")
     reader.read()
     reader.assert_equal()
@@ -197,18 +195,12 @@ def test_a_transaction_that_a_server_did_not_finish_when_it_died_is_left_out(tmp
         os.truncate(file, rows.end)
         server.start()
         # Rolled back where a server dies at that moment; this one had committed it before.
-        reader.execute(
-            "DELETE FROM events.t WHERE n = 1 AND id > 1", "INSERT INTO events.t VALUES (4, 4, NULL, 'x')"
-        )
+        reader.execute("DELETE FROM events.t WHERE n = 1 AND id > 1", "INSERT INTO events.t VALUES (4, 4, NULL, 'x')")
         reader.read()
         reader.assert_equal()
         assert ("t", 4) in reader.held
         inserted = [
-            row
-            for batch in reader.batches
-            for change in batch.changes
-            if change.kind == INSERT
-            for row in change.rows
+            row for batch in reader.batches for change in batch.changes if change.kind == INSERT for row in change.rows
         ]
         assert not {2, 3} & {row[0] for row in inserted}
     finally:

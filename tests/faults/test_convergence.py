@@ -38,9 +38,7 @@ def world(mysql_server: Server, redis_server: Server, elasticsearch_server: Serv
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_view_equals_its_table_after_any_schedule_of_faults(
-    seed: int, world: World, tmp_path: Path
-) -> None:
+def test_every_view_equals_its_table_after_any_schedule_of_faults(seed: int, world: World, tmp_path: Path) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
     chance = random.Random(seed)
     world.make(users=chance.choice((0, 3000)))

@@ -344,9 +344,7 @@ def test_an_answer_that_is_none_acknowledges_nothing(proxied: tuple[Scene, Proxy
     scene.sink.prepare()
     kept = scene.sink.witness(position(200))
     assert kept == position(100)
-    assert list(itertools.chain(*scene.sink.keys_below(scene.view.id, 6))) == [], (
-        "it was written all the same"
-    )
+    assert list(itertools.chain(*scene.sink.keys_below(scene.view.id, 6))) == [], "it was written all the same"
     assert scene.write(batch, position(200)) == []
     assert scene.shown() == as_shown(batch)
     assert scene.sink.witness(position(200)) == position(200)

@@ -75,8 +75,7 @@ class Chain:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     folder = tmp_path_factory.mktemp("chain")
     started = [
-        stack.mysql.start(folder / name, options=[f"--server-id={number}"])
-        for number, name in enumerate("abc", 11)
+        stack.mysql.start(folder / name, options=[f"--server-id={number}"]) for number, name in enumerate("abc", 11)
     ]
     yield started
     for server in started:
@@ -204,9 +203,7 @@ def test_a_statement_that_took_rows_away_is_compared_with_no_other_server(chain:
     chain.b.has_all_of(chain.a)
     chain.b.execute("STOP REPLICA")
     chain.proxy.lead_new_to(chain.b.server.port)
-    chain.a.execute(
-        "ALTER TABLE fail.user DROP PARTITION low", "INSERT INTO fail.user VALUES (3, 'behind it')"
-    )
+    chain.a.execute("ALTER TABLE fail.user DROP PARTITION low", "INSERT INTO fail.user VALUES (3, 'behind it')")
     wait_for("the other server is noticed", lambda: "leads to another server" in chain.run.log)
     chain.b.execute("START REPLICA")
     wait_for("the view equals its table", lambda: chain.equals(chain.b) and set(chain.emails()) == {2, 3})
@@ -257,8 +254,7 @@ def beside(nodes: list[Node], redis_server: Server, tmp_path: Path) -> Iterator[
     client: Any = redis.Redis(port=redis_server.port, decode_responses=True)
     client.flushall()
     views = (
-        "from viewtail import Entity, RedisHash\n"
-        'views = [RedisHash("user", Entity("fail.user"), fields=["email"])]\n'
+        'from viewtail import Entity, RedisHash\nviews = [RedisHash("user", Entity("fail.user"), fields=["email"])]\n'
     )
     with Proxy(nodes[0].server.port) as proxy:
         environment = {

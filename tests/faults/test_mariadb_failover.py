@@ -94,9 +94,7 @@ def replicate(node: Node, other: Node) -> None:
 
 def insert(node: Node, *ids: int) -> None:
     for number in ids:
-        node.execute(
-            f"SET STATEMENT gtid_domain_id = {number % 3 // 2} FOR INSERT INTO fail.t VALUES ({number}, 'x')"
-        )
+        node.execute(f"SET STATEMENT gtid_domain_id = {number % 3 // 2} FOR INSERT INTO fail.t VALUES ({number}, 'x')")
 
 
 def caught_up(one: Node, two: Node) -> None:
@@ -146,9 +144,7 @@ def test_a_server_that_lacks_what_was_read_is_refused(pair: tuple[Node, Node]) -
     _, end = one.read(1, begin, 1)
     insert(two, 3)  # a history of its own from here on
     source = two.source(2)
-    with pytest.raises(
-        HistoryGoneError, match=r"divergent history.*lacks transactions that were read \(0-11-"
-    ):
+    with pytest.raises(HistoryGoneError, match=r"divergent history.*lacks transactions that were read \(0-11-"):
         source.check(end)
     with pytest.raises(HistoryGoneError):
         list(source.read(end))
@@ -205,17 +201,13 @@ def promote(node: Node) -> None:
     node.execute("STOP SLAVE", "RESET SLAVE ALL")
 
 
-def test_a_run_follows_a_promoted_replica_under_a_new_epoch(
-    pair: tuple[Node, Node], followed: Following
-) -> None:
+def test_a_run_follows_a_promoted_replica_under_a_new_epoch(pair: tuple[Node, Node], followed: Following) -> None:
     """Its coordinates are others; what it wrote itself before comes too, and what was unread when the old one died."""
     one, two = pair
     one.execute("UPDATE fail.t SET v = 'read from the first' WHERE id = 1")
     wait_for("it is there", lambda: followed.shown()[1] == "read from the first")
     assert followed.run.stop() == 0
-    two.execute(
-        "FLUSH BINARY LOGS", "SET STATEMENT gtid_domain_id = 7 FOR INSERT INTO fail.t VALUES (50, 'before')"
-    )
+    two.execute("FLUSH BINARY LOGS", "SET STATEMENT gtid_domain_id = 7 FOR INSERT INTO fail.t VALUES (50, 'before')")
     one.execute("DELETE FROM fail.t WHERE id = 2")
     insert(one, 3, 5)
     caught_up(one, two)

@@ -33,9 +33,7 @@ POSITION = BinlogPosition(epoch=1, file="binlog.000007", end=900, start=800, gti
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that may be harmed; each test leaves it running."""
-    found = stack.mysql.start(
-        tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={LOCK_WAIT_S}"]
-    )
+    found = stack.mysql.start(tmp_path_factory.mktemp("harmed"), options=[f"--innodb-lock-wait-timeout={LOCK_WAIT_S}"])
     yield found
     found.kill()
 
@@ -52,9 +50,7 @@ class Scene:
         self.sink.prepare()
 
     def new_sink(self) -> MySQLSink:
-        address = MySQLAddress(
-            host="127.0.0.1", port=self.server.port, user="root", io_timeout_s=IO_TIMEOUT_S
-        )
+        address = MySQLAddress(host="127.0.0.1", port=self.server.port, user="root", io_timeout_s=IO_TIMEOUT_S)
 
         def session() -> pymysql.Connection[Any]:
             connection = open_session(address, role="store")
@@ -113,9 +109,7 @@ def is_waiting(scene: Scene) -> bool:
 
 
 def deadlocks(scene: Scene) -> int:
-    ((count,),) = scene.ask(
-        "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
-    )
+    ((count,),) = scene.ask("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")
     return int(count)
 
 

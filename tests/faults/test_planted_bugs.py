@@ -179,9 +179,7 @@ def test_without_a_bug_nothing_is_reported(world: World, deployment: Deployment)
 
 def _no_guard_in_mysql(patch: pytest.MonkeyPatch) -> None:
     def unguarded(shape: Any, facts: Any) -> str:
-        return "ON DUPLICATE KEY UPDATE " + ", ".join(
-            f"{name} = new.{name}" for name in (*shape.value_names, VERSION)
-        )
+        return "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = new.{name}" for name in (*shape.value_names, VERSION))
 
     patch.setattr(upserts, "on_duplicate", unguarded)
 
@@ -203,8 +201,7 @@ def _drop_writes(patch: pytest.MonkeyPatch, sink: type, is_dropped: Callable[[An
 
     def write(self: Any, writes: Any, upto: Any) -> Any:
         kept = [
-            replace(found, writes={k: w for k, w in found.writes.items() if not is_dropped(k, w)})
-            for found in writes
+            replace(found, writes={k: w for k, w in found.writes.items() if not is_dropped(k, w)}) for found in writes
         ]
         return made(self, kept, upto)
 
@@ -245,9 +242,7 @@ def _key_change_taken_for_an_update(patch: pytest.MonkeyPatch) -> None:
     made = projection.Projections.of
 
     def of(self: Any, batch: Batch) -> Any:
-        batch.changes = [
-            one._replace(kind=0, rows=one.rows[1::2]) if one.kind == 1 else one for one in batch.changes
-        ]
+        batch.changes = [one._replace(kind=0, rows=one.rows[1::2]) if one.kind == 1 else one for one in batch.changes]
         return made(self, batch)
 
     patch.setattr(projection.Projections, "of", of)

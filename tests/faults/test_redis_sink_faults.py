@@ -38,9 +38,7 @@ class Scene:
 
     def sink_as(self, **login: Any) -> RedisSink:
         def client() -> redis.Redis:
-            return redis.Redis(
-                port=self.server.port, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0), **login
-            )
+            return redis.Redis(port=self.server.port, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0), **login)
 
         return RedisSink(
             client,

@@ -49,9 +49,7 @@ class Shop:
         return found
 
     def emails(self) -> set[str]:
-        return {
-            email for (email,) in self.rows("SELECT email FROM viewtail.ix_email WHERE email IS NOT NULL")
-        }
+        return {email for (email,) in self.rows("SELECT email FROM viewtail.ix_email WHERE email IS NOT NULL")}
 
     def cities(self) -> set[str]:
         return {name for (name,) in self.rows("SELECT name FROM viewtail.ix_city WHERE name IS NOT NULL")}
@@ -141,9 +139,7 @@ def test_what_cannot_be_read_exactly_halts_its_own_views_and_no_other(shop: Shop
         for table, (statements, words) in UNREADABLE.items():
             shop.execute(*statements)
             reason = halted_reason(run, f"mysql:ix_{table}")
-            assert (
-                words in reason and f"shop.{table}" in reason and re.search("viewtail replay|rebuild", reason)
-            )
+            assert words in reason and f"shop.{table}" in reason and re.search("viewtail replay|rebuild", reason)
             states[f"mysql:ix_{table}"] = "halted"
             goes_on(shop)
             assert dict(shop.rows("SELECT name, state FROM viewtail.view")) == states
@@ -173,9 +169,7 @@ def test_a_transaction_that_is_prepared_when_viewtail_is_killed_is_applied_at_it
         assert run.stop() == 0
 
 
-def test_a_view_is_filled_again_while_a_prepared_transaction_holds_the_offset_back(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_view_is_filled_again_while_a_prepared_transaction_holds_the_offset_back(shop: Shop, tmp_path: Path) -> None:
     """Reading begins before the statement that halted it each time, which was mended since."""
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
@@ -183,9 +177,7 @@ def test_a_view_is_filled_again_while_a_prepared_transaction_holds_the_offset_ba
         shop.execute("XA START 'x'", "INSERT INTO shop.other VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
         shop.execute("ALTER TABLE shop.user DROP COLUMN email")
         halted_reason(run)
-        shop.execute(
-            "ALTER TABLE shop.user ADD COLUMN email VARCHAR(60)", "UPDATE shop.user SET email = 'anew'"
-        )
+        shop.execute("ALTER TABLE shop.user ADD COLUMN email VARCHAR(60)", "UPDATE shop.user SET email = 'anew'")
         assert run.command("replay", "ix_email").returncode == 0
         wait_for("it is filled", lambda: shop.emails() == {"anew"})
         shop.execute("UPDATE shop.user SET email = 'and followed'")
@@ -212,9 +204,7 @@ def test_a_history_that_is_gone_halts_and_a_new_one_is_begun_on_request(
         begun = run.command("replay", "--new-history")
         assert begun.returncode == 0, begun.stderr
         run.start()
-        wait_for(
-            "the views are right again", lambda: shop.emails() == {"missed"} and shop.cities() == {"Basel"}
-        )
+        wait_for("the views are right again", lambda: shop.emails() == {"missed"} and shop.cities() == {"Basel"})
         goes_on(shop)
         assert run.stop() == 0
 
@@ -232,9 +222,7 @@ def test_a_halted_view_is_right_again_after_replay(shop: Shop, tmp_path: Path) -
         assert run.stop() == 0
 
 
-def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
         shop.execute("DROP TABLE shop.user")
@@ -277,9 +265,7 @@ def test_a_table_that_changed_while_nothing_ran_halts_its_views_and_no_others(
         run.start()
         goes_on(shop)
         reason = halted_reason(run)
-        assert (
-            why in reason and "shop.user was changed" in reason and "viewtail replay mysql:ix_email" in reason
-        )
+        assert why in reason and "shop.user was changed" in reason and "viewtail replay mysql:ix_email" in reason
         assert run.stop() == 0
         # A declaration that is another one than was kept is a mistake in it, and refused.
         (tmp_path / "views.py").write_text(VIEWS.replace('"name"', '"nme"'))
@@ -303,9 +289,7 @@ def test_a_run_whose_every_view_is_halted_waits_for_a_replay(shop: Shop, tmp_pat
         assert run.stop() == 0
 
 
-def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table(shop: Shop, tmp_path: Path) -> None:
     """Though the changes of before lack a column that the declarations name now."""
     third = VIEWS.replace("views = [", 'views = [IndexTable("ix_id", Entity("shop.user"), value="number"),')
     shop.execute("ALTER TABLE shop.user ADD COLUMN number INT DEFAULT 1")
@@ -327,9 +311,7 @@ def test_views_and_table_that_change_together_disturb_no_other_view_of_the_table
         assert run.stop() == 0
 
 
-def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_only(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_only(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, addresses(shop.server)) as run:
         started(shop, run)
         shop.execute(
@@ -459,9 +441,7 @@ def test_one_that_stood_by_takes_over_with_the_tables_as_they_are_then(shop: Sho
         with running(tmp_path / "two", VIEWS, addresses(shop.server)) as second:
             wait_for("the second stands by", lambda: "another viewtail runs this pipeline" in second.log)
             wide = "w" * 90
-            shop.execute(
-                "ALTER TABLE shop.user MODIFY email VARCHAR(90)", f"UPDATE shop.user SET email = '{wide}'"
-            )
+            shop.execute("ALTER TABLE shop.user MODIFY email VARCHAR(90)", f"UPDATE shop.user SET email = '{wide}'")
             wait_for("the wide row is there", lambda: shop.emails() == {wide})
             assert first.stop() == 0
             shop.execute(f"INSERT INTO shop.user VALUES (2, '{'v' * 90}', NULL)")
@@ -506,9 +486,7 @@ def test_what_a_table_went_through_before_its_first_view_halts_nothing(shop: Sho
         run.start()
         wait_for(
             "it is filled",
-            lambda: (
-                shop.rows("SELECT id, name FROM viewtail.ix_later WHERE name IS NOT NULL") == [(3, "three")]
-            ),
+            lambda: shop.rows("SELECT id, name FROM viewtail.ix_later WHERE name IS NOT NULL") == [(3, "three")],
         )
         wait_for("all is well", run.is_well)
         assert shop.emails() == {"b"}

@@ -220,9 +220,7 @@ RESETS = {"mysql": "RESET BINARY LOGS AND GTIDS", "mariadb": "RESET MASTER"}
 
 
 @pytest.fixture(scope="module", params=sorted(RESETS))
-def reset_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def reset_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     start = {"mysql": stack.mysql.start, "mariadb": stack.mariadb.start}[request.param]
     started = start(tmp_path_factory.mktemp("reset") / request.param)
     yield started

@@ -26,9 +26,7 @@ class Tail:
     """A table of a server that is read through a proxy; `rows` is what a view of it would hold."""
 
     def __init__(self, server: Server, heartbeat_s: float = 0.3) -> None:
-        self._connection: Any = pymysql.connect(
-            host="127.0.0.1", port=server.port, user="root", autocommit=True
-        )
+        self._connection: Any = pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
         self.execute(
             "DROP DATABASE IF EXISTS wire",
             "CREATE DATABASE wire",
@@ -89,9 +87,7 @@ class Tail:
         wanted = self.content()
         wait_for(
             "the view equals its table",
-            lambda: (
-                self.rows == wanted or (_ for _ in ()).throw(AssertionError(self.source.progress.trouble))
-            ),
+            lambda: self.rows == wanted or (_ for _ in ()).throw(AssertionError(self.source.progress.trouble)),
             timeout_s,
         )
 
@@ -189,7 +185,5 @@ def test_connections_cut_at_any_moment_lose_and_double_no_row(tail: Tail) -> Non
             tail.proxy.cut()
         tail.execute(f"INSERT INTO wire.t VALUES ({number}, 'n', NULL)")
     tail.catches_up()
-    assert tail.versions == sorted(set(tail.versions)), (
-        "a transaction that was delivered comes no second time"
-    )
+    assert tail.versions == sorted(set(tail.versions)), "a transaction that was delivered comes no second time"
     assert tail.source.progress.reconnect_count >= 3 and tail.failures == []

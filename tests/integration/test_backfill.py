@@ -46,9 +46,7 @@ class Shelf:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.execute(
-            "DROP DATABASE IF EXISTS fill", "DROP DATABASE IF EXISTS viewtail", "CREATE DATABASE fill"
-        )
+        self.execute("DROP DATABASE IF EXISTS fill", "DROP DATABASE IF EXISTS viewtail", "CREATE DATABASE fill")
         self.execute("CREATE TABLE fill.item (id INT PRIMARY KEY, name VARCHAR(60), other VARCHAR(60))")
         redis.Redis(port=world.redis.port).flushall()
         world.search("DELETE", "/viewtail-item?ignore_unavailable=true")
@@ -208,9 +206,7 @@ def test_a_fill_takes_away_keys_that_the_table_does_not_have(store: str, shelf: 
             client: Any = redis.Redis(port=shelf.world.redis.port)
             client.hset("item:99", mapping={"_version": f"{7:019d}", "name": "stray"})
         else:
-            shelf.world.search(
-                "PUT", "/viewtail-item/_doc/99?version=7&version_type=external", {"name": "stray"}
-            )
+            shelf.world.search("PUT", "/viewtail-item/_doc/99?version=7&version_type=external", {"name": "stray"})
         assert 99 in shelf.shown(store)
         owner.fill_again(VIEWS[store].id, chunk_rows=2)
         assert shelf.shown(store) == shelf.in_table()
@@ -273,9 +269,7 @@ def test_a_statement_that_halts_the_view_during_its_fill_leaves_it_halted(
 # -- what is read -----------------------------------------------------------------------------------------------
 
 
-def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server shows the watermark late, as a replica may: the fill waits, and reads the rows as they are then."""
     shelf.add(3)
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
@@ -474,9 +468,7 @@ def test_a_row_is_shown_alike_whether_it_was_followed_or_filled_in(store: str, s
             "item",
             typed,
             document=lambda row: row,
-            fields={"id": "integer"}
-            | dict.fromkeys(TYPES, "keyword")
-            | {"j": {"type": "object", "enabled": False}},
+            fields={"id": "integer"} | dict.fromkeys(TYPES, "keyword") | {"j": {"type": "object", "enabled": False}},
         ),
     }[store]
     with owned(deployed([view], *servers(shelf)), store) as owner:
@@ -497,9 +489,7 @@ def test_a_row_is_shown_alike_whether_it_was_followed_or_filled_in(store: str, s
 def _raw(shelf: Shelf, store: str) -> list[tuple[Any, Any, int]]:
     """(key, content, version) of what the store holds."""
     if store == "mysql":
-        return [
-            (row[0], row[1:-1], row[-1]) for row in shelf.rows("SELECT * FROM viewtail.ix_typed ORDER BY id")
-        ]
+        return [(row[0], row[1:-1], row[-1]) for row in shelf.rows("SELECT * FROM viewtail.ix_typed ORDER BY id")]
     if store == "redis":
         client: Any = redis.Redis(port=shelf.world.redis.port)
         found = {key: client.hgetall(key) for key in sorted(client.scan_iter("typed:*"))}
@@ -513,9 +503,7 @@ def _raw(shelf: Shelf, store: str) -> list[tuple[Any, Any, int]]:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_fill_by_version_column_shows_each_keys_newest_row_and_sweeps_the_rest(
-    store: str, shelf: Shelf
-) -> None:
+def test_a_fill_by_version_column_shows_each_keys_newest_row_and_sweeps_the_rest(store: str, shelf: Shelf) -> None:
     shelf.execute(
         "CREATE TABLE fill.doc (id INT PRIMARY KEY, rev BIGINT NOT NULL, name VARCHAR(20))",
         "INSERT INTO fill.doc VALUES (1, 10, 'one'), (2, 20, 'two'), (3, 30, 'three')",
@@ -529,9 +517,7 @@ def test_a_fill_by_version_column_shows_each_keys_newest_row_and_sweeps_the_rest
     with owned(deployed([view], *servers(shelf)), store) as owner:
         owner.fill_all()
         assert shelf.shown(store) == {1: "one", 2: "two", 3: "three"}
-        shelf.execute(
-            "DELETE FROM fill.doc WHERE id = 2", "UPDATE fill.doc SET rev = 11, name = 'uno' WHERE id = 1"
-        )
+        shelf.execute("DELETE FROM fill.doc WHERE id = 2", "UPDATE fill.doc SET rev = 11, name = 'uno' WHERE id = 1")
         owner.pass_everything()
         if store == "mysql":
             shelf.execute("INSERT INTO viewtail.ix_item (id, name, version) VALUES (99, 'stray', 70)")
@@ -539,9 +525,7 @@ def test_a_fill_by_version_column_shows_each_keys_newest_row_and_sweeps_the_rest
             client: Any = redis.Redis(port=shelf.world.redis.port)
             client.hset("item:99", mapping={"_version": f"{70:019d}", "name": "stray"})
         else:
-            shelf.world.search(
-                "PUT", "/viewtail-item/_doc/99?version=70&version_type=external", {"name": "stray"}
-            )
+            shelf.world.search("PUT", "/viewtail-item/_doc/99?version=70&version_type=external", {"name": "stray"})
         owner.fill_again(view.id)
         assert shelf.shown(store) == {1: "uno", 3: "three"}
         shelf.execute("INSERT INTO fill.doc VALUES (2, 21, 'again'), (99, 36, 'real')")
@@ -589,9 +573,7 @@ def test_a_killed_fill_goes_on_after_its_last_finished_chunk(shelf: Shelf, folde
         assert run.stop() == 0
 
 
-def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_not(
-    shelf: Shelf, folder: Path
-) -> None:
+def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_not(shelf: Shelf, folder: Path) -> None:
     shelf.add(10)
     with running(folder, VIEWS_FILE.format(value="name"), addresses(shelf.world.mysql)) as run:
         wait_for("the view is filled", lambda: _states(shelf) == [("filled", 10)])
@@ -677,10 +659,7 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
             f"CREATE TABLE fill.small{number} (id INT PRIMARY KEY, name VARCHAR(20))",
             f"INSERT INTO fill.small{number} VALUES (1, 'one'), (2, 'two')",
         )
-    views = [
-        IndexTable(f"ix_small{number}", Entity(f"fill.small{number}"), value="name")
-        for number in range(count)
-    ]
+    views = [IndexTable(f"ix_small{number}", Entity(f"fill.small{number}"), value="name") for number in range(count)]
     deployment = deployed(views, shelf.world.mysql)
     shelf.execute("CREATE TABLE viewtail.ix_small5 (id INT PRIMARY KEY)")
     with owned(deployment, "mysql") as owner:

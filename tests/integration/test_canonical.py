@@ -100,9 +100,7 @@ def test_tables_that_cannot_be_followed_are_refused_by_name(
     with pytest.raises(DeclarationError, match=r"canonical\.looks is no base table but a view"):
         describe(session, SCHEMA, "looks")
     stranger = open_session(address(mysql_server, "nobody"), role="source")
-    with pytest.raises(
-        DeclarationError, match=r"nobody may not see it.*GRANT SELECT ON `canonical`\.`hidden`"
-    ):
+    with pytest.raises(DeclarationError, match=r"nobody may not see it.*GRANT SELECT ON `canonical`\.`hidden`"):
         describe(stranger, SCHEMA, "hidden")
     with pytest.raises(StoreError, match="1142"):
         fetch_rows(stranger, "SELECT id FROM canonical.hidden", [NUMBER])
@@ -186,9 +184,7 @@ def test_a_connection_killed_amid_the_rows_is_closed_and_temporary(
     def kill() -> None:
         with open_session(address(mysql_server), role="source") as other:
             started.wait()
-            while not run(
-                other, f"SELECT 1 FROM information_schema.processlist WHERE id = {number} AND state <> ''"
-            ):
+            while not run(other, f"SELECT 1 FROM information_schema.processlist WHERE id = {number} AND state <> ''"):
                 pass
             run(other, f"KILL {number}")
 

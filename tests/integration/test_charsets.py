@@ -30,9 +30,7 @@ WIDE = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs
 
 @pytest.fixture(scope="module")
 def cursor(mysql_server: Server) -> Iterator[Any]:
-    connection = pymysql.connect(
-        host=mysql_server.host, port=mysql_server.port, user="root", charset="utf8mb4"
-    )
+    connection = pymysql.connect(host=mysql_server.host, port=mysql_server.port, user="root", charset="utf8mb4")
     with connection.cursor() as cursor:
         yield cursor
     connection.close()
@@ -86,9 +84,7 @@ def _runs(some: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 @pytest.mark.parametrize("charset", sorted(WIDE))
 def test_wide_character_sets_hold_what_the_server_says(cursor: Any, charset: str) -> None:
     numbers = [
-        number
-        for number in range(1, 0x110000, 13 if charset == "utf32" else 7)
-        if not 0xD800 <= number < 0xE000
+        number for number in range(1, 0x110000, 13 if charset == "utf32" else 7) if not 0xD800 <= number < 0xE000
     ]
     if charset == "ucs2":
         numbers = [number for number in numbers if number < 0x10000]
@@ -110,9 +106,7 @@ def test_wide_character_sets_hold_what_the_server_says(cursor: Any, charset: str
 
 @pytest.fixture(scope="module")
 def session(mysql_server: Server) -> Iterator[pymysql.Connection[Any]]:
-    connection = open_session(
-        MySQLAddress(host=mysql_server.host, port=mysql_server.port, user="root"), role="source"
-    )
+    connection = open_session(MySQLAddress(host=mysql_server.host, port=mysql_server.port, user="root"), role="source")
     connection.autocommit(True)
     with connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE charsets")

@@ -189,9 +189,7 @@ def test_a_document_that_does_not_fit_is_parked_without_its_values(
     fields = {"name": "text", "population": "integer"}
     view = city(name, fields, document=lambda row: {})
     sink = sinks(view)
-    writes: dict[Key, Write] = {
-        (number,): Write(10, b'{"name":"n","population":1}') for number in range(1_300)
-    }
+    writes: dict[Key, Write] = {(number,): Write(10, b'{"name":"n","population":1}') for number in range(1_300)}
     writes[(3,)] = Write(10, b'{"population":"secret words"}')
     writes[(4,)] = Write(10, b'{"mayor":"secret words"}')
     writes[(700,)] = Write(10, b'{"viewtail_position":"secret words"}')
@@ -237,18 +235,14 @@ def test_documents_larger_than_a_request_are_sent_in_several(
     assert all_ids(client, view) == {str(number) for number in range(100)}
 
 
-def test_two_views_in_one_write_go_to_their_own_indices(
-    client: Elasticsearch, name: str, sinks: Make
-) -> None:
+def test_two_views_in_one_write_go_to_their_own_indices(client: Elasticsearch, name: str, sinks: Make) -> None:
     one, other = city(name, ["name"]), city(f"{name}b", ["name", "info"])
     sink = sinks(one, other)
     try:
         for version, count in ((5, 3), (6, 700)):
             writes = [
                 ViewWrites(one.id, {(n,): Write(version, (f"one {version}",)) for n in range(count)}),
-                ViewWrites(
-                    other.id, {(n,): Write(version, (f"other {version}", '{"a": [1]}')) for n in range(count)}
-                ),
+                ViewWrites(other.id, {(n,): Write(version, (f"other {version}", '{"a": [1]}')) for n in range(count)}),
             ]
             assert sink.write(writes, position(version * 100)) == []
             for n in (0, count - 1):
@@ -288,9 +282,7 @@ def test_the_witness_moves_at_most_once_a_second_and_at_close(
     assert all_ids(client, view) == {"1"}, "the witness is hidden"
 
 
-def test_the_witness_does_not_move_for_writes_that_failed(
-    client: Elasticsearch, name: str, sinks: Make
-) -> None:
+def test_the_witness_does_not_move_for_writes_that_failed(client: Elasticsearch, name: str, sinks: Make) -> None:
     view = city(name, ["name"])
     sink = sinks(view)
     apply(sink, view, {(1,): Write(5, ("Ulm",))}, position(100))
@@ -339,9 +331,7 @@ def test_the_witness_never_goes_back(client: Elasticsearch, name: str, sinks: Ma
 # --- the index ---
 
 
-def test_an_index_deleted_under_our_feet_is_not_made_by_a_write(
-    client: Elasticsearch, name: str, sinks: Make
-) -> None:
+def test_an_index_deleted_under_our_feet_is_not_made_by_a_write(client: Elasticsearch, name: str, sinks: Make) -> None:
     view = city(name, ["name"])
     sink = sinks(view)
     apply(sink, view, {(1,): Write(5, ("Ulm",))}, position(100))
@@ -364,9 +354,7 @@ def test_an_index_deleted_under_our_feet_is_not_made_by_a_write(
 
 
 @pytest.mark.parametrize("place", ["index", "alias", "alias as index", "alias elsewhere", "write alias"])
-def test_what_viewtail_did_not_make_is_left_alone(
-    client: Elasticsearch, name: str, sinks: Make, place: str
-) -> None:
+def test_what_viewtail_did_not_make_is_left_alone(client: Elasticsearch, name: str, sinks: Make, place: str) -> None:
     own = f"viewtail-{name}"
     made, aliases = {
         "index": (own, []),
@@ -400,9 +388,7 @@ def test_new_fields_are_added_and_the_documents_stay(client: Elasticsearch, name
     assert (meta["view"], meta["fingerprint"]) == (after.id, "2")
 
 
-def test_a_field_that_changed_its_type_makes_the_index_anew(
-    client: Elasticsearch, name: str, sinks: Make
-) -> None:
+def test_a_field_that_changed_its_type_makes_the_index_anew(client: Elasticsearch, name: str, sinks: Make) -> None:
     before = city(name, {"name": "keyword"}, fingerprint="1")
     apply(sinks(before), before, {(1,): Write(5, ("Ulm",))}, position(100))
     after = city(name, {"name": "text"}, fingerprint="2")
@@ -476,8 +462,7 @@ def towns(client: Elasticsearch, name: str, sinks: Make) -> BoundView:
     sink = sinks(view)
     rows = [("Frankfurt am Main", "F"), ("Frankfurt an der Oder", "FF"), ("Ulm", "UL"), ("Neu-Ulm", "NU")]
     writes: dict[Key, Write] = {
-        (n,): Write(n + (1 << 60), (town, code, n * 1000, "0800-01-01"))
-        for n, (town, code) in enumerate(rows)
+        (n,): Write(n + (1 << 60), (town, code, n * 1000, "0800-01-01")) for n, (town, code) in enumerate(rows)
     }
     writes[(9,)] = Write(1 << 61, None)
     apply(sink, view, writes, position(100))
@@ -503,9 +488,7 @@ def towns(client: Elasticsearch, name: str, sinks: Make) -> BoundView:
         ("", None, set()),
     ],
 )
-def test_search(
-    client: Elasticsearch, towns: BoundView, query: str, fields: list[str] | None, found: set[str]
-) -> None:
+def test_search(client: Elasticsearch, towns: BoundView, query: str, fields: list[str] | None, found: set[str]) -> None:
     page = search(client, towns, query, fields=fields)
     assert {hit.id for hit in page.hits} == found
     assert page.total == len(found)
@@ -516,9 +499,7 @@ def test_search(
 
 
 def test_search_pages(client: Elasticsearch, towns: BoundView) -> None:
-    pages = [
-        search(client, towns, "frankfurt | ulm", page=number, size=3, fields=["name"]) for number in (1, 2, 3)
-    ]
+    pages = [search(client, towns, "frankfurt | ulm", page=number, size=3, fields=["name"]) for number in (1, 2, 3)]
     assert [len(page.hits) for page in pages] == [3, 1, 0]
     assert {page.total for page in pages} == {4}
     assert len({hit.id for page in pages for hit in page.hits}) == 4

@@ -42,9 +42,7 @@ views += [
 ]
 """
 INDEX_TABLES = {"by_slug": "slug", "by_author": "author", "published": "title"}
-ALL = frozenset(
-    {"mysql:by_slug", "mysql:by_author", "mysql:published", "redis:post", "redis:card", "redis:whole"}
-)
+ALL = frozenset({"mysql:by_slug", "mysql:by_author", "mysql:published", "redis:post", "redis:card", "redis:whole"})
 
 
 class Site:
@@ -77,9 +75,7 @@ class Site:
 
     def add(self, number: int) -> None:
         status = "publish" if number % 2 else "draft"
-        self.execute(
-            f"INSERT INTO site.post (id, status, title) VALUES ({number}, '{status}', 'title {number}')"
-        )
+        self.execute(f"INSERT INTO site.post (id, status, title) VALUES ({number}, '{status}', 'title {number}')")
 
     def should_show(self, view: str, columns: Sequence[str]) -> dict[int, Any]:
         """What the table says; of a column that it has no more, nothing."""
@@ -87,11 +83,7 @@ class Site:
         if view == "published":
             return {number: title for number, status, title in rows if status == "publish"}
         if view in INDEX_TABLES:
-            return dict(
-                self.execute(
-                    f"SELECT id, {INDEX_TABLES[view]} FROM site.post WHERE {INDEX_TABLES[view]} > ''"
-                )
-            )
+            return dict(self.execute(f"SELECT id, {INDEX_TABLES[view]} FROM site.post WHERE {INDEX_TABLES[view]} > ''"))
         authors = dict(self.execute("SELECT id, author FROM site.post")) if "author" in columns else {}
         return {
             number: {"title": title} | ({"author": authors.get(number)} if view == "card" else {})
@@ -120,9 +112,7 @@ class Site:
     def fills(self, views: frozenset[str]) -> list[tuple[Any, ...]]:
         """When each of these views was filled."""
         names = ", ".join(map(repr, sorted(views)))
-        return self.execute(
-            f"SELECT name, filled_at FROM viewtail.view WHERE name IN ({names}) ORDER BY name"
-        )
+        return self.execute(f"SELECT name, filled_at FROM viewtail.view WHERE name IN ({names}) ORDER BY name")
 
     def equal(self, views: frozenset[str]) -> bool:
         columns = [name for (name, *_) in self.execute("SHOW COLUMNS FROM site.post")]
@@ -209,9 +199,7 @@ def test_a_view_that_halted_beside_others_comes_back_by_its_replay_alone(site: S
         assert run.stop() == 0
 
 
-def test_check_says_which_columns_the_functions_of_a_view_use(
-    site: Site, redis_server: Server, tmp_path: Path
-) -> None:
+def test_check_says_which_columns_the_functions_of_a_view_use(site: Site, redis_server: Server, tmp_path: Path) -> None:
     more = 'views += [IndexTable("typo", post, value="title", where=lambda row: row["state"])]'
     run = Run(tmp_path, VIEWS + REDIS_VIEWS + more, addresses(site.mysql, redis_server))
     told = run.command("check").stdout
@@ -225,9 +213,7 @@ def test_check_says_which_columns_the_functions_of_a_view_use(
         assert line in told
 
 
-def test_on_mariadb_a_column_that_changes_halts_the_views_that_use_it(
-    mariadb_server: Server, tmp_path: Path
-) -> None:
+def test_on_mariadb_a_column_that_changes_halts_the_views_that_use_it(mariadb_server: Server, tmp_path: Path) -> None:
     site = Site(mariadb_server, None)
     views = frozenset(view for view in ALL if view.startswith("mysql"))
     with running(tmp_path, VIEWS, addresses(mariadb_server)) as run:

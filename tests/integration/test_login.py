@@ -71,9 +71,7 @@ class Authority:
         (folder / "ca.pem").write_bytes(self.certificate.public_bytes(pem))
         (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
         (folder / "key.pem").write_bytes(
-            key.private_bytes(
-                pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-            )
+            key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
         )
 
 
@@ -155,9 +153,7 @@ def test_changes_are_read_over_verified_tls_and_by_no_other(server: Server, cert
         followed = {("shop", "user"): Followed(describe(session, "shop", "user"), ("id", "email"))}
 
     def source(of: MySQLAddress) -> BinlogSource:
-        return BinlogSource(
-            of, followed, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1
-        )
+        return BinlogSource(of, followed, watermark_schema="viewtail", own_schemas=frozenset({"viewtail"}), epoch=1)
 
     begin = source(trusted).now()
     execute(server, f"REPLACE INTO shop.user VALUES (2, '{'x' * 60}')", "DELETE FROM shop.user WHERE id = 2")
@@ -169,8 +165,7 @@ def test_changes_are_read_over_verified_tls_and_by_no_other(server: Server, cert
         if count >= 893:
             kinds = execute(
                 server,
-                "SELECT connection_type FROM performance_schema.threads "
-                "WHERE processlist_command LIKE 'Binlog Dump%'",
+                "SELECT connection_type FROM performance_schema.threads WHERE processlist_command LIKE 'Binlog Dump%'",
             )
             break
     reader.interrupt()

@@ -238,9 +238,7 @@ def test_a_redis_that_lost_changes_after_a_fill_reads_them_again_without_filling
 
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["while rows come", "while nothing happens"])
-def test_a_redis_that_is_flushed_under_a_running_pipeline_is_filled_again(
-    shelf: Shelf, is_busy: bool
-) -> None:
+def test_a_redis_that_is_flushed_under_a_running_pipeline_is_filled_again(shelf: Shelf, is_busy: bool) -> None:
     """The next write must not put the witness back as if nothing had happened."""
     shelf.add(20)
     view = VIEWS["redis"]
@@ -256,9 +254,7 @@ def test_a_redis_that_is_flushed_under_a_running_pipeline_is_filled_again(
         assert client.keys("viewtail:*witness"), "from here on a loss can be told again"
 
 
-def test_a_redis_that_is_flushed_amid_a_fill_is_filled_again(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redis_that_is_flushed_amid_a_fill_is_filled_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.add(60)
     view = VIEWS["redis"]
     client: Any = redis.Redis(port=shelf.world.redis.port)
@@ -356,9 +352,7 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
     )  # fmt: skip
     limited = settings.load(None, {"VIEWTAIL_SOURCE__URL": shelf.world.mysql.url.replace("root", "reader")})
     try:
-        with pytest.raises(
-            DeclarationError, match=r"fill\.other does not exist, or the user reader may not see it"
-        ):
+        with pytest.raises(DeclarationError, match=r"fill\.other does not exist, or the user reader may not see it"):
             deploy_what_works(limited, views)
         shelf.execute("GRANT SELECT (id, n) ON fill.other TO reader")
         with pytest.raises(DeclarationError, match=r"ix_other.*no column name"):
@@ -369,17 +363,13 @@ def test_rights_that_are_missing_halt_nothing(shelf: Shelf) -> None:
             "VIEWTAIL_MYSQL__URL": "mysql://root@127.0.0.1:9/viewtail",
         }
         shelf.execute("DROP TABLE fill.other")
-        with pytest.raises(
-            StoreUnavailableError
-        ):  # which views it kept is not known: waited for, not refused
+        with pytest.raises(StoreUnavailableError):  # which views it kept is not known: waited for, not refused
             deploy_what_works(settings.load(None, away), views)
     finally:
         shelf.execute("DROP USER reader")
 
 
-def test_a_fill_that_a_redis_restarted_under_begins_again(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fill_that_a_redis_restarted_under_begins_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a quiet stream nothing else would tell that the rows of the first chunks are gone."""
     shelf.add(30)
     view = VIEWS["redis"]

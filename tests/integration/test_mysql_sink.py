@@ -40,14 +40,10 @@ AGE = column("age", Kind.INTEGER, "tinyint unsigned", is_unsigned=True)
 
 
 def index_table(name: str, values: Sequence[Column], key: Sequence[Column] = (ID,)) -> BoundView:
-    table = Table(
-        schema="shop", name="user", columns=(*key, *values), primary_key=tuple(one.name for one in key)
-    )
+    table = Table(schema="shop", name="user", columns=(*key, *values), primary_key=tuple(one.name for one in key))
     view = IndexTable(name, Entity("shop.user"), value=[one.name for one in values])
     needed = tuple(one.name for one in table.columns)
-    return BoundView(
-        view=view, table=table, key=tuple(key), values=tuple(values), needed=needed, fingerprint="0" * 64
-    )
+    return BoundView(view=view, table=table, key=tuple(key), values=tuple(values), needed=needed, fingerprint="0" * 64)
 
 
 def get(
@@ -89,9 +85,7 @@ class Place:
     def shared_offsets(self, sink: MySQLSink) -> MySQLOffsets:
         """Offsets of a pipeline that was taken, in the transactions of the sink's rows."""
         schema.create(self._plain, self.address, self.database, schema.STORE_TABLES, "store")
-        offsets = MySQLOffsets(
-            lambda: sink.connection, self.database, "mysql", read_position=BinlogPosition.from_text
-        )
+        offsets = MySQLOffsets(lambda: sink.connection, self.database, "mysql", read_position=BinlogPosition.from_text)
         sink.share_transaction(offsets)
         offsets.take()
         return offsets
@@ -230,9 +224,7 @@ def test_a_lookup_is_answered_by_the_index_alone(place: Place) -> None:
     view = index_table("covering", [EMAIL, AGE])
     sink = place.prepared(view)
     write(sink, view, {(n,): Write(5, (f"e{n % 10}", n % 3)) for n in range(500)})
-    ((*_, extra),) = place.ask(
-        f"EXPLAIN SELECT id FROM {place.database}.covering WHERE email = 'e1' ORDER BY id"
-    )
+    ((*_, extra),) = place.ask(f"EXPLAIN SELECT id FROM {place.database}.covering WHERE email = 'e1' ORDER BY id")
     assert "Using index" in extra or "Covering index lookup" in extra  # as the server prints plans by default
     assert lookup(sink.connection, place.database, view, ("e1",), limit=3) == [(1,), (11,), (21,)]
     assert lookup(sink.connection, place.database, view, ("e1", 1)) == [(n,) for n in range(1, 500, 30)]
@@ -307,9 +299,7 @@ def test_identifiers_are_quoted(place: Place, name: str) -> None:
 
 def test_somebody_elses_table_is_left_alone(place: Place) -> None:
     place.ask(f"CREATE DATABASE {place.database}")
-    place.ask(
-        f"CREATE TABLE {place.database}.index_user_email (id BIGINT PRIMARY KEY, email TEXT) COMMENT 'ours'"
-    )
+    place.ask(f"CREATE TABLE {place.database}.index_user_email (id BIGINT PRIMARY KEY, email TEXT) COMMENT 'ours'")
     place.ask(f"INSERT INTO {place.database}.index_user_email VALUES (1, 'precious')")
     sink = place.sink(index_table("index_user_email", [EMAIL]), index_table("index_user_note", [EMAIL]))
     refused = sink.prepare()
@@ -364,14 +354,10 @@ def test_a_widened_column_keeps_its_values_and_a_narrowed_one_says_what_to_do(pl
     view = index_table("stretch", [EMAIL])
     sink = place.prepared(view)
     write(sink, view, {(1,): Write(5, ("x" * 60,))})
-    wider = index_table(
-        "stretch", [column("email", Kind.TEXT, "varchar(100)", charset="utf8mb4", length=100)]
-    )
+    wider = index_table("stretch", [column("email", Kind.TEXT, "varchar(100)", charset="utf8mb4", length=100)])
     sink = place.prepared(wider)
     assert lookup(sink.connection, place.database, wider, ("x" * 60,)) == [(1,)]
-    narrower = index_table(
-        "stretch", [column("email", Kind.TEXT, "varchar(10)", charset="utf8mb4", length=10)]
-    )
+    narrower = index_table("stretch", [column("email", Kind.TEXT, "varchar(10)", charset="utf8mb4", length=10)])
     with pytest.raises(StoreError, match=r"DROP TABLE.*viewtail replay mysql:stretch"):
         sink.fit(narrower)  # while the pipeline runs nothing would fill it again
     assert place.columns("stretch")["email"] == "varchar(100)"
@@ -388,9 +374,7 @@ def test_a_table_under_another_key_or_of_another_entity_starts_empty(place: Plac
     view = index_table("rekeyed", [EMAIL])
     sink = place.prepared(view)
     write(sink, view, {(1,): Write(5, ("e",))})
-    code = Column(
-        name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9
-    )
+    code = Column(name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9)
     sink = place.prepared(index_table("rekeyed", [EMAIL], key=[code]))
     assert set(place.columns("rekeyed")) == {"code", "email", "version"}
     assert place.ask(f"SELECT COUNT(*) FROM {place.database}.rekeyed") == [(0,)]
@@ -481,9 +465,9 @@ def test_rows_that_come_one_by_one_make_the_same_table_as_rows_that_come_togethe
         for key, one in writes.items():
             upto = position(next(numbers))
             assert sink.write([ViewWrites(by_itself.id, {key: one})], upto) == []
-            assert place.ask(f"SELECT COUNT(*) FROM {place.database}.by_itself WHERE id = {key[0]}") == [
-                (1,)
-            ], "it is not committed by itself"
+            assert place.ask(f"SELECT COUNT(*) FROM {place.database}.by_itself WHERE id = {key[0]}") == [(1,)], (
+                "it is not committed by itself"
+            )
             offsets.save(upto)
     tables = ", ".join(f"{place.database}.{view.view.name}" for view in views)
     sums = {number for _, number in place.ask(f"CHECKSUM TABLE {tables}")}
@@ -541,9 +525,7 @@ def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(
     both = [ViewWrites(view.id, {(8,): Write(4, ("e",)), (9,): Write(4, ("e",))})]
     upto = position(4)
     assert sink.write(both, upto) == []
-    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone") == [(2,)], (
-        "rows and offset are one transaction"
-    )
+    assert place.ask(f"SELECT COUNT(*) FROM {place.database}.lone") == [(2,)], "rows and offset are one transaction"
     offsets.save(upto)
     assert offsets.saved() == position(4)
     sink.close()
@@ -569,9 +551,7 @@ def test_a_lone_row_is_guarded_and_a_refused_one_parked(place: Place) -> None:
     sink = place.prepared(view)
     offsets = place.shared_offsets(sink)
     letters = []
-    for number, (version, email) in enumerate(
-        [(5, "new"), (4, "old"), (6, "x" * 65), (6, "\ud800"), (7, None)], 1
-    ):
+    for number, (version, email) in enumerate([(5, "new"), (4, "old"), (6, "x" * 65), (6, "\ud800"), (7, None)], 1):
         letters += sink.write(alone(view, 1, version, email), upto := position(number))
         offsets.save(upto)
         if number == 4:
@@ -603,9 +583,7 @@ def test_a_server_that_lost_transactions_shows_it_by_its_offset(place: Place) ->
     offsets = place.shared_offsets(sink)
     offsets.save(position(9))
     assert sink.witness(position(9)) == position(9)
-    place.ask(
-        f"UPDATE {place.database}.pipeline SET position = JSON_SET(position, '$.end', 64, '$.start', 48)"
-    )
+    place.ask(f"UPDATE {place.database}.pipeline SET position = JSON_SET(position, '$.end', 64, '$.start', 48)")
     assert sink.witness(position(9)) == position(4)
     sink.close()
 

@@ -136,9 +136,7 @@ class GhOst:
                 "LOCK /* gh-ost */ TABLES `fill`.`item` WRITE, `fill`.`_item_del` WRITE, `fill`.`_item_gho` WRITE"
             )
             cursor.execute("DELETE FROM `fill`.`_item_gho`")
-            cursor.execute(
-                "INSERT INTO `fill`.`_item_gho` (id, name, other) SELECT id, name, other FROM `fill`.`item`"
-            )
+            cursor.execute("INSERT INTO `fill`.`_item_gho` (id, name, other) SELECT id, name, other FROM `fill`.`item`")
             holder.commit()
             rename = threading.Thread(
                 target=self._shelf.execute,

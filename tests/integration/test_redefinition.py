@@ -38,9 +38,7 @@ def execute(server: Server, statements: Sequence[str]) -> None:
 
 def in_redis(server: Server) -> dict[str, str]:
     with redis.Redis(port=server.port, decode_responses=True) as client:
-        names = {
-            key.partition(":")[2]: client.hget(key, "name") for key in client.scan_iter("again:[0-9]*[0-9]")
-        }
+        names = {key.partition(":")[2]: client.hget(key, "name") for key in client.scan_iter("again:[0-9]*[0-9]")}
     return {key: str(name) for key, name in names.items()}
 
 

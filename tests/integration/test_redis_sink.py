@@ -47,31 +47,19 @@ NOTE = column("note", Kind.TEXT, "varchar(64)", charset="utf8mb4", length=64)
 
 
 def bound(view: RedisHash | RedisJson, values: Sequence[Column], key: Sequence[Column] = (ID,)) -> BoundView:
-    table = Table(
-        schema="shop", name="user", columns=(*key, *values), primary_key=tuple(one.name for one in key)
-    )
+    table = Table(schema="shop", name="user", columns=(*key, *values), primary_key=tuple(one.name for one in key))
     needed = tuple(one.name for one in table.columns)
-    return BoundView(
-        view=view, table=table, key=tuple(key), values=tuple(values), needed=needed, fingerprint="0" * 64
-    )
+    return BoundView(view=view, table=table, key=tuple(key), values=tuple(values), needed=needed, fingerprint="0" * 64)
 
 
-def hash_view(
-    values: Sequence[Column], key: Sequence[Column] = (ID,), template: str | None = None
-) -> BoundView:
+def hash_view(values: Sequence[Column], key: Sequence[Column] = (ID,), template: str | None = None) -> BoundView:
     fields = [one.name for one in values]
-    return bound(
-        RedisHash(f"h{next(_tokens)}", Entity("shop.user"), fields=fields, key=template), values, key
-    )
+    return bound(RedisHash(f"h{next(_tokens)}", Entity("shop.user"), fields=fields, key=template), values, key)
 
 
-def json_view(
-    values: Sequence[Column], key: Sequence[Column] = (ID,), template: str | None = None
-) -> BoundView:
+def json_view(values: Sequence[Column], key: Sequence[Column] = (ID,), template: str | None = None) -> BoundView:
     fields = [one.name for one in values]
-    return bound(
-        RedisJson(f"j{next(_tokens)}", Entity("shop.user"), fields=fields, key=template), values, key
-    )
+    return bound(RedisJson(f"j{next(_tokens)}", Entity("shop.user"), fields=fields, key=template), values, key)
 
 
 def document_view() -> BoundView:
@@ -88,9 +76,7 @@ def client(redis_server: Server) -> Iterator[redis.Redis]:
 
 def sink_of(client: redis.Redis, *views: BoundView, database: str = "viewtail") -> RedisSink:
     port = client.connection_pool.connection_kwargs["port"]
-    sink = RedisSink(
-        lambda: redis.Redis(port=port), views, database, "redis", read_position=BinlogPosition.from_text
-    )
+    sink = RedisSink(lambda: redis.Redis(port=port), views, database, "redis", read_position=BinlogPosition.from_text)
     sink.prepare()
     return sink
 
@@ -158,9 +144,7 @@ def test_rows_of_all_kinds_stand_in_one_script(client: redis.Redis) -> None:
     assert write(sink, view, writes) == []
     for (number,), (_, shown) in writes.items():
         fields = {} if shown is None else dict(zip(("email", "note"), shown, strict=True))
-        wanted = (
-            None if shown is None else (5, {name: text.encode() for name, text in fields.items() if text})
-        )
+        wanted = None if shown is None else (5, {name: text.encode() for name, text in fields.items() if text})
         assert get(client, view, (number,)) == wanted
     sink.close()
 
@@ -309,9 +293,7 @@ FOREIGN = {
     "set": lambda client, name: client.sadd(name, "x"),
     "hash without a version": lambda client, name: client.hset(name, "a", "b"),
     "hash with another's version": lambda client, name: client.hset(name, "_version", "7"),
-    "document with another's version": lambda client, name: client.set(
-        name, '{"_version":"7","a":"1234567890123"}'
-    ),
+    "document with another's version": lambda client, name: client.set(name, '{"_version":"7","a":"1234567890123"}'),
 }
 
 
@@ -356,9 +338,7 @@ def test_reading_works_with_a_client_that_decodes(client: redis.Redis) -> None:
         assert get(decoding, views[0], (1,)) == (5, {"raw": b"\xff"})
         assert get(decoding, views[1], (1,)) == (5, {"email": "é"})
         assert get(decoding, views[0], (2,)) is None
-        mine = RedisSink(
-            lambda one=decoding: one, views, "viewtail", "redis", read_position=BinlogPosition.from_text
-        )
+        mine = RedisSink(lambda one=decoding: one, views, "viewtail", "redis", read_position=BinlogPosition.from_text)
         mine.prepare()
         assert mine.write([ViewWrites(views[0].id, {(2,): Write(5, (b"\xfe",))})], None) == []
         assert get(client, views[0], (2,)) == (5, {"raw": b"\xfe"})
@@ -368,9 +348,7 @@ def test_reading_works_with_a_client_that_decodes(client: redis.Redis) -> None:
     sink.close()
 
 
-def test_large_documents_are_sent_in_several_scripts(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_documents_are_sent_in_several_scripts(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("projectors.stores.redis.sink.BYTES_A_SCRIPT", 1 << 16)
     view = hash_view([EMAIL])
     sink = sink_of(client, view)
@@ -378,9 +356,7 @@ def test_large_documents_are_sent_in_several_scripts(
     assert all(client.hstrlen(f"{view.view.name}:{number}", "email") == 20_000 for number in range(50))
     for limit in ("BYTES_A_SCRIPT", "MAX_COMMAND_BYTES"):
         monkeypatch.setattr(f"projectors.stores.redis.sink.{limit}", 10_000)
-    assert [
-        one.key for one in write(sink, view, {(1,): Write(6, ("x" * 10_000,)), (2,): Write(6, ("x",))})
-    ] == ["1"]
+    assert [one.key for one in write(sink, view, {(1,): Write(6, ("x" * 10_000,)), (2,): Write(6, ("x",))})] == ["1"]
     sink.close()
 
 

@@ -28,9 +28,7 @@ from tests.support.world import World
 ALGORITHMS = ("INSTANT", "INPLACE", "COPY")
 WITH_ALL = frozenset({"added first", "unused dropped", "widened", "dropped"})  # `make matrix`: every change
 IS_WHOLE = bool(os.environ.get("VIEWTAIL_TEST_ALL_ALGORITHMS"))
-TABLE = (
-    "CREATE TABLE matrix.{name} (id INT PRIMARY KEY, email VARCHAR(40), n INT, unused VARCHAR(40), spare INT)"
-)
+TABLE = "CREATE TABLE matrix.{name} (id INT PRIMARY KEY, email VARCHAR(40), n INT, unused VARCHAR(40), spare INT)"
 FIRST_ROWS, LATE_ROW = 20, 9_999
 TABLES_A_RUN = 18  # each fill looks at all views of its pipeline
 
@@ -78,9 +76,7 @@ FOLLOWED = {
         "CREATE OR REPLACE VIEW matrix.{name}_seen AS SELECT * FROM matrix.{name}",
         "DROP VIEW matrix.{name}_seen",
     ],
-    "away and back": [
-        "RENAME TABLE matrix.{name} TO matrix.{name}_away, matrix.{name}_away TO matrix.{name}"
-    ],
+    "away and back": ["RENAME TABLE matrix.{name} TO matrix.{name}_away, matrix.{name}_away TO matrix.{name}"],
     "quoted oddly": [
         "/* DROP */ ALTER /*!80000 TABLE */ `matrix` . `{name}` /*!99999 DROP COLUMN email, */ ADD `drop` INT -- x"
     ],
@@ -206,9 +202,7 @@ def _view(store: str, name: str) -> View:
 def _shown(world: World, store: str, name: str) -> dict[int, Any]:
     if store == "mysql":
         with world.cursor() as cursor:
-            cursor.execute(
-                f"SELECT id, email, n FROM viewtail.ix_{name} WHERE COALESCE(email, n) IS NOT NULL"
-            )
+            cursor.execute(f"SELECT id, email, n FROM viewtail.ix_{name} WHERE COALESCE(email, n) IS NOT NULL")
             return {i: (email, n) for i, email, n in cursor.fetchall()}
     if store == "redis":
         client: Any = redis.Redis(port=world.redis.port, decode_responses=True)
@@ -275,9 +269,7 @@ def _servers(world: World) -> tuple[Server, Server, Server]:
 
 
 @pytest.fixture(scope="module")
-def results(
-    mysql_server: Server, redis_server: Server, elasticsearch_server: Server
-) -> dict[tuple[str, str], Case]:
+def results(mysql_server: Server, redis_server: Server, elasticsearch_server: Server) -> dict[tuple[str, str], Case]:
     world = World(mysql=mysql_server, redis=redis_server, elasticsearch=elasticsearch_server)
     found: dict[tuple[str, str], Case] = {}
     for store in ("mysql", "redis", "elasticsearch"):

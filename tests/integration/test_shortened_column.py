@@ -50,9 +50,7 @@ def tables(mysql_server: Server) -> Tables:
 
 
 @pytest.mark.parametrize("is_seen", [True, False], ids=["while it runs", "while it does not run"])
-def test_a_shortened_column_concerns_its_own_views_and_a_replay_mends_them(
-    tables: Tables, is_seen: bool
-) -> None:
+def test_a_shortened_column_concerns_its_own_views_and_a_replay_mends_them(tables: Tables, is_seen: bool) -> None:
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
         owner.fill_all()
         if is_seen:
@@ -66,9 +64,7 @@ def test_a_shortened_column_concerns_its_own_views_and_a_replay_mends_them(
         owner.pass_everything()
         assert owner.failure is None
         assert tables.is_right("b"), "the other view goes on"
-        owner.own.life.states.move(
-            Event.REPLAYED, [VIEWS[0].id]
-        )  # the replay, which has the pipeline taken again
+        owner.own.life.states.move(Event.REPLAYED, [VIEWS[0].id])  # the replay, which has the pipeline taken again
     with owned(deployed(VIEWS, tables.server), "mysql") as owner:
         owner.fill_all()
         owner.pass_everything()

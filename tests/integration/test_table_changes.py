@@ -115,9 +115,7 @@ def test_a_truncate_is_a_tombstone_for_each_key(store: str, shelf: Shelf) -> Non
         assert shelf.shown(store) == {}
 
 
-def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fill holds its first chunk in memory while the statement passes."""
     view = VIEWS["mysql"]
     passed = []
@@ -138,9 +136,7 @@ def test_rows_that_a_fill_read_before_a_truncate_do_not_stay(
         assert shelf.shown("mysql") == shelf.in_table() == {999: "new"}
 
 
-def test_a_watermark_before_a_replacement_begins_no_fill(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watermark_before_a_replacement_begins_no_fill(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the table that went, read from the stream behind the watermark, are older than the next one."""
     view = VIEWS["mysql"]
     passed = []
@@ -178,9 +174,7 @@ def test_a_table_that_no_longer_fits_halts_the_view_before_its_first_row(
     with owned(deployed([view], *servers(shelf)), "mysql") as owner:
         owner.fill_all()
         shown = shelf.shown("mysql")
-        shelf.execute(
-            "DROP TABLE IF EXISTS fill._item_gho", GHOST, "ALTER TABLE fill._item_gho REMOVE PARTITIONING"
-        )
+        shelf.execute("DROP TABLE IF EXISTS fill._item_gho", GHOST, "ALTER TABLE fill._item_gho REMOVE PARTITIONING")
         shelf.execute(*statements)
         shelf.execute("RENAME TABLE fill.item TO fill._item_del, fill._item_gho TO fill.item")
         shelf.execute("INSERT INTO fill.item (id, other) VALUES (5000, 'x')")

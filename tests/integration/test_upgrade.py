@@ -114,9 +114,7 @@ def is_finished(run: Run) -> bool:
     told = status(run)
     states = {view["name"]: view["state"] for one in told.values() for view in one["views"]}
     assert set(told) == STORES and all(one["state"] == "running" for one in told.values()), told
-    assert (
-        all(states[name] == "filled" for name in states.keys() - HALTED) and HALVES.keys() <= states.keys()
-    ), states
+    assert all(states[name] == "filled" for name in states.keys() - HALTED) and HALVES.keys() <= states.keys(), states
     return True
 
 
@@ -190,24 +188,18 @@ def in_redis(client: Any, key: str) -> tuple[Any, int]:
 def wanted(world: World) -> dict[str, dict[int, Any]]:
     """What the views must show, from the tables."""
     users = ask(world.mysql, "SELECT id, email, n FROM shop.user")
-    halves = {
-        view: dict(ask(world.mysql, f"SELECT id, v FROM shop.{table}")) for view, table in HALVES.items()
-    }
+    halves = {view: dict(ask(world.mysql, f"SELECT id, v FROM shop.{table}")) for view, table in HALVES.items()}
     documents = {key: {"email": email, "n": n, "tag": (email or "")[:3]} for key, email, n in users}
     return {
         "mysql:ix_email": {key: email for key, email, _ in users if email is not None},
         "mysql:ix_even": {key: n for key, _, n in users if n % 2 == 0},
         "mysql:ix_half": halves["mysql:ix_half"],
         "redis:user": {
-            key: {"n": str(n)} | ({} if email is None else {"email": email})
-            for key, email, n in users
-            if key != 7
+            key: {"n": str(n)} | ({} if email is None else {"email": email}) for key, email, n in users if key != 7
         },
         "redis:document": documents,
         "redis:half": {key: {"v": v} for key, v in halves["redis:half"].items()},
-        "elasticsearch:user": {
-            key: {"n": n} | ({} if email is None else {"email": email}) for key, email, n in users
-        },
+        "elasticsearch:user": {key: {"n": n} | ({} if email is None else {"email": email}) for key, email, n in users},
         "elasticsearch:even": {key: documents[key] for key, _, n in users if n % 2 == 0},
         "elasticsearch:half": {key: {"v": v} for key, v in halves["elasticsearch:half"].items()},
     }
@@ -258,9 +250,7 @@ def test_an_interrupted_backfill_goes_on_after_an_upgrade(upgraded: Upgraded, vi
     """At its last row and under its old watermark; rows before it were deleted since, and still count as read."""
     before, now = upgraded.views[view], view_rows(upgraded.world)[view]
     table = HALVES[view]
-    (rows, last), *_ = ask(
-        upgraded.world.mysql, f"SELECT COUNT(*), SUM(id > {before.rows}) FROM shop.{table}"
-    )
+    (rows, last), *_ = ask(upgraded.world.mysql, f"SELECT COUNT(*), SUM(id > {before.rows}) FROM shop.{table}")
     assert before.state == "filling" and now.state == "filled" and 0 < before.rows < 80
     assert now.rows == before.rows + last
     assert upgraded.rows_read[table] < rows

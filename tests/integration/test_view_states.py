@@ -51,9 +51,7 @@ class Scene:
             schema.create(connection, self.address, self.database, schema.STORE_TABLES, role="store")
         self.view: BoundView = RedisHashOne(server, "states").person
         pipeline = PipelineId.of("redis").name
-        offsets = MySQLOffsets(
-            OwnSession(self.open), self.database, pipeline, read_position=BinlogPosition.from_text
-        )
+        offsets = MySQLOffsets(OwnSession(self.open), self.database, pipeline, read_position=BinlogPosition.from_text)
         self.owner = offsets.take().owner
         self.states = ViewStates(OwnSession(self.open), self.database, pipeline)
         self.states.sync([self.view])
@@ -89,9 +87,7 @@ def test_the_table_of_transitions_has_every_event_and_state() -> None:
 
 
 @pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
-def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(
-    event: Event, scene: Scene
-) -> None:
+def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event: Event, scene: Scene) -> None:
     for before, after in zip(STATES, WAYS[event], strict=True):
         scene.put(before)
         unmoved = scene.row()

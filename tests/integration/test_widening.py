@@ -16,9 +16,7 @@ from tests.support.pipelines import deployed, owned
 
 ITEM = Entity("wide.item")
 VIEW = IndexTable("ix_item", ITEM, value="name")
-NARROW = (
-    "CREATE TABLE wide.item (id INT PRIMARY KEY, name VARCHAR(70), n INT, kind ENUM('a'), price DECIMAL(6,2))"
-)
+NARROW = "CREATE TABLE wide.item (id INT PRIMARY KEY, name VARCHAR(70), n INT, kind ENUM('a'), price DECIMAL(6,2))"
 WIDENINGS = {
     "altered": [
         "ALTER TABLE wide.item MODIFY name VARCHAR(80), MODIFY COLUMN n BIGINT, MODIFY price NUMERIC(12,2)",
@@ -79,9 +77,7 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
     with owned(deployed([view], table.server), "mysql") as owner:
         owner.fill_all()
         before = owner.own.life.states.read(view.id)
-        table.execute(
-            *WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL, NULL)"
-        )
+        table.execute(*WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL, NULL)")
         owner.pass_everything()
         assert owner.own.pipeline.vitals.parked_count == 0
         assert table.shown() == table.in_table()
@@ -103,9 +99,7 @@ def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such
         owner.fill_all()
         shown = table.shown()
         table.execute("ALTER TABLE wide.item MODIFY name VARCHAR(1000)")
-        table.execute(
-            f"INSERT INTO wide.item VALUES (404, '{'w' * 1000}', 1, 'a', 1), (405, 'short', 1, 'a', 1)"
-        )
+        table.execute(f"INSERT INTO wide.item VALUES (404, '{'w' * 1000}', 1, 'a', 1), (405, 'short', 1, 'a', 1)")
         owner.pass_everything()
         record = owner.own.life.states.read(view.id)
         assert record.state == "halted" and record.reason is not None
@@ -120,9 +114,7 @@ def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such
         assert owner.own.pipeline.vitals.parked_count == 0
 
 
-def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(
-    table: Item, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(table: Item, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that was made before, and not begun, does not take the index table back."""
     view = VIEW
     passed = []

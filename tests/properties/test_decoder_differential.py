@@ -59,9 +59,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="module")
 def session(mysql_server: Server) -> Iterator[pymysql.Connection[Any]]:
-    connection = open_session(
-        MySQLAddress(host=mysql_server.host, port=mysql_server.port, user="root"), role="source"
-    )
+    connection = open_session(MySQLAddress(host=mysql_server.host, port=mysql_server.port, user="root"), role="source")
     connection.autocommit(True)
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {SCHEMA}")
@@ -124,9 +122,7 @@ def test_every_row_image_decodes_to_what_the_server_answers(
         _assert_same(seen[UPDATE_ROWS][1::2], _narrow(updated, at), chosen)
         _assert_same(seen[DELETE_ROWS], _narrow(deleted, at), chosen)
     with session.cursor() as cursor:
-        cursor.execute(
-            "SELECT row_format FROM information_schema.tables WHERE table_name = %s", (sample.name,)
-        )
+        cursor.execute("SELECT row_format FROM information_schema.tables WHERE table_name = %s", (sample.name,))
         assert (cursor.fetchone() or "")[0].upper() == row_format
         cursor.execute(f"DROP TABLE `{sample.name}`")
     changes = sum(len(rows) // (2 if kind == UPDATE_ROWS else 1) for kind, rows in seen.items())
@@ -136,9 +132,7 @@ def test_every_row_image_decodes_to_what_the_server_answers(
 # --- Writing ---
 
 
-def _write(
-    session: pymysql.Connection[Any], sample: SampleTable, rng: random.Random, on_duplicate: str
-) -> None:
+def _write(session: pymysql.Connection[Any], sample: SampleTable, rng: random.Random, on_duplicate: str) -> None:
     with session.cursor() as cursor:
         for first in range(0, ROWS_A_TABLE, ROWS_A_STATEMENT):
             rows = ", ".join(sample.row(first + number, rng) for number in range(ROWS_A_STATEMENT))
@@ -188,11 +182,7 @@ def _prints_as(value: Any, shown: bytes | None, column: Column) -> bool:
         return type(value) is int and value == int(text)
     if column.kind is Kind.DECIMAL:
         digits = text.partition(".")[2]
-        return (
-            value == Decimal(text)
-            and format(value, "f").partition(".")[2] == digits
-            and len(digits) == column.scale
-        )
+        return value == Decimal(text) and format(value, "f").partition(".")[2] == digits and len(digits) == column.scale
     if "zerofill" in column.declared:
         text = text.lstrip("0") or "0"  # also of '000-0'
     if column.kind is Kind.FLOAT or ("(" in column.declared and column.kind is Kind.DOUBLE):

@@ -141,9 +141,7 @@ def test_an_invalid_text_raises_and_the_careful_way_names_its_column_and_keeps_t
     st.integers(0, 50),
     st.booleans(),
 )
-def test_rows_end_where_the_event_does_or_are_an_error(
-    names: list[str], before: int, cut: int, grow: bool
-) -> None:
+def test_rows_end_where_the_event_does_or_are_an_error(names: list[str], before: int, cut: int, grow: bool) -> None:
     decoder = compile_decoder(NARROW, NARROW_FOLLOWED)
     rows = b"".join(row(number, name.encode()) for number, name in enumerate(names))
     buffer = b"\xaa" * before + rows + b"\xbb" * 60
@@ -299,9 +297,7 @@ def _encoded(value: Any) -> tuple[int, bytes]:
 def _random_json(by: random.Random, depth: int) -> Any:
     kind = by.randrange(8 if depth else 5)
     if kind < 5:
-        return by.choice(
-            (None, True, by.randrange(-99, 99), 1 << 40, by.random() * 10, "a", 'say "x"', "\n", "é")
-        )
+        return by.choice((None, True, by.randrange(-99, 99), 1 << 40, by.random() * 10, "a", 'say "x"', "\n", "é"))
     if kind == 5:
         return [_random_json(by, depth - 1) for _ in range(by.randrange(4))]
     return {name: _random_json(by, depth - 1) for name in ("a", "b", "k1")[: by.randrange(4)]}
@@ -364,9 +360,7 @@ def test_values_that_share_their_bytes_end_before_they_add_up() -> None:
 def test_objects_of_the_same_keys_read_alike_whatever_form_and_order_they_came_in() -> None:
     # The keys' bytes of three members in the small form can be those of two in the large one.
     small = (
-        struct.pack("<HH", 3, 31)
-        + struct.pack("<HHHHHH", 25, 1, 26, 1, 27, 1)
-        + struct.pack("<BHBHBH", *(4, 0) * 3)
+        struct.pack("<HH", 3, 31) + struct.pack("<HHHHHH", 25, 1, 26, 1, 27, 1) + struct.pack("<BHBHBH", *(4, 0) * 3)
     )
     large = struct.pack("<II", 2, 33) + struct.pack("<IHIH", 30, 1, 31, 1) + struct.pack("<BIBI", *(4, 1) * 2)
     for _ in range(2):
@@ -403,9 +397,7 @@ def test_rows_whose_nulls_never_repeat_are_read_exactly(columns: int) -> None:
         type_, metadata = rng.choice(
             [(types.LONG, 0), (types.TINY, 0), (types.DATETIME2, 6), (types.LONGLONG, 0), (types.VARCHAR, 40)]
         )
-        column = seen(
-            f"c{number}", type_, metadata, **({"collation": UTF8} if type_ == types.VARCHAR else {})
-        )
+        column = seen(f"c{number}", type_, metadata, **({"collation": UTF8} if type_ == types.VARCHAR else {}))
         made.append(replace(column, is_nullable=rng.random() < 0.9))
         if number % 10 == 3:
             if type_ == types.VARCHAR:

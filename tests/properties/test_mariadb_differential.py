@@ -40,9 +40,7 @@ Rows = dict[int, Row]
 
 
 def uuid(rng: random.Random) -> str:
-    number = rng.choice(
-        (0, (1 << 128) - 1, rng.getrandbits(128), rng.getrandbits(64) << 64, rng.getrandbits(9))
-    )
+    number = rng.choice((0, (1 << 128) - 1, rng.getrandbits(128), rng.getrandbits(64) << 64, rng.getrandbits(9)))
     digits = f"{number:032x}"
     if rng.random() < 0.8:  # of a version: those of time are kept in another order
         digits = f"{digits[:12]}{rng.choice('14678')}{digits[13:16]}{rng.choice('89ab')}{digits[17:]}"
@@ -93,9 +91,7 @@ def own_types() -> list[Sample]:
         Sample("fine", "decimal(65,38)", decimal(65, 38)),
         Sample("hidden", "int invisible", integer(32)),
         Sample("uca", "varchar(20) collate utf8mb4_uca1400_german2_nopad_as_ci", text("utf8mb4", 20)),
-        Sample(
-            "nopad", "varchar(20) character set latin1 collate latin1_swedish_nopad_ci", text("latin1", 20)
-        ),
+        Sample("nopad", "varchar(20) character set latin1 collate latin1_swedish_nopad_ci", text("latin1", 20)),
         Sample("utf8mb3", "varchar(20) collate utf8mb3_uca1400_ai_ci", text("utf8mb3", 20)),
         Sample("other", "varchar(20) character set utf16", text("ascii", 20), is_readable=False),
         Sample("other_packed", "text compressed character set utf32", text("ascii", 20), is_readable=False),
@@ -224,17 +220,13 @@ def take(change: RowChanges, seen: dict[int, list[Row]]) -> None:
     seen[change.kind] += change.rows
 
 
-def write(
-    session: pymysql.Connection[Any], sample: SampleTable, rng: random.Random, on_duplicate: str
-) -> None:
+def write(session: pymysql.Connection[Any], sample: SampleTable, rng: random.Random, on_duplicate: str) -> None:
     names = ", ".join(f"`{name}`" for name in ("id", *(one.name for one in sample.samples)))
     with session.cursor() as cursor:
         for first in range(0, ROWS_A_TABLE, ROWS_A_STATEMENT):
             cursor.execute(f"SET GLOBAL log_bin_compress = {rng.choice(('ON', 'OFF'))}")
             rows = ", ".join(sample.row(first + number, rng) for number in range(ROWS_A_STATEMENT))
-            cursor.execute(
-                f"INSERT IGNORE INTO {SCHEMA}.`{sample.name}` ({names}) VALUES {rows}{on_duplicate}"
-            )
+            cursor.execute(f"INSERT IGNORE INTO {SCHEMA}.`{sample.name}` ({names}) VALUES {rows}{on_duplicate}")
 
 
 def update_all(sample: SampleTable) -> str:

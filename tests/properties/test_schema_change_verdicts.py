@@ -143,11 +143,7 @@ def make_statement(chance: random.Random, is_ansi: bool) -> str:
     quote = '"' if is_ansi and chance.random() < 0.5 else "`"
 
     def quoted(name: str) -> str:
-        return (
-            f"{quote}{name}{quote}"
-            if name == "or" or chance.random() < 0.3
-            else chance.choice((name, name.upper()))
-        )
+        return f"{quote}{name}{quote}" if name == "or" or chance.random() < 0.3 else chance.choice((name, name.upper()))
 
     made = whole.format(
         table=chance.choice(("item", "item", "`item`", "verdicts.item", "`verdicts` . item", "other")),

@@ -90,9 +90,7 @@ def run_with(run: Run, views: str, chosen: str) -> Iterator[None]:
 
 
 def states(world: World) -> dict[str, str]:
-    return {
-        str(name): str(state) for name, state in ask(world.mysql, "SELECT name, state FROM viewtail.view")
-    }
+    return {str(name): str(state) for name, state in ask(world.mysql, "SELECT name, state FROM viewtail.view")}
 
 
 def fill_and_follow(world: World, run: Run, views: str) -> None:
@@ -133,9 +131,7 @@ def fill_half(world: World, run: Run, views: str, store: str) -> None:
                 break
             time.sleep(0.002)
         os.kill(run.workers()[store], signal.SIGTERM)  # the supervisor would take its time
-    found = ask(
-        world.mysql, f"SELECT state, fill_row_count, fill_key FROM viewtail.view WHERE name = '{name}'"
-    )
+    found = ask(world.mysql, f"SELECT state, fill_row_count, fill_key FROM viewtail.view WHERE name = '{name}'")
     state, count, key = found[0]
     assert state == "filling" and STOP_AFTER <= count < HALF_ROWS * 0.8 and key, f"{name}: {found}"
 

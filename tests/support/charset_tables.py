@@ -98,10 +98,7 @@ def _tokens(made: dict[bytes, str | None]) -> Iterator[str]:
     for code, character in made.items():
         if runs:
             first, start, count = runs[-1]
-            is_next = (
-                len(first) == len(code)
-                and int.from_bytes(code, "big") == int.from_bytes(first, "big") + count
-            )
+            is_next = len(first) == len(code) and int.from_bytes(code, "big") == int.from_bytes(first, "big") + count
             if is_next and character == (start and chr(ord(start) + count)):
                 runs[-1] = (first, start, count + 1)
                 continue
@@ -139,9 +136,7 @@ def written(server: Server) -> str:
         if len(lines) > 1:
             told = '"""' + "".join(f"\n        {line.strip()}" for line in lines) + '\n    """'
         made.append(f'    "{charset}": ("{codec}", {told}),')
-    return _MODULE.format(
-        version=version, differences="\n".join(made), twice=", ".join(f'"{name}"' for name in twice)
-    )
+    return _MODULE.format(version=version, differences="\n".join(made), twice=", ".join(f'"{name}"' for name in twice))
 
 
 _MODULE = '''"""Where MySQL's character sets and Python's codecs differ. Written by tests/support/charset_tables.py.

@@ -15,9 +15,7 @@ from ingest.binlog.table_map import MapColumn, TableMap
 MapAndColumn = tuple[MapColumn, Column]
 
 
-def _column(
-    name: str, type_: int, kind: Kind, metadata: int = 0, scale: int = 0, **more: Any
-) -> MapAndColumn:
+def _column(name: str, type_: int, kind: Kind, metadata: int = 0, scale: int = 0, **more: Any) -> MapAndColumn:
     return (
         MapColumn(name=name, type=type_, metadata=metadata, is_nullable=name != "id", **more),
         Column(name=name, kind=kind, declared=kind.value, is_nullable=True, scale=scale),
@@ -79,9 +77,7 @@ def main() -> None:
     some = [b"\x10" + _narrow_row(at, 0x10) if at % 2 else b"\0" + _narrow_row(at) for at in range(200)]
     _measure("narrow, every other row has a NULL", narrow, some)
     key_only = _decoder(NARROW, ("id", "m"))
-    _measure(
-        "narrow, 2 of 5 columns, events of 200 rows", key_only, [b"\0" + _narrow_row(at) for at in range(200)]
-    )
+    _measure("narrow, 2 of 5 columns, events of 200 rows", key_only, [b"\0" + _narrow_row(at) for at in range(200)])
     _measure("wide (25 columns), events of 1 row", wide, [_wide_row(1)])
     _measure("wide, events of 100 rows", wide, [_wide_row(at) for at in range(100)])
     two = _decoder(WIDE, ("id", "name"))

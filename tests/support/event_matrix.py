@@ -207,9 +207,7 @@ class _Bench:
         self._execute([f"DELETE FROM {_T}", _FIRST])
         before = self._rows()
         file, end = self._end()
-        begin = BinlogPosition(
-            epoch=1, file=file, end=end, start=end
-        )  # a set of GTIDs would not reach anonymous ones
+        begin = BinlogPosition(epoch=1, file=file, end=end, start=end)  # a set of GTIDs would not reach anonymous ones
         try:
             self._execute(producer.statements)
         except pymysql.err.MySQLError:
@@ -250,10 +248,7 @@ class _Bench:
     def _rows(self) -> dict[int, Row]:
         with open_session(self._address, role="source") as session:
             columns = describe(session, _SCHEMA, "t").columns
-            return {
-                row[0]: row
-                for row in fetch_rows(session, f"SELECT {select_list(columns)} FROM {_T}", columns)
-            }
+            return {row[0]: row for row in fetch_rows(session, f"SELECT {select_list(columns)} FROM {_T}", columns)}
 
     def _source(self) -> BinlogSource:
         with open_session(self._address, role="source") as session:

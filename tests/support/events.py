@@ -42,9 +42,7 @@ class Stream:
     def gtid(self, number: int) -> bytes:
         clocks = struct.pack("<BqqB", 2, 1, 2, 0)[:17]
         commit_time = (1_700_000_000_000_000).to_bytes(7, "little")
-        return self.event(
-            33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8
-        )
+        return self.event(33, b"\0" + SOURCE_ID + struct.pack("<q", number) + clocks + commit_time + b"\0" * 8)
 
     def query(
         self,

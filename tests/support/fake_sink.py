@@ -173,11 +173,7 @@ class FakeSink:
             if reason is not None:
                 rendered = render_key(key, self._views[of_view.view].key)
                 yield Parked(of_view.view, rendered, version, reason)
-            elif (
-                key not in rows
-                or version > rows[key].version
-                or (takes_equal and version == rows[key].version)
-            ):
+            elif key not in rows or version > rows[key].version or (takes_equal and version == rows[key].version):
                 rows[key] = Write(version, values)
 
     def _require_connection(self) -> None:

@@ -52,8 +52,7 @@ def following(first: Server, store: Server, folder: Path, table: str, column: st
     ask(store, f"DROP DATABASE IF EXISTS {DATABASE}")
     folder.mkdir(exist_ok=True)
     views = (
-        "from viewtail import Entity, IndexTable\n"
-        f'views = [IndexTable("ix", Entity("{table}"), value="{column}")]\n'
+        f'from viewtail import Entity, IndexTable\nviews = [IndexTable("ix", Entity("{table}"), value="{column}")]\n'
     )
     with Proxy(first.port) as proxy:
         environment = {

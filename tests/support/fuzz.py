@@ -82,9 +82,7 @@ class Input:
     start: int = _START  # position of the first event
     is_truth: bool = False  # the corpus as it is
     ends: list[int] = field(default_factory=list)  # in `data`, of each packet
-    places: list[tuple[int, int, int]] = field(
-        default_factory=list
-    )  # owner, start and end in the file, of each event
+    places: list[tuple[int, int, int]] = field(default_factory=list)  # owner, start and end in the file, of each event
     damaged: set[int] = field(default_factory=set)  # places in `transactions`
     is_wire: bool = False
     clean: bytes = b""  # before it was damaged on the wire
@@ -207,9 +205,7 @@ def _repacked(body: bytes, chance: random.Random) -> bytes:
     raw = b"".join(inner)
     packed = zstandard.ZstdCompressor().compress(raw)
     if kind >= 0.9:  # a frame that lies about its size (RFC 8878, 3.1.1.1)
-        packed = (
-            packed[:4] + b"\xe0" + struct.pack("<Q", 1 << chance.choice((8, 24, 31, 40, 60))) + packed[6:]
-        )
+        packed = packed[:4] + b"\xe0" + struct.pack("<Q", 1 << chance.choice((8, 24, 31, 40, 60))) + packed[6:]
     return fields(len(packed), len(raw)) + packed
 
 
@@ -263,9 +259,7 @@ def _bytes_changed(body: bytes, chance: random.Random) -> bytes:
 
 def _pack(events: Sequence[_Event], made: Input, chance: random.Random) -> None:
     """Packets with positions and checksums that are right, but for a position now and then."""
-    data = bytearray(
-        _packet(_placed(made.corpus.described, 0), 0)
-    )  # as at the beginning of a dump: of no position
+    data = bytearray(_packet(_placed(made.corpus.described, 0), 0))  # as at the beginning of a dump: of no position
     made.ends.append(len(data))
     if not made.is_truth and chance.random() < 0.1:
         made.start = (1 << 32) - chance.randrange(3000)  # where the header's positions begin at 0 again
@@ -361,9 +355,7 @@ class _ReadersThatDecodeTwice(TableReaders):
         self.__dict__["compile"] = compiler
 
 
-def _compiled(
-    compiler: Callable[[bytes, Followed], TableReader], body: bytes, followed: Followed
-) -> TableReader:
+def _compiled(compiler: Callable[[bytes, Followed], TableReader], body: bytes, followed: Followed) -> TableReader:
     key = (body, followed.table.full_name, compiler)
     reader = Walk.readers.get(key)
     if reader is None or reader.followed is not followed:
@@ -501,9 +493,7 @@ class Truth:
             raise FuzzFault(f"{corpus.name}: a server's own events: {found.error or found.halts or found}")
         self.rows = _by_owner(found, whole)
         # The rows of an XA transaction are those of another one.
-        self.is_alone = [
-            not any(b"XA COMMIT" in event for event in transaction) for transaction in corpus.transactions
-        ]
+        self.is_alone = [not any(b"XA COMMIT" in event for event in transaction) for transaction in corpus.transactions]
         for key, rows in corpus.rows.items():
             held = _held(corpus, key)
             if sorted(map(repr, rows)) != sorted(map(repr, held)):
@@ -576,9 +566,7 @@ def _judge_mended(made: Input, truth: Truth, found: Outcome, spool_bytes: int) -
         by_event = feed(made, made.data, spool_bytes, made.ends)
         # What was committed is looked at later in one of them, so a wrong GTID there gives way to another error.
         if found.error != by_event.error and not (found.error and "has a GTID that no" in by_event.error):
-            raise FuzzFault(
-                f"as a whole: {found.error or 'rows'}; event by event: {by_event.error or 'rows'}"
-            )
+            raise FuzzFault(f"as a whole: {found.error or 'rows'}; event by event: {by_event.error or 'rows'}")
         _must_be_equal(found, by_event, "as a whole, and event by event")
     if found.error or found.halts or found.refused or made.has_file_events:
         return
@@ -749,9 +737,7 @@ def _run(sources: Sequence[Corpus], seed: int, numbers: range) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--seed", type=int, default=1)

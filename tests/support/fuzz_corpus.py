@@ -209,9 +209,7 @@ def _written(
     followed, rows = _answers(server, [table.split()[2].partition(".")[2] for table in tables])
     written = len(transactions)
     number = sum(any(b"fuzz\0\x01q\0" in event for event in some) for some in transactions)
-    made = [
-        second for some in transactions[: written - number] if (second := _of_second_version(some)) != some
-    ]
+    made = [second for some in transactions[: written - number] if (second := _of_second_version(some)) != some]
     return Corpus(
         name=name,
         described=described,

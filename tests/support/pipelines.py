@@ -89,9 +89,7 @@ def owned(deployment: Deployment, store: str) -> Iterator[Owner]:
     try:
         owner = Owner(take(deployment, PipelineId.of(store), lease, threading.Event()))
         try:
-            wait_for(
-                "the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure
-            )
+            wait_for("the pipeline runs", lambda: owner.own.pipeline.vitals.state == "running" or owner.failure)
             yield owner
         finally:
             owner.close()

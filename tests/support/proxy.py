@@ -12,9 +12,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-Harm = Callable[
-    [bytes], tuple[bytes, bool]
-]  # what is passed on, and whether the connection goes on behind it
+Harm = Callable[[bytes], tuple[bytes, bool]]  # what is passed on, and whether the connection goes on behind it
 
 _PIECE_BYTES = 1 << 16
 

@@ -58,8 +58,7 @@ class SampleTable:
         """'(id, literal, ...)'; about one value in six is NULL, one row in six has no NULLs at all."""
         nulls = rng.choice((0, 1, 1, 1, 1, 2)) / 6
         values = (
-            "NULL" if sample.is_nullable and rng.random() < nulls else sample.literal(rng)
-            for sample in self.samples
+            "NULL" if sample.is_nullable and rng.random() < nulls else sample.literal(rng) for sample in self.samples
         )
         return f"({number}, {', '.join(values)})"
 
@@ -172,14 +171,10 @@ def timestamp(rng: random.Random) -> str:
     )
     if rng.random() < 0.4:
         return quoted(rng.choice(edges))
-    return quoted(
-        f"{rng.randint(1971, 2037)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d} {_clock(rng, 23)}"
-    )
+    return quoted(f"{rng.randint(1971, 2037)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d} {_clock(rng, 23)}")
 
 
-LATIN1 = (
-    "".join(chr(code) for code in range(0xA0, 0x100)) + "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ" + "\x81\x8d\x8f\x90\x9d"
-)
+LATIN1 = "".join(chr(code) for code in range(0xA0, 0x100)) + "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ" + "\x81\x8d\x8f\x90\x9d"
 _ASCII = "abcXYZ019 \t\n\r\0'\"\\%:{},\x7f\x1b"
 _MORE = {"latin1": LATIN1, "ascii": "~", "utf8mb3": "éßЖ中\ufeff\u2028￮", "utf8mb4": "éЖ中😀🏳️‍🌈𝔘\U0010ffff"}
 
@@ -240,13 +235,9 @@ def _json_leaf(rng: random.Random) -> str:
 def _form(rng: random.Random) -> str:
     """One of a few kinds of documents, so that each occurs often."""
     shown = rng.choice(("'plain'", "'q\"'", "'é中'", f"REPEAT('long ', {rng.choice((20, 60, 4000))})", "''"))
-    price = rng.choice(
-        ("1.5e0", "-0.0e0", "1e20", "CAST(1.10 AS DECIMAL(5, 2))", "7", "NULL", "70000", "5000000000")
-    )
+    price = rng.choice(("1.5e0", "-0.0e0", "1e20", "CAST(1.10 AS DECIMAL(5, 2))", "7", "NULL", "70000", "5000000000"))
     when = rng.choice(("CAST('2024-01-02' AS DATE)", "TRUE", "JSON_ARRAY()", "JSON_OBJECT()"))
-    tags = rng.choice(
-        ("JSON_ARRAY('a', 'b')", f"JSON_ARRAY({price}, {shown}, {when})", f"JSON_OBJECT('in', {shown})")
-    )
+    tags = rng.choice(("JSON_ARRAY('a', 'b')", f"JSON_ARRAY({price}, {shown}, {when})", f"JSON_OBJECT('in', {shown})"))
     number = rng.randint(-40000, 40000)
     return f"JSON_OBJECT('name', {shown}, 'price', {price}, 'when', {when}, 'tags', {tags}, 'n', {number})"
 
@@ -264,14 +255,8 @@ def document(rng: random.Random, depth: int = 3) -> str:
         children.append(f"REPEAT('long ', {rng.choice((10, 100, 14_000))})")
     if style < 0.6:
         return f"JSON_ARRAY({', '.join(children)})"
-    keys = (
-        quoted(rng.choice(("", "a", "b", "key", "é", 'q"\\', "a\nb", "k" * 300)) + str(at)) for at in range(9)
-    )
-    return (
-        "JSON_OBJECT("
-        + ", ".join(f"{key}, {child}" for key, child in zip(keys, children, strict=False))
-        + ")"
-    )
+    keys = (quoted(rng.choice(("", "a", "b", "key", "é", 'q"\\', "a\nb", "k" * 300)) + str(at)) for at in range(9))
+    return "JSON_OBJECT(" + ", ".join(f"{key}, {child}" for key, child in zip(keys, children, strict=False)) + ")"
 
 
 def geometry(rng: random.Random) -> str:
@@ -302,12 +287,9 @@ def _integers() -> list[Sample]:
     widths = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
     samples = [Sample(name, name, integer(bits)) for name, bits in widths.items()]
     samples += [
-        Sample(f"{name}_u", f"{name} unsigned", integer(bits, is_unsigned=True))
-        for name, bits in widths.items()
+        Sample(f"{name}_u", f"{name} unsigned", integer(bits, is_unsigned=True)) for name, bits in widths.items()
     ]
-    samples += [
-        Sample(f"bit{bits}", f"bit({bits})", integer(bits, is_unsigned=True)) for bits in (1, 8, 9, 33, 64)
-    ]
+    samples += [Sample(f"bit{bits}", f"bit({bits})", integer(bits, is_unsigned=True)) for bits in (1, 8, 9, 33, 64)]
     samples.append(Sample("year", "year", one_of("0", "1901", "2155", "2024", "1970", "'0000'")))
     samples.append(Sample("zerofill", "int(8) unsigned zerofill", integer(32, is_unsigned=True)))
     samples.append(Sample("certain", "smallint not null", integer(16)))
@@ -400,9 +382,7 @@ def _raws() -> list[Sample]:
 def _choices() -> list[Sample]:
     few = [label.replace("''", "'") for label in _FEW]
     samples = [
-        Sample(
-            "enum", f"enum({_labels(_FEW)})", one_of(*(quoted(label) for label in few), "'no such'", "0", "1")
-        ),
+        Sample("enum", f"enum({_labels(_FEW)})", one_of(*(quoted(label) for label in few), "'no such'", "0", "1")),
         Sample(
             "enum_latin1",
             "enum('a','ü','€','ß') character set latin1",
@@ -428,8 +408,7 @@ def _mixture() -> list[Sample]:
         "latin2": "tinytext",
     }
     stepped_over = [
-        Sample(name, f"{declared} character set {name}", foreign_text(name, 20))
-        for name, declared in others.items()
+        Sample(name, f"{declared} character set {name}", foreign_text(name, 20)) for name, declared in others.items()
     ]
     for name in ("enum", "set"):
         declared = f"{name}('a','b') character set binary"
@@ -503,9 +482,7 @@ def _foreign(charsets: Sequence[str]) -> Callable[[], list[Sample]]:
                 Sample(f"{charset}_{at}", f"{declared} {more}", foreign_text(charset, characters))
                 for at, (declared, characters) in enumerate(texts.items())
             ]
-            made.append(
-                Sample(f"{charset}_enum", f"enum({shown}) {more}", lambda rng: str(rng.randint(0, 8)))
-            )
+            made.append(Sample(f"{charset}_enum", f"enum({shown}) {more}", lambda rng: str(rng.randint(0, 8))))
             made.append(Sample(f"{charset}_set", f"set({shown}) {more}", lambda rng: str(rng.randrange(256))))
         return made
 

@@ -122,9 +122,7 @@ class Run:
         return (self.folder / "run.log").read_text(errors="replace")
 
 
-def addresses(
-    mysql: Server, redis: Server | None = None, elasticsearch: Server | None = None
-) -> dict[str, str]:
+def addresses(mysql: Server, redis: Server | None = None, elasticsearch: Server | None = None) -> dict[str, str]:
     """The settings that point at these servers; no metrics."""
     found = {"VIEWTAIL_SOURCE__URL": mysql.url, "VIEWTAIL_METRICS__PORT": "0"}
     if redis is not None:

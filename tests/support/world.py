@@ -107,9 +107,7 @@ class World:
 
     def search(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = Request(
-            self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method
-        )
+        request = Request(self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method)
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
@@ -148,16 +146,12 @@ class World:
                 cursor.execute(f"SELECT * FROM viewtail.{name}")
                 rows = cursor.fetchall()
                 found[f"mysql:{name}"] = {
-                    row[:keys]: row[keys:-1]
-                    for row in rows
-                    if any(value is not None for value in row[keys:-1])
+                    row[:keys]: row[keys:-1] for row in rows if any(value is not None for value in row[keys:-1])
                 }
         return found
 
     def _redis_keys(self) -> dict[str, dict[Any, Any]]:
-        found: dict[str, dict[Any, Any]] = {
-            f"redis:{name}": {} for name in ("user", "document", "pair", "cell")
-        }
+        found: dict[str, dict[Any, Any]] = {f"redis:{name}": {} for name in ("user", "document", "pair", "cell")}
         client = redis.Redis(port=self.redis.port)
         names = {raw: raw.decode().partition(":")[0] for raw in client.scan_iter(count=5000)}
         keys = [raw for raw in names if f"redis:{names[raw]}" in found]  # no tombstones, no witness
@@ -218,8 +212,7 @@ class Writers:
         self._next_ref = 0
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),))
-            for at in range(threads)
+            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
         ]
         self.committed = 0
 
@@ -289,9 +282,7 @@ class Writers:
         elif kind < 0.8:
             execute("DELETE FROM conv.pair WHERE b = %s", (chance.randrange(40),))
         elif kind < 0.82:
-            execute(
-                "UPDATE IGNORE conv.pair SET a = 'ABC' WHERE a = 'abc' AND b = %s", (chance.randrange(40),)
-            )
+            execute("UPDATE IGNORE conv.pair SET a = 'ABC' WHERE a = 'abc' AND b = %s", (chance.randrange(40),))
         elif kind < 0.83:
             execute("REPLACE INTO conv.unfollowed VALUES (%s, TO_VECTOR('[1,2,3]'), POINT(1, 2))", (i,))
         else:

@@ -113,9 +113,7 @@ REFUSED: list[tuple[Callable[[], list[View]], str]] = [
     (lambda: [RedisHash("h", Entity("shop.colour"), fields=["n"])], "label of shop.colour is ENUM('b','a')"),
     (
         lambda: [
-            IndexTable(
-                "i", Entity("shop.keyless", key="age", version="version", append_only=True), value="email"
-            )
+            IndexTable("i", Entity("shop.keyless", key="age", version="version", append_only=True), value="email")
         ],
         "rows that share a key cannot be read in pages",
     ),
@@ -276,9 +274,7 @@ def test_what_can_work_is_taken() -> None:
         RedisHash("h", Entity("shop.user", key="token"), fields=["username"]),
         RedisJson("j", member, fields=["user"], key="m:{user}:{team}"),
         SearchIndex("s", user, fields={"email": "keyword", "age": "integer", "settings": "flattened"}),
-        IndexTable(
-            "e", Entity("shop.event", key="account", version="number", append_only=True), value="state"
-        ),
+        IndexTable("e", Entity("shop.event", key="account", version="number", append_only=True), value="state"),
         RedisHash("m", member, fields=["user"], key="member:{team}-{user}"),
     )
     assert [[one.name for one in view.key] for view in views][:3] == [["id"], ["token"], ["team", "user"]]
@@ -286,9 +282,7 @@ def test_what_can_work_is_taken() -> None:
     assert views[4].needed == ("number", "account", "state")
 
 
-def test_a_function_needs_the_columns_that_it_asks_for_and_every_readable_one_where_that_cannot_be_told() -> (
-    None
-):
+def test_a_function_needs_the_columns_that_it_asks_for_and_every_readable_one_where_that_cannot_be_told() -> None:
     (view,) = bound(RedisJson("j", user, document=lambda row: {"a": row["age"], "o": row["old"]}))
     assert view.needed == ("id", "age")
     (whole,) = bound(RedisJson("j", user, document=lambda row: dict(row)))
@@ -409,16 +403,12 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other", "what"), SAME, ids=[what for *_, what in SAME])
-def test_what_does_not_change_a_function_keeps_its_fingerprint(
-    tmp_path: Path, one: str, other: str, what: str
-) -> None:
+def test_what_does_not_change_a_function_keeps_its_fingerprint(tmp_path: Path, one: str, other: str, what: str) -> None:
     assert function_source(function(tmp_path, one)) == function_source(function(tmp_path, other))
 
 
 @pytest.mark.parametrize(("one", "other", "what"), DIFFERENT, ids=[what for *_, what in DIFFERENT])
-def test_what_changes_a_function_changes_its_fingerprint(
-    tmp_path: Path, one: str, other: str, what: str
-) -> None:
+def test_what_changes_a_function_changes_its_fingerprint(tmp_path: Path, one: str, other: str, what: str) -> None:
     assert function_source(function(tmp_path, one)) != function_source(function(tmp_path, other))
 
 
@@ -443,6 +433,4 @@ def test_callable_objects_and_partials_go_by_their_state() -> None:
     assert function_source(Scaled(1)) == function_source(Scaled(1))
     assert function_source(Scaled(1)) != function_source(Scaled(2))
     assert function_source(functools.partial(max, 1)) != function_source(functools.partial(max, 2))
-    assert function_source(functools.partial(max, Decimal(1))) != function_source(
-        functools.partial(max, Decimal(2))
-    )
+    assert function_source(functools.partial(max, Decimal(1))) != function_source(functools.partial(max, Decimal(2)))

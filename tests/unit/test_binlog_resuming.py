@@ -15,9 +15,7 @@ Check = Callable[[BinlogPosition], None]
 
 
 def place(end: int, epoch: int = 2, server: str = "a") -> BinlogPosition:
-    return BinlogPosition(
-        epoch=epoch, file="binlog.000003", end=end, start=end - 64, gtid=f"u:{end}", server=server
-    )
+    return BinlogPosition(epoch=epoch, file="binlog.000003", end=end, start=end - 64, gtid=f"u:{end}", server=server)
 
 
 def has_it(after: BinlogPosition) -> None:

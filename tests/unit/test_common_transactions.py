@@ -161,9 +161,7 @@ def _anonymous(stream: Stream, number: int, _: random.Random) -> None:
     stream.transaction(number, [(number, b"anonymous")])
     length = int.from_bytes(stream.data[at + 5 : at + 9], "little")
     stream.data[at] = 34
-    stream.data[at + length - 8 : at + length - 4] = crc32(stream.data[at - 4 : at + length - 8]).to_bytes(
-        4, "little"
-    )
+    stream.data[at + length - 8 : at + length - 4] = crc32(stream.data[at - 4 : at + length - 8]).to_bytes(4, "little")
 
 
 def _sent_twice(stream: Stream, number: int, by: random.Random) -> None:

@@ -87,9 +87,7 @@ EMAIL, NAME = "mysql:by_email", "redis:user"
         ("RENAME TABLE user TO old, unknown TO user", {EMAIL, NAME}),
     ],
 )  # fmt: skip
-def test_a_statement_breaks_the_views_that_use_what_it_changes(
-    sql: str, views: set[str], is_offline: bool
-) -> None:
+def test_a_statement_breaks_the_views_that_use_what_it_changes(sql: str, views: set[str], is_offline: bool) -> None:
     if is_offline and "LIKE user" in sql:
         views = {EMAIL, NAME}  # what the table has beside what views name is not known
     assert broken(sql, is_offline=is_offline) == views
@@ -165,9 +163,7 @@ def test_statements_that_the_source_logs_as_rows_break_nothing(sql: str, is_brok
 
 
 def test_each_effect_names_line_statement_view_and_reason() -> None:
-    (effect,) = effects(
-        "-- first\n\nALTER TABLE other ADD a INT;\n  ALTER TABLE user\n  DROP COLUMN email;\n"
-    )
+    (effect,) = effects("-- first\n\nALTER TABLE other ADD a INT;\n  ALTER TABLE user\n  DROP COLUMN email;\n")
     assert effect == Effect(
         line=4,
         statement="ALTER TABLE user DROP COLUMN email",
@@ -197,9 +193,7 @@ CODED = replace(
     USER,
     columns=(
         *USER.columns,
-        Column(
-            name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9
-        ),
+        Column(name="code", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="utf8mb4", length=9),
     ),
     unique_keys=(("code",),),
     unique_names=("by_code",),
@@ -229,9 +223,7 @@ COLUMNS = "email VARCHAR(60), name VARCHAR(60)"
         ),
     ],
 )
-def test_a_swapped_in_table_must_have_the_keys_and_the_kind_of_columns_that_the_view_has(
-    sql: str, why: str
-) -> None:
+def test_a_swapped_in_table_must_have_the_keys_and_the_kind_of_columns_that_the_view_has(sql: str, why: str) -> None:
     found = list(Contract([BY_CODE], lambda *_: CODED, "shop").check(statements(sql + SWAP)))
     assert [effect.breaks for effect in found] == [True] and why in found[0].why
 

@@ -103,9 +103,7 @@ def test_versions_rise_and_are_epoch_file_and_end_position() -> None:
     for number in range(1, 200):
         stream.transaction(number, [(1, b"x")])
         ends.append(stream.position - 31)
-    versions = [
-        change.version for batch in walk(dispatcher(), bytes(stream.data)) for change in batch.changes
-    ]
+    versions = [change.version for batch in walk(dispatcher(), bytes(stream.data)) for change in batch.changes]
     assert versions == [base_version(1, 12) | end >> 4 for end in ends]
     assert versions == sorted(set(versions))
 
@@ -232,9 +230,7 @@ def test_a_start_by_set_in_a_file_above_4_gib_is_refused(file: str) -> None:
     stream = Stream()
     stream.event(4, struct.pack("<Q", 4) + file.encode(), position=0)
     stream.transaction(8, [(1, b"one")])
-    by_set = BinlogPosition(
-        epoch=1, file="none.000000", end=0, start=0, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-7"
-    )
+    by_set = BinlogPosition(epoch=1, file="none.000000", end=0, start=0, gtid_base=f"{UUID(bytes=SOURCE_ID)}:1-7")
     if file == LARGE:
         with pytest.raises(HistoryGoneError, match="above 4 GiB"):
             walk(dispatcher(by_set), bytes(stream.data))
@@ -454,9 +450,7 @@ def test_pieces_of_a_spooled_transaction_count_the_bytes_of_their_events() -> No
 
 def test_once_a_transaction_is_in_a_file_it_is_written_in_smaller_pieces() -> None:
     made = spooled(30_000, b"x" * 150)
-    sizes = [
-        batch.byte_count for batch in walk(dispatcher(spool_bytes=3 << 20), bytes(made.stream.data), 1 << 16)
-    ]
+    sizes = [batch.byte_count for batch in walk(dispatcher(spool_bytes=3 << 20), bytes(made.stream.data), 1 << 16)]
     assert sum(sizes) == made.row_bytes and 2 << 20 < sizes[0] <= 3 << 20
     assert max(sizes[1:]) <= 1 << 20
 
@@ -519,9 +513,7 @@ WATERMARK_COLUMNS = (b"id", b"token")
 
 @pytest.mark.parametrize("fault", ["no names", "partial image", "invalid token"])
 @pytest.mark.parametrize("spool_bytes", [1 << 20, 1], ids=["in memory", "spooled"])
-def test_a_watermark_that_cannot_be_read_is_skipped_and_the_next_one_counts(
-    fault: str, spool_bytes: int
-) -> None:
+def test_a_watermark_that_cannot_be_read_is_skipped_and_the_next_one_counts(fault: str, spool_bytes: int) -> None:
     stream = Stream()
     for number, is_good in enumerate([True, False, True]):
         stream.gtid(number)
@@ -652,18 +644,14 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "seek", "read"])
-def test_a_full_disk_is_waited_out_and_says_where_to_make_room(
-    failing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_waited_out_and_says_where_to_make_room(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(**_: object) -> FullDisk:
         if failing == "open":
             raise OSError(errno.ENOSPC, "No space left on device")
         return FullDisk(failing)
 
     monkeypatch.setattr("ingest.binlog.spool.tempfile.TemporaryFile", made)
-    with pytest.raises(
-        SourceUnavailableError, match=r"temporary file .*No space left.*free space in /.*TMPDIR"
-    ):
+    with pytest.raises(SourceUnavailableError, match=r"temporary file .*No space left.*free space in /.*TMPDIR"):
         walk(dispatcher(spool_bytes=2000), bytes(spooled().stream.data))
 
 
@@ -703,9 +691,7 @@ def test_a_wrap_that_none_of_the_followed_rows_shows_is_not_missed(spool_bytes: 
     stream.table_map(9, name="other")
     stream.rows(30, [(1, b"one")])
     ends = [stream.position]
-    walker = dispatcher(
-        BinlogPosition(epoch=1, file=FILE, end=1 << 20, start=1 << 20), spool_bytes=spool_bytes
-    )
+    walker = dispatcher(BinlogPosition(epoch=1, file=FILE, end=1 << 20, start=1 << 20), spool_bytes=spool_bytes)
     batches = walk(walker, bytes(stream.data))
     while stream.position < (1 << 32) + (2 << 20):
         size = 1 << 30

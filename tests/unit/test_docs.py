@@ -86,9 +86,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_files_that_the_architecture_names_exist() -> None:
     text = (CHECKOUT / "docs/architecture.md").read_text()
-    named = re.findall(
-        r"`((?:changes|offsets|ingest|projectors|operations|viewtail|stack)/[\w/]*[\w.]*)`", text
-    )
+    named = re.findall(r"`((?:changes|offsets|ingest|projectors|operations|viewtail|stack)/[\w/]*[\w.]*)`", text)
     assert len(named) > 20
     assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
@@ -142,9 +140,7 @@ def test_the_tests_that_the_page_of_debezium_names_exist() -> None:
 
 
 def test_the_tests_that_the_failures_name_exist() -> None:
-    rows = [
-        line for line in (CHECKOUT / "docs/failures.md").read_text().splitlines() if line.startswith("| ")
-    ][1:]
+    rows = [line for line in (CHECKOUT / "docs/failures.md").read_text().splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 25
     for row in rows:
         named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)

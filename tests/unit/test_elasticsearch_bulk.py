@@ -170,9 +170,7 @@ def test_an_answer_that_does_not_speak_of_every_item_acknowledges_nothing(answer
         (401, "security_exception", StoreError, "password"),
     ],
 )
-def test_what_concerns_the_index_parks_no_key(
-    status: int, kind: str, error: type[Exception], told: str
-) -> None:
+def test_what_concerns_the_index_parks_no_key(status: int, kind: str, error: type[Exception], told: str) -> None:
     client = Client(items(b=(status, kind)))
     with pytest.raises(error, match=told):
         sent(client, chunk("a", "b"))
@@ -181,13 +179,9 @@ def test_what_concerns_the_index_parks_no_key(
 
 def test_a_write_alias_over_two_indices_parks_no_key() -> None:
     def answer(ids: list[str]) -> Any:
-        reason = (
-            "no write index is defined for alias [viewtail.write-x]. The write index may be explicitly ..."
-        )
+        reason = "no write index is defined for alias [viewtail.write-x]. The write index may be explicitly ..."
         return {
-            "items": [
-                {"index": {"status": 400, "error": {"type": "illegal_argument_exception", "reason": reason}}}
-            ]
+            "items": [{"index": {"status": 400, "error": {"type": "illegal_argument_exception", "reason": reason}}}]
         }
 
     with pytest.raises(StoreError, match="several indices"):
@@ -229,9 +223,7 @@ def test_a_write_alias_over_two_indices_parks_no_key() -> None:
         ("mapper_parsing_exception", "", None),
     ],
 )
-def test_a_refusal_names_type_and_field_and_never_the_value(
-    kind: str, reason: str, field: str | None
-) -> None:
+def test_a_refusal_names_type_and_field_and_never_the_value(kind: str, reason: str, field: str | None) -> None:
     told = describe(kind, reason, FIELDS["v"])
     assert kind in told
     assert "secret" not in told and "115" not in told
@@ -252,9 +244,7 @@ def column(name: str, kind: Kind, declared: str) -> Column:
     return Column(name=name, kind=kind, declared=declared, is_nullable=True)
 
 
-def bound(
-    view: SearchIndex, columns: tuple[Column, ...], key: tuple[str, ...], values: tuple[str, ...]
-) -> BoundView:
+def bound(view: SearchIndex, columns: tuple[Column, ...], key: tuple[str, ...], values: tuple[str, ...]) -> BoundView:
     table = Table(schema="s", name="t", columns=columns, primary_key=key)
     found = {one.name: one for one in columns}
     return BoundView(
@@ -281,9 +271,7 @@ def shown(view: BoundView, *items: tuple[Any, Write]) -> list[tuple[dict[str, An
 
 
 def test_a_null_is_an_absent_field_and_a_tombstone_only_its_flag() -> None:
-    view = bound(
-        SearchIndex("x", Entity("s.t"), fields=["name", "day"]), (ID, NAME, DAY), ("id",), ("name", "day")
-    )
+    view = bound(SearchIndex("x", Entity("s.t"), fields=["name", "day"]), (ID, NAME, DAY), ("id",), ("name", "day"))
     written = shown(
         view,
         ((1,), Write(2**63 - 1, ("a", "2024-02-29"))),

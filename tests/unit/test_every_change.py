@@ -62,9 +62,7 @@ class Scene:
         is_refused = isinstance(event, Refused)
         changes = [] if is_refused else [RowChanges(self.table, event[0], at(number).version, event[1])]
         refused = [event._replace(followed=self.table, version=at(number).version)] if is_refused else []
-        return Batch(
-            changes=changes, refused=refused, end=at(number), row_count=1, byte_count=99, oldest_commit_us=0
-        )
+        return Batch(changes=changes, refused=refused, end=at(number), row_count=1, byte_count=99, oldest_commit_us=0)
 
 
 def told(changes: list[KeptChange]) -> list[tuple[Any, ...]]:

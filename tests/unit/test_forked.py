@@ -31,9 +31,7 @@ def test_a_forked_command_says_what_a_started_one_says(
     )
 
 
-def test_a_forked_command_that_takes_too_long_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forked_command_that_takes_too_long_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked, "_started", {"status"})
     (tmp_path / "views.py").write_text("views = []\n")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -173,9 +173,7 @@ class Asked(dict[str, Any]):
 
 
 @given(_EXPRESSIONS)
-def test_a_function_never_asks_for_more_than_was_found(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
+def test_a_function_never_asks_for_more_than_was_found(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     asked = Asked()
     found_function = function(tmp_path_factory.mktemp("views"), f"{_HELPERS}f = lambda row: {text}")
     found = columns_read(found_function)
@@ -201,8 +199,7 @@ def row_of(*columns: str, table: str = "id here null absent") -> Any:
         schema="s",
         name="t",
         columns=tuple(
-            Column(name=name, kind=Kind.INTEGER, declared="int", is_nullable=name == "null")
-            for name in table.split()
+            Column(name=name, kind=Kind.INTEGER, declared="int", is_nullable=name == "null") for name in table.split()
         ),
         primary_key=("id",),
     )

@@ -29,9 +29,7 @@ TRANSACTIONS = st.lists(
 def kept(source: uuid.UUID, tag: str, number: int) -> bytearray:
     """What is kept of a GTID event."""
     flags = bytes([0x40 if tag else 1])
-    return bytearray(
-        flags + source.bytes + struct.pack("<q", number) + bytes([len(tag)]) + bytes(23) + tag.encode()
-    )
+    return bytearray(flags + source.bytes + struct.pack("<q", number) + bytes([len(tag)]) + bytes(23) + tag.encode())
 
 
 def behind_each_other(transactions: Iterable[tuple[uuid.UUID, str, int]]) -> bytearray:
@@ -118,9 +116,7 @@ def test_bytes_that_end_too_early_are_refused(cut: int) -> None:
         GtidSet.decoded(encoded[: len(encoded) - cut])
 
 
-@pytest.mark.parametrize(
-    ("base", "gtid"), [(f"{uuid.UUID(int=1)}:1-10", "0-1-5"), ("0-1-5", f"{uuid.UUID(int=1)}:11")]
-)
+@pytest.mark.parametrize(("base", "gtid"), [(f"{uuid.UUID(int=1)}:1-10", "0-1-5"), ("0-1-5", f"{uuid.UUID(int=1)}:11")])
 def test_what_is_of_two_kinds_of_servers_is_no_position(base: str, gtid: str) -> None:
     mixed = BinlogPosition(epoch=1, file="binlog.000001", end=200, start=100, gtid=gtid, gtid_base=base)
     with pytest.raises(SourceError, match=r"binlog\.000001:200.*not one server's"):

@@ -87,9 +87,7 @@ def test_a_failure_in_either_half_fails(failing: str, plan: dict[str, object], t
 
 
 @pytest.mark.parametrize(("outcome", "code"), [(FAILED, 1), ({**PASSED, "passed": []}, 1), (NAMED, 0)])
-def test_a_named_test_that_passed_in_neither_half_fails(
-    outcome: dict[str, object], code: int, tmp_path: Path
-) -> None:
+def test_a_named_test_that_passed_in_neither_half_fails(outcome: dict[str, object], code: int, tmp_path: Path) -> None:
     process = started(tmp_path, {"outcome": PASSED}, {"outcome": outcome})
     output, _ = process.communicate(timeout=30)
     assert process.returncode == code

@@ -33,17 +33,13 @@ BYTES = 1000  # of each batch
 
 
 def at(number: int) -> BinlogPosition:
-    return BinlogPosition(
-        epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50
-    )
+    return BinlogPosition(epoch=1, file="binlog.000001", end=1000 + 100 * number, start=1000 + 100 * number - 50)
 
 
 def view() -> BoundView:
     columns = (
         Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
-        Column(
-            name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9
-        ),
+        Column(name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=False, charset="ascii", length=9),
     )
     table = Table(schema="shop", name="user", columns=columns, primary_key=("id",))
     return bind([IndexTable("by_name", Entity("shop.user"), value="name")], lambda schema, name: table)[0]
@@ -129,9 +125,7 @@ class Loop:
         thread = threading.Thread(target=self.pipeline.run, args=(at(0),))
         thread.start()
         deadline = time.monotonic() + 20
-        while (
-            self.pipeline.vitals.position != self.last and thread.is_alive() and time.monotonic() < deadline
-        ):
+        while self.pipeline.vitals.position != self.last and thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
         self.stop.set()
         self.source.interrupt()
@@ -185,9 +179,7 @@ def test_what_was_projected_for_a_view_that_is_halted_since_is_not_written(
     bound: BoundView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = list(range(PARKED_IN_A_ROW)), [1000, 1001]
-    loop = loop_of(
-        bound, ([500], "n", INSERT), (bad, "n", INSERT), (good, "n", INSERT), ([1002], "n", INSERT)
-    )
+    loop = loop_of(bound, ([500], "n", INSERT), (bad, "n", INSERT), (good, "n", INSERT), ([1002], "n", INSERT))
     for key in bad:
         loop.sink.faults.reject("mysql:by_name", (key,))
     slow_down(loop, monkeypatch)
@@ -226,15 +218,10 @@ def test_a_column_that_is_gone_halts_its_views_and_has_the_others_read_again(
     """Those that are not filled yet wait for their fill instead, where others need the table read before it."""
     table = view().table
     table = replace(table, columns=(*table.columns, replace(table.columns[1], name="mail")))
-    made = [
-        bind([IndexTable(name, Entity("shop.user"), value=name)], lambda *_: table)[0]
-        for name in ("name", "mail")
-    ]
+    made = [bind([IndexTable(name, Entity("shop.user"), value=name)], lambda *_: table)[0] for name in ("name", "mail")]
     followed = followed_tables(made)
     gone = batch(followed["shop", "user"], 1, [])
-    gone.halts = [
-        Halt(followed["shop", "user"], 1, "gone", None if columns is None else frozenset({columns}))
-    ]
+    gone.halts = [Halt(followed["shop", "user"], 1, "gone", None if columns is None else frozenset({columns}))]
     loop = Loop(made, followed, [gone])
     loop.new = ids(not_filled)
     if held_back is None:

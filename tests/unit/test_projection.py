@@ -39,9 +39,7 @@ VERSIONED = Entity("shop.user", version="n")
 LOG = Entity("shop.user", key="email", version="n", append_only=True)
 
 
-def projected(
-    view: View, *changes: tuple[int, int, list[tuple[Any, ...]]]
-) -> tuple[dict[Any, Any], list[str]]:
+def projected(view: View, *changes: tuple[int, int, list[tuple[Any, ...]]]) -> tuple[dict[Any, Any], list[str]]:
     """The writes of one view, and why keys were parked; changes are (kind, version, rows of all columns)."""
     bound = bound_to(view)
     followed = followed_tables([bound])
@@ -159,9 +157,7 @@ def test_an_update_that_does_not_raise_the_version_column_parks_the_key() -> Non
 
 def test_deletes_of_an_append_only_table_are_archiving() -> None:
     view = IndexTable("log", LOG, value="id")
-    writes, _ = projected(
-        view, (INSERT, 10, [(1, "k", 1), (2, "k", 2)]), (DELETE, 11, [(1, "k", 1), (2, "k", 2)])
-    )
+    writes, _ = projected(view, (INSERT, 10, [(1, "k", 1), (2, "k", 2)]), (DELETE, 11, [(1, "k", 1), (2, "k", 2)]))
     assert writes == {("k",): (4, (2,))}
 
 
@@ -200,9 +196,7 @@ BAD = Unreadable("email")
 INVALID = "column email holds bytes that are invalid in its character set"
 
 
-def refused(
-    view: View, kind: int, rows: list[tuple[Any, ...]], version: int = 10
-) -> tuple[dict[Any, Any], list[str]]:
+def refused(view: View, kind: int, rows: list[tuple[Any, ...]], version: int = 10) -> tuple[dict[Any, Any], list[str]]:
     """Writes and parked keys of one refused row; rows hold all columns."""
     bound = bound_to(view)
     followed = followed_tables([bound])

@@ -136,10 +136,7 @@ def written(each: Column, value: Any) -> bytes:
 
 def test_json_documents_keep_every_value_exact() -> None:
     assert written(column(Kind.DECIMAL), Decimal("0.000000010")) == b'"0.000000010"'
-    assert (
-        written(column(Kind.JSON), '{"a": [1.50, 18446744073709551615]}')
-        == b'{"a": [1.50, 18446744073709551615]}'
-    )
+    assert written(column(Kind.JSON), '{"a": [1.50, 18446744073709551615]}') == b'{"a": [1.50, 18446744073709551615]}'
     assert written(column(Kind.BYTES), b"\x00\xff") == b'"AP8="'
     assert written(column(Kind.INTEGER), 2**64 - 1) == b"18446744073709551615"
     assert written(column(Kind.DATE), "0000-00-00") == b'"0000-00-00"'

@@ -16,9 +16,7 @@ STATES = {
 CLASSES = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type)
-    and issubclass(kind, errors.ViewtailError)
-    and not issubclass(kind, errors.MisuseError)
+    if isinstance(kind, type) and issubclass(kind, errors.ViewtailError) and not issubclass(kind, errors.MisuseError)
 ]
 
 

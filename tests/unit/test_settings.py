@@ -164,13 +164,10 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_origin() -> None:
         )
     lines = str(refusal.value).splitlines()
     assert len(lines) == 4
-    assert any(
-        line.startswith("viewtail.toml: source.ulr is not a setting; did you mean url?") for line in lines
-    )
+    assert any(line.startswith("viewtail.toml: source.ulr is not a setting; did you mean url?") for line in lines)
     assert any(line.startswith("viewtail.toml: run.batch_rows is 0: must be 1 or more") for line in lines)
     assert any(
-        line.startswith("VIEWTAIL_REDSI__URL is not a setting; did you mean VIEWTAIL_REDIS__URL?")
-        for line in lines
+        line.startswith("VIEWTAIL_REDSI__URL is not a setting; did you mean VIEWTAIL_REDIS__URL?") for line in lines
     )
     assert any(line.startswith("VIEWTAIL_LOGS__LEVEL is 'loud': must be one of") for line in lines)
 

@@ -37,8 +37,7 @@ KINDS = tuple(kind for kind in Kind if kind is not Kind.UNSUPPORTED)
 
 def followed(*kinds: Kind) -> Followed:
     columns = tuple(
-        Column(name=f"c{at}", kind=kind, declared=kind.value, is_nullable=True)
-        for at, kind in enumerate(kinds)
+        Column(name=f"c{at}", kind=kind, declared=kind.value, is_nullable=True) for at, kind in enumerate(kinds)
     )
     table = Table(schema="shop", name="user", columns=columns, primary_key=("c0",))
     return Followed(table, tuple(column.name for column in columns))

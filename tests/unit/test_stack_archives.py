@@ -49,8 +49,6 @@ def test_a_one_line_source_with_and_without_options() -> None:
         "deb http://other.example/debian sid main\n"
     )
     assert list(parse_one_line(text)) == [
-        DebianSource(
-            "http://archive.example/debian", ("bookworm",), ("main", "contrib"), "/keys/archive.gpg"
-        ),
+        DebianSource("http://archive.example/debian", ("bookworm",), ("main", "contrib"), "/keys/archive.gpg"),
         DebianSource("http://other.example/debian", ("sid",), ("main",), ""),
     ]

@@ -20,9 +20,7 @@ def test_no_fit_java_is_an_error_that_says_what_to_do(monkeypatch: pytest.Monkey
         java.home()
 
 
-def test_the_java_named_in_the_environment_comes_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_java_named_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "bin/java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho java.base@21.0.1; echo jdk.incubator.vector@21.0.1\n")
@@ -32,9 +30,7 @@ def test_the_java_named_in_the_environment_comes_first(
 
 
 @pytest.mark.parametrize("modules", ["java.base@17.0.1\njdk.incubator.vector@17.0.1", "java.base@25"])
-def test_an_old_or_cut_down_java_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, modules: str
-) -> None:
+def test_an_old_or_cut_down_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, modules: str) -> None:
     program = tmp_path / "bin/java"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho '{modules}'\n")

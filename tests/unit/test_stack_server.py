@@ -147,9 +147,7 @@ def test_what_a_killed_installation_left_is_removed_by_the_next(
     assert (tmp_path / "thing/part").exists()
 
 
-def test_two_who_install_at_once_get_one_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_who_install_at_once_get_one_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIEWTAIL_STACK_CACHE", str(tmp_path))
     built: list[Path] = []
     threads = [threading.Thread(target=install_once, args=("thing", built.append)) for _ in range(4)]

@@ -106,9 +106,7 @@ def _run(argv: list[str]) -> str:
     return done.stdout.strip()
 
 
-def _request(
-    server: Server, method: str, path: str, document: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def _request(server: Server, method: str, path: str, document: dict[str, Any] | None = None) -> dict[str, Any]:
     body = None if document is None else json.dumps(document).encode()
     request = Request(server.url + path, body, {"Content-Type": "application/json"}, method=method)
     with build_opener(ProxyHandler({})).open(request, timeout=30) as response:

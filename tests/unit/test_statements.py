@@ -298,9 +298,7 @@ def test_quotes_are_what_the_session_made_of_them() -> None:
 def test_the_reason_names_the_column_and_the_statement_without_its_strings() -> None:
     text = plain("ALTER TABLE user COMMENT 'secret',\n DROP COLUMN email")
     (verdict,) = judge(text, "shop", [followed()])
-    assert reason(verdict, text) == (
-        "column email was dropped: ALTER TABLE user COMMENT '...', DROP COLUMN email"
-    )
+    assert reason(verdict, text) == ("column email was dropped: ALTER TABLE user COMMENT '...', DROP COLUMN email")
 
 
 @pytest.mark.parametrize(
@@ -344,9 +342,7 @@ def test_a_statement_that_concerns_nobody_costs_no_parser() -> None:
         ("ALTER TABLE user ADD COLUMN other INT", False),
     ],
 )
-def test_a_base_column_defined_anew_halts_where_a_generated_one_is_followed(
-    statement: str, expected: bool
-) -> None:
+def test_a_base_column_defined_anew_halts_where_a_generated_one_is_followed(statement: str, expected: bool) -> None:
     computed = _column("computed", Kind.INTEGER, "int", is_generated=True)
     table = Table(schema="shop", name="user", columns=(*COLUMNS, computed), primary_key=("id",))
     assert is_halted(statement, Followed(table, ("id", "computed"))) is expected

@@ -121,9 +121,7 @@ def test_a_sink_imports_the_client_of_its_own_store_alone(store: str, tmp_path: 
 
 
 def test_view_classes_are_light(tmp_path: Path) -> None:
-    code = (
-        "import sys, viewtail; print(*{'pydantic', 'pymysql', 'redis', 'elasticsearch'} & set(sys.modules))"
-    )
+    code = "import sys, viewtail; print(*{'pydantic', 'pymysql', 'redis', 'elasticsearch'} & set(sys.modules))"
     assert python(code, tmp_path).strip() == ""
 
 
@@ -135,9 +133,7 @@ def test_view_classes_are_light(tmp_path: Path) -> None:
         (SearchIndex("s", USER, fields=["viewtail_x"]), "field viewtail_x"),
     ],
 )
-def test_names_that_viewtail_keeps_for_itself_in_elasticsearch_are_refused_at_once(
-    view: View, said: str
-) -> None:
+def test_names_that_viewtail_keeps_for_itself_in_elasticsearch_are_refused_at_once(view: View, said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         bind([view], lambda *_: TABLE)
 
@@ -156,22 +152,16 @@ def test_names_that_viewtail_keeps_for_itself_in_elasticsearch_are_refused_at_on
         ),
     ],
 )
-def test_views_that_were_filled_before_stores_had_rooms_are_not_filled_again(
-    view: View, fingerprint: str
-) -> None:
+def test_views_that_were_filled_before_stores_had_rooms_are_not_filled_again(view: View, fingerprint: str) -> None:
     assert bind([view], lambda *_: TABLE)[0].fingerprint[:16] == fingerprint
 
 
 def test_the_linter_knows_every_store_and_every_module_beside_them() -> None:
     contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     independent = next(one for one in contracts if one["type"] == "independence")
-    folders = {
-        f"projectors.stores.{place.parent.name}" for place in CHECKOUT.glob("projectors/stores/*/__init__.py")
-    }
+    folders = {f"projectors.stores.{place.parent.name}" for place in CHECKOUT.glob("projectors/stores/*/__init__.py")}
     assert set(independent["modules"]) == folders
     forbidden = next(one for one in contracts if one["type"] == "forbidden")
-    beside = {f"projectors.{place.stem}" for place in CHECKOUT.glob("projectors/*.py")} - {
-        "projectors.__init__"
-    }
+    beside = {f"projectors.{place.stem}" for place in CHECKOUT.glob("projectors/*.py")} - {"projectors.__init__"}
     assert set(forbidden["source_modules"]) >= beside
     assert set(forbidden["forbidden_modules"]) == folders

@@ -43,11 +43,7 @@ def test_the_columns_of_a_real_table_map() -> None:
     latin_at = [at for at, charset in enumerate(charsets) if charset == "latin1"]
     assert latin_at == [1, 7, 14] and set(charsets) == {"latin1", "utf8mb4"}  # e2, u and x7
     latin = found.column("e2")
-    assert (
-        latin is not None
-        and latin.labels == (b"a", b"\xfc", b"\x80", b"\xdf")
-        and latin.type == table_map.ENUM
-    )
+    assert latin is not None and latin.labels == (b"a", b"\xfc", b"\x80", b"\xdf") and latin.type == table_map.ENUM
     assert [column.is_nullable for column in found.columns] == [False] + [True] * 15
 
 

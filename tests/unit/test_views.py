@@ -114,9 +114,7 @@ def test_an_import_of_the_users_that_would_get_ours_is_refused_and_named(
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
     taken = path.removesuffix(".py")
-    with pytest.raises(
-        DeclarationError, match=f"^{path}: views imports it, but viewtail has .* called {taken} "
-    ):
+    with pytest.raises(DeclarationError, match=f"^{path}: views imports it, but viewtail has .* called {taken} "):
         load(f"{views}\n{GOOD}")
 
 

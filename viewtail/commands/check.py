@@ -87,7 +87,5 @@ def _rich(found: Sequence[Finding]) -> None:
     for title in ("", "where", "what", "seen"):
         table.add_column(title, overflow="fold")
     for one in found:
-        table.add_row(
-            Text(one.level.value, style=_STYLES[one.level]), one.where, Text(one.what), Text(one.seen)
-        )
+        table.add_row(Text(one.level.value, style=_STYLES[one.level]), one.where, Text(one.what), Text(one.seen))
     Console().print(table)

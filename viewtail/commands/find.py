@@ -16,9 +16,7 @@ def find(config: Path | None, view: str, values: Sequence[str], *, limit: int, a
     print_remark(reader.remark)
     rows = reader.find(values, limit)
     if rows.has_more:
-        print_remark(
-            f"the index has more keys with this value than the limit, {limit}; ask for more with --limit"
-        )
+        print_remark(f"the index has more keys with this value than the limit, {limit}; ask for more with --limit")
     if as_json:
         print_json({"view": reader.view.id, "has_more": rows.has_more, "rows": list(rows)})
     elif rows:

@@ -97,9 +97,7 @@ def _toml(loaded: settings.Settings, source: str | None) -> str:
     return "\n".join([*lines, ""])
 
 
-def _address(
-    loaded: settings.Settings, group: str, example: str, default: str, source: str | None
-) -> list[str]:
+def _address(loaded: settings.Settings, group: str, example: str, default: str, source: str | None) -> list[str]:
     variable = settings.variable((group, "url"))
     url = getattr(loaded, group).url
     if url is not None and (variable not in os.environ or source is not None):

@@ -23,15 +23,11 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     loaded, views = _declared(config)
     chosen = views if all_views else [choose(views, name) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    done = operation.replay(
-        Deployment(settings=loaded, views=[]), list({view.id: view for view in chosen}.values())
-    )
+    done = operation.replay(Deployment(settings=loaded, views=[]), list({view.id: view for view in chosen}.values()))
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     for view in done.unknown:
-        print(
-            f"{view}: has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all"
-        )
+        print(f"{view}: has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
     return 1 if done.refused else 0
@@ -47,9 +43,7 @@ def replay_new_history(config: Path | None) -> int:
     print(f"The source as it is now begins epoch {epoch}. Every view is filled again, in place, under it:")
     for view in views:
         print(f"  {view.id}")
-    print(
-        "A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status"
-    )
+    print("A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status")
     return 0
 
 

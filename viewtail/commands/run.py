@@ -75,9 +75,7 @@ def _display() -> tuple[Show, Callable[[], None]]:
 def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for title in ("pipeline", "state", "lag", "writes/s", "writes", "parked", "position"):
-        table.add_column(
-            title, justify="right" if title in ("lag", "writes/s", "writes", "parked") else "left"
-        )
+        table.add_column(title, justify="right" if title in ("lag", "writes/s", "writes", "parked") else "left")
     fills = Table.grid(padding=(0, 2))
     for report in reports:
         table.add_row(
@@ -118,6 +116,4 @@ class _Lines:
         self._fills_at = time.monotonic()
         for report in reports:
             for fill in report.get("fills", ()):
-                _log.info(
-                    "filling", view=fill["view"], state=fill["state"], rows=fill["rows"], about=fill["about"]
-                )
+                _log.info("filling", view=fill["view"], state=fill["state"], rows=fill["rows"], about=fill["about"])

@@ -35,19 +35,14 @@ def search(
         print_rows([{"key": hit.id, "score": _score(hit.score), **hit.document} for hit in found.hits])
     first = (page - 1) * size + 1
     last = first + len(found.hits) - 1
-    where = (
-        f"hits {first} to {last} of {found.total}"
-        if found.hits
-        else f"no hits on page {page} of {found.total}"
-    )
+    where = f"hits {first} to {last} of {found.total}" if found.hits else f"no hits on page {page} of {found.total}"
     print(f"{where}, {found.took_ms} ms", file=sys.stderr)
     return 0
 
 
 def _print_json(view: str, found: SearchPage, page: int, size: int) -> None:
     hits = [
-        {"key": hit.id, "score": hit.score, "version": str(hit.version), "document": hit.document}
-        for hit in found.hits
+        {"key": hit.id, "score": hit.score, "version": str(hit.version), "document": hit.document} for hit in found.hits
     ]
     print_json(
         {

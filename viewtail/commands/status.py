@@ -65,9 +65,7 @@ def status(config: Path | None, *, as_json: bool) -> int:
         sys.stdout.buffer.write(_json(found))
         sys.stdout.flush()
     elif not pipelines:
-        print(
-            f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run"
-        )
+        print(f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run")
     else:
         _print(found)
     return 0 if found.is_well else 1
@@ -161,10 +159,7 @@ def _remarks(found: Findings) -> list[str]:
                     f"view {view.name}: {view.parked} keys could not be applied, the others are. See the table "
                     f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
                 )
-    lines += [
-        f"view {name} is declared, but no run has seen it yet. Start one: viewtail run"
-        for name in found.not_run
-    ]
+    lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
         f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
         f"holds. Declare it again, and it is filled again; or forget it: viewtail forget {name}"

@@ -145,11 +145,7 @@ class _Index:
     def _require_ours(self, found: dict[str, Any]) -> None:
         for index, content in found.items():
             meta = content.get("mappings", {}).get("_meta", {}).get("viewtail")
-            if (
-                index == self._names.index
-                and isinstance(meta, dict)
-                and meta.get("view") == self._meta["view"]
-            ):
+            if index == self._names.index and isinstance(meta, dict) and meta.get("view") == self._meta["view"]:
                 continue
             if index == self._names.index or index in self._aliases:
                 what = f"an index {index}"
@@ -173,9 +169,7 @@ class _Index:
         aliases = content.get("aliases", {})
         is_filtered = aliases.get(self._names.alias, {}).get("filter") == PRESENT
         if not is_filtered or not self._aliases.keys() <= aliases.keys():
-            actions = [
-                {"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()
-            ]
+            actions = [{"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()]
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
 
     def _replace(self, refused: Refused) -> None:
@@ -194,9 +188,7 @@ class _Index:
         """Whether it was made; False when another made it meanwhile."""
         content = {"settings": {"index": _SETTINGS}, "aliases": aliases}
         try:
-            self._put(
-                f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings}
-            )
+            self._put(f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings})
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":
                 return False

@@ -49,9 +49,7 @@ def ask(
     return answer
 
 
-def send(
-    client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON
-) -> Any:
+def send(client: Elasticsearch, doing: str, method: str, target: str, body: Any = None, content: str = JSON) -> Any:
     """The same for a caller that judges itself whether the answer is whole."""
     headers = {"accept": JSON} if body is None else {"accept": JSON, "content-type": content}
     try:

@@ -66,9 +66,7 @@ def problems(view: BoundView) -> Iterator[str]:
 
 
 def _name_problems(name: str) -> Iterator[str]:
-    wrong = sorted(
-        {character for character in name if character in _FORBIDDEN_IN_NAMES or not character.isprintable()}
-    )
+    wrong = sorted({character for character in name if character in _FORBIDDEN_IN_NAMES or not character.isprintable()})
     if wrong:
         yield f"an index name cannot hold {' '.join(map(repr, wrong))}; choose another name"
     if name != name.lower():

@@ -29,9 +29,7 @@ class ElasticsearchSettings(Server):
     url: Annotated[SecretStr, is_address(ELASTICSEARCH)] | None = Field(
         default=None, description="http(s)://[USER:PASSWORD@]HOST:PORT"
     )
-    api_key: SecretStr | None = Field(
-        default=None, description="an encoded API key, instead of user and password"
-    )
+    api_key: SecretStr | None = Field(default=None, description="an encoded API key, instead of user and password")
     api_key_file: Path | None = Field(default=None, description="a file that holds the API key")
 
     @model_validator(mode="after")

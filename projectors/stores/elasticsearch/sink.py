@@ -243,9 +243,7 @@ class ElasticsearchSink(GuardedSink):
         upto = self._unkept
         if upto is None:
             return
-        behind = [
-            name for name, mark in self._marks.items() if mark is None or mark.position.version < upto.version
-        ]
+        behind = [name for name, mark in self._marks.items() if mark is None or mark.position.version < upto.version]
         if behind:
             lines = list(chain.from_iterable(self._witness_lines(name, upto) for name in behind))
             answers = _ask_witnesses(client, b"\n".join(lines) + b"\n", len(behind))

@@ -35,9 +35,7 @@ class ElasticsearchStore(Store):
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> ElasticsearchSink:
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
-        return ElasticsearchSink(
-            access.section.client, views, name=pipeline, read_position=access.read_position
-        )
+        return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its index. To drop it: DELETE /viewtail-{name}"

@@ -60,9 +60,7 @@ class SearchIndex(View):
         unknown = sorted({name.split(".")[0] for name in document} - declared)
         if not unknown:
             return None
-        return (
-            f"document returned the field {unknown[0]}, which the view does not declare; add it to its fields"
-        )
+        return f"document returned the field {unknown[0]}, which the view does not declare; add it to its fields"
 
 
 def _mapping(fields: Mapping[str, str | Mapping[str, Any]], label: str) -> dict[str, Mapping[str, Any]]:
@@ -74,7 +72,6 @@ def _mapping(fields: Mapping[str, str | Mapping[str, Any]], label: str) -> dict[
             mapping[field] = dict(given)
         else:
             raise DeclarationError(
-                f"{label}: field {field!r}: the mapping is a type name ('text') or a dict, "
-                f"not {type(given).__name__}"
+                f"{label}: field {field!r}: the mapping is a type name ('text') or a dict, not {type(given).__name__}"
             )
     return mapping

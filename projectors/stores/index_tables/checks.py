@@ -55,9 +55,7 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
 
 
 def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
-    exists = value_of(
-        connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database
-    )
+    exists = value_of(connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database)
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
     if missing:
         why = "index tables and offsets are kept there"

@@ -40,9 +40,7 @@ DEADLOCK_ATTEMPTS = 4
 DDL_WAIT_S = 10  # for readers that hold the table's metadata lock
 
 _DEADLOCK = 1213
-_BROKEN_TABLE = frozenset(
-    {1054, 1146}
-)  # a column, or the table, is missing: `missing` then says of which view
+_BROKEN_TABLE = frozenset({1054, 1146})  # a column, or the table, is missing: `missing` then says of which view
 _KEEPS_CONNECTION = frozenset({1205, _DEADLOCK})
 
 # Errors that one row causes and that every later attempt would meet again; what a person reads about them.
@@ -67,9 +65,7 @@ _COLUMN = re.compile(r"column '([^']{1,64})'")
 class MySQLSink(GuardedSink):
     """Index tables of one pipeline, in one database. Raises as the Sink protocol says."""
 
-    def __init__(
-        self, connection_factory: Callable[[], Connection], database: str, views: Sequence[BoundView]
-    ) -> None:
+    def __init__(self, connection_factory: Callable[[], Connection], database: str, views: Sequence[BoundView]) -> None:
         self._open = connection_factory
         self.meanwhile = nothing
         self._database = database
@@ -91,9 +87,7 @@ class MySQLSink(GuardedSink):
         Never opens one: an offset saved on a new session would say that rows are durable which went with the old.
         """
         if self._connection is None or not self._connection.open:
-            raise StoreUnavailableError(
-                "MySQL index tables: the connection broke; viewtail reconnects by itself"
-            )
+            raise StoreUnavailableError("MySQL index tables: the connection broke; viewtail reconnects by itself")
         return self._connection
 
     def connect(self) -> Connection:
@@ -132,9 +126,7 @@ class MySQLSink(GuardedSink):
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
         self._upserts = {
-            shape.view.id: Upsert(shape, facts, self._max_statement)
-            for shape in shapes
-            if shape.view.id not in refused
+            shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes if shape.view.id not in refused
         }
         return refused
 
@@ -237,9 +229,7 @@ class MySQLSink(GuardedSink):
             self._offsets.went_ahead(upto)
         return is_durable
 
-    def _apply(
-        self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None
-    ) -> list[Parked]:
+    def _apply(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
         offsets = self._offsets if upto is not None else None
         # Preparing waits for an answer, so it comes before the flight.
@@ -255,9 +245,7 @@ class MySQLSink(GuardedSink):
         self.meanwhile()
         answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        letters = [
-            letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)
-        ]
+        letters = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]
         if offsets is not None and upto is not None:
             found = answers[-1]
             assert isinstance(found, int), "no row error is about an offset"
@@ -337,12 +325,8 @@ class MySQLSink(GuardedSink):
             )
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
-            return StoreUnavailableError(
-                f"{said}{why}; nothing of it was kept, viewtail tries again by itself"
-            )
-        remedy = _REMEDIES.get(
-            number, "Look the number up in the MySQL manual, mend it, and start viewtail again"
-        )
+            return StoreUnavailableError(f"{said}{why}; nothing of it was kept, viewtail tries again by itself")
+        remedy = _REMEDIES.get(number, "Look the number up in the MySQL manual, mend it, and start viewtail again")
         return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:

@@ -49,23 +49,17 @@ class IndexTablesStore(Store):
 
         return MySQLSink(access.open_own, access.database, views)
 
-    def with_offsets(
-        self, access: Access, views: Sequence[BoundView], pipeline: str
-    ) -> tuple[Sink, OffsetStore]:
+    def with_offsets(self, access: Access, views: Sequence[BoundView], pipeline: str) -> tuple[Sink, OffsetStore]:
         """The offset is on the sink's connection: `save` commits the rows with it."""
         from offsets.mysql import MySQLOffsets
 
         sink = self.sink(access, views, pipeline)
         sink.connect()
-        offsets = MySQLOffsets(
-            lambda: sink.connection, access.database, pipeline, read_position=access.read_position
-        )
+        offsets = MySQLOffsets(lambda: sink.connection, access.database, pipeline, read_position=access.read_position)
         sink.share_transaction(offsets)
         return sink, offsets
 
-    def for_backfill(
-        self, access: Access, view: BoundView, pipeline: str, session: Session
-    ) -> tuple[Sink, Session]:
+    def for_backfill(self, access: Access, view: BoundView, pipeline: str, session: Session) -> tuple[Sink, Session]:
         """The progress is saved in the transaction of the rows."""
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection

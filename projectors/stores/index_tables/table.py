@@ -85,9 +85,7 @@ class IndexTableShape:
         self.table = quote(database, view.view.name)
         entity = view.table.full_name
         self._key = [
-            Definition(
-                column.name, *self._type_of(column), False, f"entity key, {entity}.{column.name}"[:1024]
-            )
+            Definition(column.name, *self._type_of(column), False, f"entity key, {entity}.{column.name}"[:1024])
             for column in view.key
         ]
         is_null = "NULL where there is none or the entity is gone"
@@ -164,8 +162,7 @@ class IndexTableShape:
                 f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
             )
         is_same_key = present.primary_key == self.key_names and all(
-            _takes_all(definition, present.columns.get(definition.name))
-            for definition in (*self._key, self._version)
+            _takes_all(definition, present.columns.get(definition.name)) for definition in (*self._key, self._version)
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
             # Rows under another key are of no use: the backfill begins with an empty table.
@@ -189,9 +186,7 @@ class IndexTableShape:
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         number = number_of(error)
         if number in _CHANGED_MEANWHILE:
-            return StoreUnavailableError(
-                f"{self._label}: {self.table} was changed by somebody else meanwhile; again"
-            )
+            return StoreUnavailableError(f"{self._label}: {self.table} was changed by somebody else meanwhile; again")
         if number in (1071, 1118):
             return self._too_long()
         if number in (1264, 1265, 1292, 1366, 1406):

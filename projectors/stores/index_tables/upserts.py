@@ -37,9 +37,7 @@ class Upsert:
     def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
         self.view: BoundView = shape.view
         self._width = len(shape.columns)
-        insert = (
-            f"INSERT INTO {shape.table} ({', '.join(quote(column.name) for column in shape.columns)}) VALUES"
-        )
+        insert = f"INSERT INTO {shape.table} ({', '.join(quote(column.name) for column in shape.columns)}) VALUES"
         row = f"({', '.join('?' * self._width)})"
         guard = f"{facts.upsert_alias} {on_duplicate(shape, facts)}"
         statements = {size: f"{insert} {', '.join([row] * size)} {guard}" for size in BLOCKS}

@@ -51,9 +51,7 @@ class RedisKeys:
     @property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
-        has_ascii_values = all(
-            column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed
-        )
+        has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
         return has_ascii_values and all(piece.isascii() for piece in self.pieces if isinstance(piece, str))
 
     @property
@@ -119,9 +117,7 @@ class RedisKeys:
                 raise self._wrong(f"{wrong}: {{{field}}} is not one of the key columns {names}")
             pieces.append(by_name[field])
         if any(pieces.count(column) != 1 for column in by_name.values()):
-            raise self._wrong(
-                f"{wrong} must name each of {names} once, or two entities would share one Redis key"
-            )
+            raise self._wrong(f"{wrong} must name each of {names} once, or two entities would share one Redis key")
         return pieces
 
     def _wrong(self, why: str) -> DeclarationError:

@@ -39,9 +39,7 @@ class RedisReader(ViewReader):
             found = [(key, read(answer)) for key, answer in zip(keys, asked.execute(), strict=True) if answer]
             return [StoredRow(key, int(content.pop(VERSION)), content) for key, content in found]
         except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-            raise StoreUnavailableError(
-                f"Redis does not answer ({type(error).__name__}); is it up?"
-            ) from None
+            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
         except (exceptions.RedisError, ValueError, KeyError) as error:
             raise StoreError(
                 f"view {self.view.id}: what Redis holds under this key cannot be read ({type(error).__name__}); check "
@@ -55,9 +53,7 @@ class RedisReader(ViewReader):
             try:
                 cursor, names = self._client.scan(cursor, match=self._keys.scan_match, count=KEYS_A_SCAN)
             except exceptions.RedisError as error:
-                raise StoreUnavailableError(
-                    f"Redis: a scan failed ({type(error).__name__}); try again"
-                ) from None
+                raise StoreUnavailableError(f"Redis: a scan failed ({type(error).__name__}); try again") from None
             found = (self._keys.key_of(as_text(name)) for name in names)
             yield self.rows(list(dict.fromkeys(key for key in found if key is not None)))
             if not cursor:

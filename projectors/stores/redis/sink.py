@@ -44,9 +44,7 @@ LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
 TIMEOUT_S = 60.0  # where the client was made without one: a stopped server must not hold us for ever
 
 _JSON_HEAD = f'{{"{VERSION}":"'.encode()
-_TEMPORARY = re.compile(
-    r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b"
-)
+_TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
 _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a class for
@@ -308,9 +306,7 @@ class RedisSink(GuardedSink):
         if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
             return StoreError(f"{said}. Check user, password and permissions (ACL) of viewtail in Redis")
         if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
-            return StoreUnavailableError(
-                f"{said}. viewtail tries again by itself; is Redis up, with memory left?"
-            )
+            return StoreUnavailableError(f"{said}. viewtail tries again by itself; is Redis up, with memory left?")
         return StoreError(f"{said}. Mend that in Redis and start viewtail again")
 
 

@@ -82,7 +82,4 @@ class RedisStore(Store):
         if not isinstance(view.view, RedisHash):
             return content
         raw = {column.name for column in view.values if column.kind in _RAW}
-        return {
-            name: value if name in raw else value.decode("utf-8", "replace")
-            for name, value in content.items()
-        }
+        return {name: value if name in raw else value.decode("utf-8", "replace") for name, value in content.items()}

@@ -20,9 +20,7 @@ views = [
     IndexTable("ix_half", Entity("shop.half_mysql"), value="v"),  # half filled
     RedisHash("user", user, fields=["email", "n"]),  # one key is parked
     RedisJson("document", user, document=document),
-    RedisHash(
-        "moved", Entity("shop.moved"), fields=["v"]
-    ),  # halted: the column was renamed, and renamed back
+    RedisHash("moved", Entity("shop.moved"), fields=["v"]),  # halted: the column was renamed, and renamed back
     RedisHash("half", Entity("shop.half_redis"), fields=["v"]),  # half filled
     SearchIndex("user", user, fields={"email": "keyword", "n": "integer"}),
     SearchIndex(
