@@ -76,7 +76,7 @@ class Table:
 
     @property
     def paging_key(self) -> tuple[str, ...]:
-        """The columns by which a fill reads the table in pages: its primary key, without one a unique key."""
+        """The columns by which a backfill reads the table in pages: its primary key, without one a unique key."""
         return self.primary_key or next(iter(self.unique_keys), ())
 
     def column(self, name: str) -> Column | None:

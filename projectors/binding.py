@@ -118,7 +118,7 @@ def _is_ambiguous(column: Column) -> bool:
 
 
 def keys_relied_on(view: BoundView) -> Iterator[tuple[str, ...]]:
-    """The unique keys, beside the primary one, without which rows would share an entity or fills would miss some."""
+    """The unique keys, beside the primary one, without which rows share an entity or backfills miss some."""
     key = tuple(column.name for column in view.key)
     if set(key) != set(view.table.primary_key) and not view.view.entity.append_only:
         yield key

@@ -2,7 +2,7 @@
 
 Made from the syntax tree, so that comments, formatting and moving the function do not count; what it refers to in the
 user's own modules (helpers, constants), its defaults and its closure do. A change that is seen where there is none
-costs a fill; one that is missed would leave the view wrong, so in doubt it differs.
+costs a backfill; one that is missed would leave the view wrong, so in doubt it differs.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Pipeline:
             self.vitals.position, self._unsaved = batch.end, None
         failpoints.reach("after offset")
         if batch.watermarks:
-            self.offsets.settle()  # what a fill relies on is saved, not about to be
+            self.offsets.settle()  # what a backfill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
         self.vitals.row_count += batch.row_count
         self.vitals.write_count += sum(found.count for found in projected.writes)
@@ -218,5 +218,5 @@ class Pipeline:
 
 
 def _is_telling(batch: Batch) -> bool:
-    """Whether anything in a batch concerns a view or a fill."""
+    """Whether anything in a batch concerns a view or a backfill."""
     return bool(batch.changes or batch.refused or batch.halts or batch.table_changes or batch.watermarks)

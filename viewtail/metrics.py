@@ -52,7 +52,7 @@ class _Collector(Collector):
                 gauge.add_metric([pipeline], report.get(field, 0))
             yield gauge
         up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
-        filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running fill", labels=["pipeline", "view"])
+        filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=["pipeline", "view"])
         for pipeline, report in reports.items():
             up.add_metric([pipeline], 1.0 if report.get("state") == "running" else 0.0)
             for fill in report.get("fills", ()):

@@ -132,7 +132,7 @@ def _together(losses: list[_Loss]) -> _Loss:
 
 
 def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
-    """The values stay, but a SELECT made before may read them wrongly, or a fill's next page begin elsewhere."""
+    """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
     table = followed.table
     used = {name.lower() for name in (*followed.columns, *table.paging_key)}
     for change in altered.changes:
@@ -234,7 +234,7 @@ class _Losses:
             return None
         return (
             f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
-            "rows could share an entity, and fills could miss some"
+            "rows could share an entity, and backfills could miss some"
         )
 
 

@@ -161,6 +161,6 @@ class TableReaders:
             "watermark skipped: it cannot be read",
             position=str(self._place),
             reason=reason,
-            mend="SET GLOBAL binlog_row_metadata = 'FULL'; SET GLOBAL binlog_row_image = 'FULL'; fills wait for a "
+            mend="SET GLOBAL binlog_row_metadata = 'FULL'; SET GLOBAL binlog_row_image = 'FULL'; backfills wait for a "
             "watermark that can be read",
         )

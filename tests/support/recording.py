@@ -205,10 +205,10 @@ def restore(world: World, recording: Path) -> list[Place]:
     """
     texts = {path.name: path.read_text() for path in recording.iterdir() if path.name != "views.py"}
     clear(world)
+    _pass_recorded_files(world, texts)
     with world.cursor() as cursor:
         for statement in _statements(texts["source.sql"]):
             cursor.execute(statement)
-    _pass_recorded_files(world, texts)
     numbers = [int(found[1] or 0) for text in texts.values() for found in _PLACEHOLDER.finditer(text)]
     places = _new_places(world, max(numbers))
     known = {
