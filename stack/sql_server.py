@@ -70,6 +70,8 @@ class SqlServer:
             f"--lc-messages-dir={prefix / 'usr/share/mysql'}",
             *self.own_folders(prefix),
             f"--datadir={data}",
+            # Its own: a MariaDB that starts deletes every temporary table it finds, another running server's too.
+            f"--tmpdir={data.parent}",
         ]
         return [*argv, "--user=root"] if os.geteuid() == 0 else argv
 
