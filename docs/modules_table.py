@@ -10,11 +10,13 @@ import ast
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from generated import GeneratedPart
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGES = ("changes", "servers", "offsets", "ingest", "projectors", "operations", "viewtail")
-PAGE = CHECKOUT / "docs/architecture.md"
-BEGIN = "<!-- modules: python docs/modules_table.py -->"
-END = "<!-- end of modules -->"
+PART = GeneratedPart(page=CHECKOUT / "docs/architecture.md", name="modules", command="python docs/modules_table.py")
 
 
 def table() -> str:
@@ -35,22 +37,8 @@ def first_sentence(file: Path) -> str:
 
 def rewritten(page: str) -> str:
     """The page with the list between its two marks brought up to date."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n\n{END}{after}"
-
-
-def main() -> int:
-    """0 when the page is right, or was made so."""
-    page = PAGE.read_text()
-    wanted = rewritten(page)
-    if "--check" in sys.argv[1:]:
-        if page != wanted:
-            print(f"{PAGE} is out of date; run: python docs/modules_table.py", file=sys.stderr)
-        return int(page != wanted)
-    PAGE.write_text(wanted)
-    return 0
+    return PART.rewritten(page, f"{table()}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PART.run(f"{table()}\n"))

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from generated import GeneratedPart
 
 from viewtail.settings import Settings, known_names, variable
 
-PAGE = Path(__file__).with_name("operations.md")
-BEGIN = "<!-- settings: python docs/settings_table.py -->"
-END = "<!-- end of settings -->"
+PART = GeneratedPart(
+    page=Path(__file__).with_name("operations.md"), name="settings", command="python docs/settings_table.py"
+)
 
 
 def table() -> str:
@@ -51,22 +54,8 @@ def _default(field: Any) -> str:
 
 def rewritten(page: str) -> str:
     """The page with the table between its two marks brought up to date."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-def main() -> int:
-    """0 when the page is right, or was made so."""
-    page = PAGE.read_text()
-    wanted = rewritten(page)
-    if "--check" in sys.argv[1:]:
-        if page != wanted:
-            print(f"{PAGE} is out of date; run: python docs/settings_table.py", file=sys.stderr)
-        return int(page != wanted)
-    PAGE.write_text(wanted)
-    return 0
+    return PART.rewritten(page, table())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PART.run(table()))
