@@ -23,12 +23,12 @@ import redis
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
-from bench import bare, decode, live
+from bench import bare, decode, live, starts
 from bench.measured import peak_memory_mib
 from bench.setting import Place, Setting, prepare, write_bulk_rows, write_single_rows
 from stack import StackError
 
-MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live")
+MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live", "starts")
 
 
 TURNS = 3  # of reference and ours in one round
@@ -45,6 +45,7 @@ class Sizes:
     floor_bulk: int = 200_000
     live_s: float = 60.0  # of each, over all rounds
     json_rows: int = 10_000
+    views: int = 200
 
 
 QUICK = Sizes(
@@ -55,6 +56,7 @@ QUICK = Sizes(
     floor_bulk=20_000,
     live_s=5.0,
     json_rows=2_000,
+    views=20,
 )
 
 
@@ -106,6 +108,7 @@ class Bench:
         self.lines: list[Line] = []
         self.memory_mib: dict[str, float] = {}
         self.decoded: list[decode.Workload] = []
+        self.started: list[starts.Told] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -296,6 +299,11 @@ class Bench:
             pass
         return worker
 
+    def starts(self) -> None:
+        """A first run with many views, and one with a large table."""
+        say("first runs: many views, a large backfill")
+        self.started = starts.measure(self.setting, self.sizes.views, self.sizes.bulk, self.rounds)
+
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str) -> str:
@@ -347,6 +355,14 @@ def decoded(bench: Bench) -> str:
     return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
+def started(bench: Bench) -> str:
+    """What a first run takes."""
+    if not bench.started:
+        return ""
+    cells = [["From the start of `viewtail run`", "viewtail", "Goal", "Met"], ["---"] * 4, *bench.started]
+    return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
 def machine(bench: Bench) -> str:
     return f"{bench.setting.machine()}, Elasticsearch {stack.elasticsearch.VERSION}; {bench.rounds} rounds"
 
@@ -357,7 +373,7 @@ You want to know how fast viewtail is. `python -m bench --out docs/performance.m
 is a ratio against a reference that was measured in the same run, on this machine: {machine}. The servers run on the
 same cores as what is measured.
 
-{table}{decoded}
+{table}{decoded}{started}
 
 The references:
 
@@ -415,7 +431,9 @@ def main() -> int:
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
                 getattr(bench, name)()
-            text = TEXT.format(machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench))
+            text = TEXT.format(
+                machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench), started=started(bench)
+            )
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1
