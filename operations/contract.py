@@ -310,10 +310,10 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.key = columns
             case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
                 shape.key = ()
-            case ddl.IndexDropped(name):
-                shape.unique.pop(name.lower(), None)
-            case ddl.IndexRenamed(old, new) if old.lower() in shape.unique:
-                shape.unique[new.lower()] = shape.unique.pop(old.lower())
+            case ddl.IndexGone(name, new_name):
+                unique = shape.unique.pop(name.lower(), None)
+                if unique and new_name:
+                    shape.unique[new_name.lower()] = unique
 
 
 def _misfit(followed: Followed, shape: _Shape) -> str | None:

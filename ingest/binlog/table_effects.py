@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TypeVar
+from typing import TypeAlias
 
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column
@@ -26,8 +26,8 @@ _OTHER_KEY = (
     "the primary key, by which the views tell entities apart, was changed (a view in Redis or Elasticsearch needs a "
     "new name then: what it shows under keys of the old form would stay)"
 )
-_Change = TypeVar("_Change")
-_Loss = tuple[str, frozenset[str] | None]  # why, and of which followed columns; None: of the whole table
+_Loss: TypeAlias = "tuple[str, frozenset[str] | None]"  # why, and of which followed columns; None: of the whole table
+_Meant: TypeAlias = "tuple[TableChangeKind | None, str, frozenset[str] | None]"  # kind, why and columns of a Verdict
 _UNSEEN = "values may have changed without row events"
 
 
@@ -56,11 +56,7 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
 
 
 def _about(
-    followed: Followed,
-    name: ddl.Name,
-    kind: TableChangeKind | None,
-    why: str,
-    columns: frozenset[str] | None = None,
+    followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
 ) -> Verdict | None:
     """The verdict if the name is the table's.
 
@@ -101,63 +97,60 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
-def _of_type(altered: ddl.Altered, type_: type[_Change]) -> list[_Change]:
-    return [change for change in altered.changes if isinstance(change, type_)]
-
-
 def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdict | None:
-    exchanged = [change.other for change in _of_type(altered, ddl.PartitionExchanged)]
+    exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
     if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
         return found
-    if _about(followed, altered.table, None, "") is None:
-        return None
+    meant = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
+    meant = meant or _redefined(followed, altered)
+    return None if meant is None else _about(followed, altered.table, *meant)
+
+
+def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> _Meant | None:
     losses = _Losses(followed, altered, is_strict)
-    if lost := [loss for change in altered.changes if (loss := losses.of(change))]:
-        return _about(followed, altered.table, None, *_together(lost))
-    if exchanged:
-        why = "a partition's rows were exchanged for a table's"
-        return _about(followed, altered.table, TableChangeKind.REPLACED, why)
-    if emptied := _of_type(altered, ddl.PartitionsEmptied):
-        return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0].verb} took rows away")
-    return _widened(followed, altered) or _redefined(followed, altered)
+    lost = [loss for change in altered.changes if (loss := losses.of(change))]
+    if not lost:
+        return None
+    if whole := [why for why, columns in lost if columns is None]:
+        return None, whole[0], None
+    why = ", and ".join(dict.fromkeys(why for why, _ in lost))
+    return None, why, frozenset().union(*(columns or () for _, columns in lost))
 
 
-def _together(losses: list[_Loss]) -> _Loss:
-    whole = [loss for loss in losses if loss[1] is None]
-    if whole:
-        return whole[0]
-    why = ", and ".join(dict.fromkeys(why for why, _ in losses))
-    return why, frozenset().union(*(columns or () for _, columns in losses))
-
-
-def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
-    """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
-    table = followed.table
-    used = {name.lower() for name in (*followed.columns, *table.paging_key)}
+def _moved(altered: ddl.Altered) -> _Meant | None:
+    """Rows that came or went with their partitions."""
     for change in altered.changes:
         match change:
-            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if name.lower() in used:
-                why = f"column {name} was changed"
-            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
-                why = "the primary key was made anew"
-            case ddl.Converted():
-                why = "the table was converted to a character set"
-            case _:
-                continue
-        return _about(followed, altered.table, TableChangeKind.REDEFINED, why)
+            case ddl.PartitionExchanged():
+                return TableChangeKind.REPLACED, "a partition's rows were exchanged for a table's", None
+            case ddl.PartitionsEmptied(verb):
+                return TableChangeKind.THINNED, f"{verb} took rows away", None
     return None
 
 
-def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+def _widened(followed: Followed, altered: ddl.Altered) -> _Meant | None:
     """A store may have room for the values of before only."""
     used = {name.lower() for name in followed.columns}
     for change in altered.changes:
         if isinstance(change, ddl.ColumnDefined) and change.old.lower() in used:
             column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
             if _is_other(ddl.column_type(column.declared), change.type):
-                why = f"column {column.name}, {column.declared} before, was made wider"
-                return _about(followed, altered.table, TableChangeKind.WIDENED, why)
+                return TableChangeKind.WIDENED, f"column {column.name}, {column.declared} before, was made wider", None
+    return None
+
+
+def _redefined(followed: Followed, altered: ddl.Altered) -> _Meant | None:
+    """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
+    used = {name.lower() for name in (*followed.columns, *followed.table.paging_key)}
+    for change in altered.changes:
+        match change:
+            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if name.lower() in used:
+                return TableChangeKind.REDEFINED, f"column {name} was changed", None
+            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
+                return TableChangeKind.REDEFINED, "the primary key was changed", None
+            case ddl.Converted():
+                return TableChangeKind.REDEFINED, "the table was converted to a character set", None
     return None
 
 
@@ -181,8 +174,8 @@ class _Losses:
         # Which columns a generated one is made from is not known here: any of them may be.
         self._computed = [column.name for column in followed.table.columns if column.is_generated]
         self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
-        added = _of_type(altered, ddl.PrimaryKeyAdded)
-        self._new_key = tuple(name.lower() for name in added[0].columns) if added else ()
+        added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
+        self._new_key = tuple(map(str.lower, added[0])) if added else ()
 
     def of(self, change: ddl.Change) -> _Loss | None:
         """What may be lost, for messages."""
@@ -193,10 +186,8 @@ class _Losses:
                 return self._of_columns(f"column {name} was dropped", name)
             case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
                 return self._of_columns(f"column {old} was renamed to {new}", old, new)
-            case ddl.ColumnDefined(name):
-                why = f"column {name} was defined anew, and {_UNSEEN}"
-                lost = self._of_columns(why, name, *self._computed)
-                return None if lost is None or self._keeps_values(change) else lost
+            case ddl.ColumnDefined(name) if not self._keeps_values(change):
+                return self._of_columns(f"column {name} was redefined, and {_UNSEEN}", name, *self._computed)
         return None
 
     def _of_columns(self, why: str, *names: str) -> _Loss | None:
@@ -206,36 +197,33 @@ class _Losses:
         return (why, used) if used else None
 
     def _of_table(self, change: ddl.Change) -> str | None:
+        keys = self._followed.keys
         match change:
-            case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(self._followed, name)):
+            case ddl.ColumnDefined(name) if change.may_be_null:
+                unique = next((key for key in keys if name.lower() in map(str.lower, key)), None)
+                why = f"column {name} may be NULL from then on, and views rely on the unique key"
+                return None if unique is None else f"{why} ({', '.join(unique)}): NULL identifies nothing"
+            case ddl.PrimaryKeyDropped() if self._new_key != tuple(map(str.lower, self._followed.table.primary_key)):
+                return _OTHER_KEY
+            case ddl.IndexGone(name, new_name) if (unique := _relied_on(self._followed, name)) is not None:
                 return (
-                    f"column {name} may be NULL from then on, and views rely on the unique key "
-                    f"({', '.join(unique)}): NULL identifies nothing"
+                    f"index {name} was {'renamed' if new_name else 'dropped'}, and views rely on the unique key "
+                    f"({', '.join(unique)}): without it rows could share an entity, and backfills could miss some"
                 )
-            case ddl.IndexDropped() | ddl.IndexRenamed() | ddl.PrimaryKeyDropped():
-                return self._of_key(change)
-            case ddl.RowsMoved(why):
-                return why
+            case ddl.RowsMoved(how):
+                return f"{how} changed which rows it has"
             case ddl.Converted() if not self._converts_nothing:
                 return f"the table was converted to a character set, and {_UNSEEN}"
         return None
 
-    def _keeps_values(self, change: ddl.ColumnDefined) -> bool:
+    def _keeps_values(self, defined: ddl.ColumnDefined) -> bool:
         columns = self._followed.table.columns
-        column = next((one for one in columns if one.name.lower() == change.old.lower()), None)
-        return _keeps_values(column, change, self._converts_nothing, self._is_strict)
-
-    def _of_key(self, change: ddl.IndexDropped | ddl.IndexRenamed | ddl.PrimaryKeyDropped) -> str | None:
-        if isinstance(change, ddl.PrimaryKeyDropped):
-            is_other = self._new_key != tuple(name.lower() for name in self._followed.table.primary_key)
-            return _OTHER_KEY if is_other else None
-        index, what = (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
-        if (unique := _relied_on(self._followed, index)) is None:
-            return None
-        return (
-            f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
-            "rows could share an entity, and backfills could miss some"
-        )
+        column = next((one for one in columns if one.name.lower() == defined.old.lower()), None)
+        if defined.is_computed or column is None:
+            return False  # computed: another expression gives other values, whatever the type
+        if column.is_nullable and not defined.may_be_null and not self._is_strict:
+            return False  # MariaDB makes something of each NULL, in place [M, 10.11]
+        return self._converts_nothing or (self._is_strict and only_widens(column, defined.type))
 
 
 def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
@@ -247,19 +235,6 @@ def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
         if name.lower() == index.lower() and any(set(columns) == set(key) for key in followed.keys):
             return columns
     return None
-
-
-def _unique_with(followed: Followed, column: str) -> tuple[str, ...] | None:
-    """The key that the views rely on and this column is a part of."""
-    return next((key for key in followed.keys if column.lower() in map(str.lower, key)), None)
-
-
-def _keeps_values(column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool) -> bool:
-    if defined.is_computed or column is None:
-        return False  # computed: another expression gives other values, whatever the type
-    if column.is_nullable and not defined.may_be_null and not is_strict:
-        return False  # MariaDB makes something of each NULL, in place [M, 10.11]
-    return converts_nothing or (is_strict and only_widens(column, defined.type))
 
 
 def only_widens(column: Column, new: ddl.ColumnType) -> bool:
