@@ -22,7 +22,6 @@ _NO_CHARACTER = "\ufffe"  # what charmap_decode takes for a hole
 
 READABLE = frozenset((*_PLAIN, *DIFFERENCES, "ucs2"))  # character sets whose texts are read exactly
 ONE_TO_ONE = READABLE - AMBIGUOUS  # those in which two texts are never one in Unicode
-UNICODE = frozenset(("utf8mb4", "utf8mb3", "utf16", "utf16le", "utf32", "ucs2"))
 
 
 @cache

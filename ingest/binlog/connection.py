@@ -19,8 +19,7 @@ from pymysqlreplication import BinLogStreamReader
 
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
 from ingest.binlog import continuity
-from ingest.binlog.gtid_sets import GtidSet
-from ingest.binlog.mariadb_gtids import is_position
+from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
@@ -149,7 +148,7 @@ def _dump_packet(connection: pymysql.Connection[Any], server_id: int, seen: str)
 
     MariaDB takes the set from the session, and in strict mode refuses to begin where it does not find a transaction.
     """
-    if is_position(seen):
+    if is_of_mariadb(seen):
         settings = "@slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
         with connection.cursor() as cursor:
             cursor.execute(f"SET {settings}", (seen,))

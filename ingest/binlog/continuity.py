@@ -13,7 +13,7 @@ import pymysql
 
 from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
-from ingest.binlog.mariadb_gtids import GtidPosition, is_position, parsed
+from ingest.binlog.gtid_sets import domain_ends, is_of_mariadb, mariadb_gtids
 from servers.facts import MARIADB, facts_of
 
 _SHOWN = 200  # characters of a set, in a message
@@ -53,12 +53,12 @@ def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
 
 def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
     """Raises HistoryGoneError unless the server has all of `seen`, and still has all that is not in it."""
-    if is_position(seen) != (facts_of(connection).name == MARIADB):
+    if is_of_mariadb(seen) != (facts_of(connection).name == MARIADB):
         raise HistoryGoneError(
             "divergent history: the source is MySQL where MariaDB was read, or the other way round; their GTIDs cannot "
             "be compared. Fill the views again with: viewtail replay --new-history"
         )
-    if is_position(seen):
+    if is_of_mariadb(seen):
         lacked, purged = _mariadb_differences(connection, seen)
     else:
         sql = "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)"
@@ -86,8 +86,8 @@ def _mariadb_differences(connection: pymysql.Connection[Any], seen: str) -> tupl
     state = _ask(connection, "SELECT @@GLOBAL.gtid_binlog_state")[0] or ""
     oldest = next(iter(binlog_sizes(connection)), "")
     begin = _ask(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)[0] or ""
-    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
-    read, kept = GtidPosition(seen).last, GtidPosition(begin).last
+    has = {(domain, server): number for domain, server, number in mariadb_gtids(state)}
+    read, kept = domain_ends(seen), domain_ends(begin)
     lacked = {(domain, *last) for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
     purged = {(domain, *last) for domain, last in kept.items() if read.get(domain, (0, 0))[1] < last[1]}
     return _text(lacked), _text(purged)

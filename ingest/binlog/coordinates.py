@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -66,9 +66,6 @@ class BinlogPosition:
     def is_of_another_server(self, identity: str) -> bool:
         """Whether it is known to be a place in another server's binlog than that one's; '' is not known."""
         return bool(self.server and identity and self.server != identity)
-
-    def in_epoch(self, epoch: int) -> BinlogPosition:
-        return replace(self, epoch=epoch)
 
     def details(self) -> dict[str, str]:
         return {"gtid": self.gtid}

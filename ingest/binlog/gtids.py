@@ -21,7 +21,7 @@ _IS_MARIADB = 0xA2  # in place of the flags, of which there is one
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
 _LONGEST_TAG = 32
-_MARIADB = struct.Struct("<II8xQ")  # domain, server, number: where a plain one has source and number
+MARIADB = struct.Struct("<xII8xQ24x")  # domain, server, number: where a plain one has source and number
 
 
 class MalformedGtidError(ValueError):
@@ -31,7 +31,7 @@ class MalformedGtidError(ValueError):
 def gtid_text(gtid: Buffer) -> str:
     """'uuid:number', 'uuid:tag:number', or MariaDB's 'domain-server-number', of what is kept of a GTID event."""
     if gtid[0] == _IS_MARIADB:
-        domain, server, number = _MARIADB.unpack_from(gtid, 1)
+        domain, server, number = MARIADB.unpack(gtid)
         return f"{domain}-{server}-{number}"
     source = gtid[1:17].hex()
     number = int.from_bytes(gtid[17:25], "little", signed=True)
@@ -47,9 +47,8 @@ def committed_us(gtid: Buffer) -> int:
 
 def mariadb(domain: int, server: int, number: int, committed_at_s: int) -> bytearray:
     """MariaDB's GTID as GTID_BYTES of a plain one; its commit time is in seconds."""
-    gtid = bytearray(GTID_BYTES)
+    gtid = bytearray(MARIADB.pack(domain, server, number))
     gtid[0] = _IS_MARIADB
-    _MARIADB.pack_into(gtid, 1, domain, server, number)
     gtid[_COMMIT_TIME_AT:GTID_BYTES] = (committed_at_s * 1_000_000).to_bytes(7, "little")
     return gtid
 

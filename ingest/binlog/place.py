@@ -6,10 +6,9 @@ from changes.errors import HistoryGoneError, SourceError
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
-from ingest.binlog.gtid_sets import GtidSet
+from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
-from ingest.binlog.mariadb_gtids import is_position
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import WentBackError
 
@@ -33,7 +32,7 @@ class Place:
         self.saved: BinlogPosition | None = after if after.gtid else None
         self.gtids: GtidsRead | MariaDBGtidsRead | None = None  # None: not known
         if after.gtid_base:
-            self.gtids = MariaDBGtidsRead(after.seen) if is_position(after.seen) else GtidsRead(after.seen)
+            self.gtids = MariaDBGtidsRead(after.seen) if is_of_mariadb(after.seen) else GtidsRead(after.seen)
         self.new_gtids = bytearray()  # of committed transactions that `gtids` lacks, one after the other
         self.first_new_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `gtids`
         self._epoch, self._server = after.epoch, server
