@@ -17,7 +17,7 @@ import pymysql
 from changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session, value_of
 
 _SAME_BYTES_TIMES = 5  # a bad wire does not harm the same bytes in the same way so often
 
@@ -51,12 +51,10 @@ class SilentEnd:
             if self._session is None:
                 self._session = open_session(self._address, role="source")
             facts = facts_of(self._session)
+            is_ours = self._identity in (None, value_of(self._session, facts.identity))
             with self._session.cursor() as cursor:
-                cursor.execute(facts.identity)
-                (identity,) = cursor.fetchone() or ("",)
                 cursor.execute(facts.status)
                 row = cursor.fetchone()
-            is_ours = row is not None and self._identity in (None, identity)
             return f"{row[0]}:{row[1]}" if row is not None and is_ours else None
         except (pymysql.err.MySQLError, ViewtailError):
             self.close()
