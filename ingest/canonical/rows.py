@@ -18,11 +18,11 @@ from typing import Any
 import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
 
-from changes.batches import Row, Unreadable
+from changes.batches import Row
 from changes.errors import SourceError, ViewtailError
 from changes.tables import Column, Kind
 from ingest.canonical.select import CONVERTED
-from ingest.charsets import decoder_of
+from ingest.charsets import decoder_of, unreadable_where_invalid
 from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, session_error
 
 
@@ -230,7 +230,9 @@ def _compiled(
             names[f"decode{number}"] = decoder_of(column.charset or "")
             value = f"decode{number}({{raw}})"
         if is_careful:
-            names[f"careful{number}"] = _careful(column)
+            is_raw = column.kind is Kind.TEXT and column.charset not in CONVERTED
+            decode = decoder_of((column.charset or "") if is_raw else "utf8mb4")
+            names[f"careful{number}"] = unreadable_where_invalid(decode, column.name)
             if "decode" in value and column.kind is not Kind.DECIMAL:
                 value = f"careful{number}({{raw}})"
         lines += [
@@ -255,16 +257,3 @@ def _compiled(
     exec(compile("\n".join(lines), "<parser of rows>", "exec"), names)
     parse: Callable[[bytes, int, int, Callable[[Row], None]], int] = names["parse"]
     return parse
-
-
-def _careful(column: Column) -> Callable[[bytes], str | Unreadable]:
-    is_raw = column.kind is Kind.TEXT and column.charset not in CONVERTED
-    decode = decoder_of((column.charset or "") if is_raw else "utf8mb4")
-
-    def careful(raw: bytes) -> str | Unreadable:
-        try:
-            return decode(raw)
-        except UnicodeDecodeError:
-            return Unreadable(column.name)
-
-    return careful
