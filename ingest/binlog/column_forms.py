@@ -1,6 +1,6 @@
 """The binary form of every column type in a row image, and the Python source that turns it into its value.
 
-Values are those that docs/types.md lists, the same that ingest/canonical/select.py selects. Source of the forms:
+Values are those that docs/types.md lists, the same that ingest/canonical/rows.py selects. Source of the forms:
 sql/field.cc (pack, unpack), sql-common/my_time.cc, strings/decimal.cc of MySQL 9.
 """
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import pymysql
@@ -18,8 +19,7 @@ from changes.batches import Row
 from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
-from ingest.canonical.rows import fetch_rows, source_error
-from ingest.canonical.select import reading, select_list
+from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
 from servers.paging import beyond, one_of
 from servers.sessions import Connection, quote
 
@@ -116,7 +116,7 @@ class CanonicalRows:
         return f"FROM {quote(self._table.schema, self._table.name)}"
 
     def _snapshot(
-        self, version: int, statement: str, columns: Sequence[Column], max_bytes: int | None = None
+        self, version: int, statement: str, columns: Sequence[Column], max_bytes: float = inf
     ) -> tuple[list[Row], float]:
         """Rows, and when their snapshot was taken. Those behind `max_bytes` are missing; the session is closed then."""
         while True:
