@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changes.errors import HistoryGoneError
+from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.resuming import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 
 
 def resuming(

@@ -19,7 +19,7 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
-from ingest import Progress
+from ingest import Progress, Resuming
 from ingest.binlog import continuity, resuming
 from ingest.binlog.connection import DumpConnection, dump_error
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
@@ -27,7 +27,6 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
-from ingest.resuming import Resuming
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
 

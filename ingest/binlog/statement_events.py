@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changes.batches import Followed, TableChange, TableChangeKind
-from ingest.binlog import query_event, schema_changes, statements
+from ingest.binlog import query_event, statements
 from ingest.binlog.events import Event
 from ingest.binlog.open_transaction import BEGINNING
 from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
@@ -100,8 +100,8 @@ class StatementEvents:
         followed = statements.concerned(statement, query.database, tables.followed.values())
         for table in followed:
             tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
-        for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
-            why, kind = schema_changes.reason(verdict, statement), verdict.kind
+        for verdict in statements.judge(statement, query.database, followed, query.sql_mode):
+            why, kind = statements.reason(verdict, statement), verdict.kind
             if kind is None:
                 self._halt(verdict.followed, why, log_pos, verdict.columns)
                 continue

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column
 from ingest import ddl
-from ingest.binlog.statements import Verdict
 
 # Each holds all values of those before it.
 _WIDER = (
@@ -27,19 +26,17 @@ _OTHER_KEY = (
     "new name then: what it shows under keys of the old form would stay)"
 )
 _Loss: TypeAlias = "tuple[str, frozenset[str] | None]"  # why, and of which followed columns; None: of the whole table
-_Meant: TypeAlias = "tuple[TableChangeKind | None, str, frozenset[str] | None]"  # kind, why and columns of a Verdict
+Meant: TypeAlias = "tuple[TableChangeKind | None, str, frozenset[str] | None]"  # kind, why and columns of a Verdict
 _UNSEEN = "values may have changed without row events"
 
 
-def verdict(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Verdict | None:
-    """The verdict on a table; None: nothing happened to it. `is_strict`: the server refused lossy conversions."""
-    verdicts = [found for effect in effects if (found := _of_effect(followed, effect, is_strict)) is not None]
-    if not verdicts:
-        return None
-    return next((found for found in verdicts if found.kind is None), verdicts[0])
+def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Meant | None:
+    """What happened to a table; None: nothing did. `is_strict`: the server refused lossy conversions."""
+    found = [one for effect in effects if (one := _of_effect(followed, effect, is_strict)) is not None]
+    return next((one for one in found if one[0] is None), found[0] if found else None)
 
 
-def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdict | None:
+def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Meant | None:
     match effect:
         case ddl.Truncated(table):
             return _about(followed, table, TableChangeKind.EMPTIED, "the table was emptied")
@@ -47,7 +44,7 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
             what = "replaced by an empty one" if is_replaced else "dropped"
             return _about(followed, table, None, f"the table was {what}")
         case ddl.DatabaseDropped(schema) if schema.lower() == followed.table.schema.lower():
-            return Verdict(followed, None, "the table was dropped with its database")
+            return None, "the table was dropped with its database", None
         case ddl.Renamed(pairs):
             return _renamed(followed, pairs)
         case ddl.Altered():
@@ -57,26 +54,26 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
 
 def _about(
     followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
-) -> Verdict | None:
-    """The verdict if the name is the table's.
+) -> Meant | None:
+    """What is said of a name, if it is the table's.
 
     Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
     does not tell: they may be, so the table halts.
     """
     table = followed.table
     if (name.schema, name.name) == (table.schema, table.name):
-        return Verdict(followed, kind, why, columns)
+        return kind, why, columns
     if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
-        return Verdict(followed, None, f"{why}, or one whose name differs in case only")
+        return None, f"{why}, or one whose name differs in case only", None
     return None
 
 
-def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Verdict | None:
+def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Meant | None:
     found = (_about(followed, name, kind, why) for name in names)
-    return next((verdict for verdict in found if verdict is not None), None)
+    return next((one for one in found if one is not None), None)
 
 
-def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Verdict | None:
+def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant | None:
     """A table that goes takes its rows along; one that comes in its place (gh-ost, pt-online-schema-change) brings its
     own."""
     own = ddl.Name(followed.table.schema, followed.table.name)
@@ -86,28 +83,27 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
     for old, new in pairs:
         before[new] = before.pop(old, old)
     if before.get(own, own) != own:
-        return Verdict(followed, TableChangeKind.REPLACED, "another table got this table's name")
+        return TableChangeKind.REPLACED, "another table got this table's name", None
     gone = [new for new, old in before.items() if old == own and new != own]
     if gone:
-        why = f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place"
-        return Verdict(followed, None, why)
+        return None, f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place", None
     return None if own in before else mention  # away and back; or a name in another case
 
 
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
-def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdict | None:
+def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
     exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
     if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
         return found
-    meant = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
-    meant = meant or _redefined(followed, altered)
-    return None if meant is None else _about(followed, altered.table, *meant)
+    found = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
+    found = found or _redefined(followed, altered)
+    return None if found is None else _about(followed, altered.table, *found)
 
 
-def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> _Meant | None:
+def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
     losses = _Losses(followed, altered, is_strict)
     lost = [loss for change in altered.changes if (loss := losses.of(change))]
     if not lost:
@@ -118,7 +114,7 @@ def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> _Meant |
     return None, why, frozenset().union(*(columns or () for _, columns in lost))
 
 
-def _moved(altered: ddl.Altered) -> _Meant | None:
+def _moved(altered: ddl.Altered) -> Meant | None:
     """Rows that came or went with their partitions."""
     for change in altered.changes:
         match change:
@@ -129,7 +125,7 @@ def _moved(altered: ddl.Altered) -> _Meant | None:
     return None
 
 
-def _widened(followed: Followed, altered: ddl.Altered) -> _Meant | None:
+def _widened(followed: Followed, altered: ddl.Altered) -> Meant | None:
     """A store may have room for the values of before only."""
     used = {name.lower() for name in followed.columns}
     for change in altered.changes:
@@ -140,7 +136,7 @@ def _widened(followed: Followed, altered: ddl.Altered) -> _Meant | None:
     return None
 
 
-def _redefined(followed: Followed, altered: ddl.Altered) -> _Meant | None:
+def _redefined(followed: Followed, altered: ddl.Altered) -> Meant | None:
     """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
     used = {name.lower() for name in (*followed.columns, *followed.table.paging_key)}
     for change in altered.changes:
