@@ -11,8 +11,8 @@ import zlib
 
 from changes.errors import SourceError
 from ingest.binlog import events, gtids, packed_integers
-from ingest.binlog.compression import MalformedCompressionError, declared, inflated
 from ingest.binlog.events import Event
+from ingest.binlog.mariadb_types import MalformedCompressionError, declared, inflated
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents

@@ -250,19 +250,7 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
         return int(new.arguments[0]) >= column.length
     if new.word in ("ENUM", "SET"):
         return new.arguments[: len(old.arguments)] == old.arguments
-    if new.word.removeprefix("U") == "DECIMAL":
-        precision, scale = _digits(new)
+    if new.word.removeprefix("U") == "DECIMAL" and all(map(str.isdecimal, new.arguments)):
+        precision, scale = (*map(int, new.arguments or ("10",)), 0)[:2]
         return precision >= column.precision and scale == column.scale
     return new.arguments == old.arguments
-
-
-def _digits(decimal: ddl.ColumnType) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL; (0, 0) where they cannot be read."""
-    match decimal.arguments:
-        case ():
-            return 10, 0
-        case (precision,) if precision.isdecimal():
-            return int(precision), 0
-        case (precision, scale) if precision.isdecimal() and scale.isdecimal():
-            return int(precision), int(scale)
-    return 0, 0

@@ -87,7 +87,8 @@ class CanonicalRows:
         limit = min(self._limit, self.chunk_rows)
         where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
         order = ", ".join(quote(column.name) for column in self._paging)
-        statement = f"SELECT {select_list(self._columns)} {self._from}{where} ORDER BY {order} LIMIT {limit}"
+        table = quote(self._table.schema, self._table.name)
+        statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
         rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
@@ -110,10 +111,6 @@ class CanonicalRows:
         if self._connection is not None and self._connection.open:
             self._connection.close()
         self._connection = None
-
-    @property
-    def _from(self) -> str:
-        return f"FROM {quote(self._table.schema, self._table.name)}"
 
     def _snapshot(
         self, version: int, statement: str, columns: Sequence[Column], max_bytes: float = inf

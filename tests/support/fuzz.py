@@ -38,12 +38,12 @@ import zstandard
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
 from changes.errors import TableUnreadableError, ViewtailError
 from changes.versions import base_version
-from ingest.binlog.compression import declared
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb_events import _compressed_at
+from ingest.binlog.mariadb_types import declared
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.source import _watermark_table
