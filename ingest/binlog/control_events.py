@@ -45,7 +45,7 @@ class ControlEvents:
         self.xa = xa = XaTransactions(walk, after)
         statements = StatementEvents(walk, xa)
         self.compressed = compressed = CompressedTransactions(walk, rows, statements, xa)
-        self._mariadb = mariadb = MariaDBEvents(walk, rows, statements)
+        self._mariadb = MariaDBEvents(walk, statements)
         # These move to their position by themselves, or have none.
         self._unplaced: dict[int, Callable[[Event], None]] = {
             events.ROTATE: self._rotate,
@@ -59,8 +59,7 @@ class ControlEvents:
             events.XA_PREPARE: xa.prepare,
             events.TRANSACTION_PAYLOAD: compressed.handle,
             **dict.fromkeys(_GTIDS, self._next_transaction),
-            **dict.fromkeys(events.ROWS, mariadb.rows),
-            **dict.fromkeys(events.ROWS_V1, mariadb.rows_v1),
+            **dict.fromkeys((*events.ROWS, *events.ROWS_V1), rows.handle),
         }
 
     def handle(self, event: Event) -> None:

@@ -14,7 +14,6 @@ from ingest.binlog import events, gtids, packed_integers
 from ingest.binlog.events import Event
 from ingest.binlog.mariadb_types import MalformedCompressionError, declared, inflated
 from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
 from ingest.binlog.stream_errors import name_of
 from ingest.binlog.walk import Walk
@@ -26,14 +25,13 @@ _START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags: the statement that de
 _HEADER = struct.Struct("<IBI").unpack_from  # time, type, server id
 _HEADER_BYTES = 19
 _ROWS_V2 = frozenset({events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS})
-_V2_LESS_V1 = events.WRITE_ROWS - events.WRITE_ROWS_V1
 
 
 class MariaDBEvents:
     """Handles these events."""
 
-    def __init__(self, walk: Walk, rows: RowEvents, statements: StatementEvents) -> None:
-        self._walk, self._rows, self._statements = walk, rows, statements
+    def __init__(self, walk: Walk, statements: StatementEvents) -> None:
+        self._walk, self._statements = walk, statements
 
     def begin(self, event: Event, start: int) -> None:
         """A GTID event at `start`."""
@@ -47,19 +45,6 @@ class MariaDBEvents:
             transaction.mark_branch()
         extra = _extra_flags(buffer, event.start, event.end, flags)
         self._statements.changes_nothing = bool(extra & (_START_ALTER | _ROLLBACK_ALTER))
-
-    def rows(self, event: Event) -> None:
-        """A row event of the present version."""
-        if reader := self._walk.tables.of_event(event):
-            self._walk.transaction.hold(event.size)
-            self._rows.read(reader, event, self._walk.place.version(event.log_pos))
-
-    def rows_v1(self, event: Event) -> None:
-        """A row event of the first version."""
-        if reader := self._walk.tables.of_event(event):
-            self._walk.transaction.hold(event.size)
-            as_v2 = tuple.__new__(Event, (event.kind + _V2_LESS_V1, *event[1:]))
-            self._rows.from_image(reader, as_v2, self._walk.place.version(event.log_pos), event.start + 8)
 
     def decompressed(self, event: Event) -> Event | None:
         """The plain event that a compressed one holds; None: it was too large, and its table halts."""

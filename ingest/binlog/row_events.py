@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from changes.batches import Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
-from ingest.binlog.events import PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
+from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.stream_errors import check_pairs
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.walk import Walk
 
+_V2_LESS_V1 = WRITE_ROWS - WRITE_ROWS_V1
 _TABLE_BYTES = 8  # table id and flags, at the beginning of an event's body
 
 
@@ -20,16 +21,21 @@ class RowEvents:
     """Reads row events in all forms that they can have."""
 
     def __init__(self, walk: Walk) -> None:
-        self._transaction, self._tables = walk.transaction, walk.tables
+        self._transaction, self._tables, self._place = walk.transaction, walk.tables, walk.place
+
+    def handle(self, event: Event) -> None:
+        """An event that has a position of its own."""
+        if reader := self._tables.of_event(event):
+            self._transaction.hold(event.size)
+            self.read(reader, event, self._place.version(event.log_pos))
 
     def read(self, reader: TableReader, event: Event, version: int) -> None:
-        """An event of the present form; extra data before its rows (partitions) is stepped over."""
+        """An event with extra data before its rows (partitions), or without any; a partial image halts the table."""
         at = event.start + _TABLE_BYTES
-        at += int.from_bytes(event.buffer[at : at + 2], "little")
-        self.from_image(reader, event, version, at)
-
-    def from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
-        """Rows behind the bitmaps at `at`; a partial image halts the table."""
+        if event.kind in ROWS_V1:  # which has no place for such data
+            event = event._replace(kind=event.kind + _V2_LESS_V1)
+        else:
+            at += int.from_bytes(event.buffer[at : at + 2], "little")
         is_update = event.kind == UPDATE_ROWS or event.kind == PARTIAL_UPDATE_ROWS
         image = (reader.update_image if is_update else reader.write_image)[2:]
         rows_at = at + len(image)
