@@ -20,6 +20,7 @@ from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.json_binary import decimal_size, decimal_text, to_text
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table, unreadable_where_invalid
@@ -96,8 +97,8 @@ def layout_of(column: MapColumn, described: Column | None, number: int | None, i
 
 def _impossible(column: MapColumn, what: str) -> TableUnreadableError:
     return TableUnreadableError(
-        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be; look at the binlog "
-        "with mysqlbinlog -v. Then fill the views of this table: viewtail replay VIEW"
+        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be. Look at the binlog "
+        f"with mysqlbinlog -v, then {BACKFILL_TABLE}"
     )
 
 

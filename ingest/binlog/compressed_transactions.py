@@ -13,14 +13,13 @@ from typing import NoReturn
 
 import zstandard
 
-from changes.errors import SourceError
 from ingest.binlog import events
 from ingest.binlog.events import Event
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import unknown_event
+from ingest.binlog.stream_errors import unknown_event, unreadable
 from ingest.binlog.table_readers import OWN_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
@@ -71,11 +70,7 @@ class CompressedTransactions:
 
     def refuse(self, log_pos: int, why: object) -> NoReturn:
         """Raise the SourceError for a compressed transaction that cannot be read."""
-        raise SourceError(
-            f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}. The "
-            "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
-            "--new-history"
-        )
+        raise unreadable(f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}")
 
     def walk_events(self, compressed: Compressed, content: bytes) -> int:
         """Walk every whole event at the beginning of `content`; returns how many bytes that was."""

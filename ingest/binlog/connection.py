@@ -20,6 +20,7 @@ from pymysqlreplication import BinLogStreamReader
 from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
 from ingest.binlog import continuity
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
+from ingest.binlog.stream_errors import BACKFILL_ALL
 from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
@@ -172,7 +173,7 @@ def dump_error(packet: bytes, place: str) -> ViewtailError:
         return HistoryGoneError(
             f"the source cannot continue from {place}: {number} {said}. The changes after it are gone from its "
             "binlogs or its binlogs were reset, so the views cannot be brought up to date from the stream. "
-            "Fill them again with: viewtail replay --new-history"
+            f"To go on, {BACKFILL_ALL}"
         )
     if number in (1227, 1045, 1142):
         return SourceError(

@@ -14,6 +14,7 @@ import pymysql
 from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
 from ingest.binlog.gtid_sets import domain_ends, domains_text, is_of_mariadb, mariadb_gtids
+from ingest.binlog.stream_errors import BACKFILL_ALL
 from servers.facts import MARIADB, facts_of
 from servers.sessions import value_of
 
@@ -56,7 +57,7 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
     if is_of_mariadb(seen) != (facts_of(connection).name == MARIADB):
         raise HistoryGoneError(
             "divergent history: the source is MySQL where MariaDB was read, or the other way round; their GTIDs cannot "
-            "be compared. Fill the views again with: viewtail replay --new-history"
+            f"be compared. To go on, {BACKFILL_ALL}"
         )
     if is_of_mariadb(seen):
         lacked, purged = _mariadb_differences(connection, seen)
@@ -67,14 +68,12 @@ def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
         raise HistoryGoneError(
             f"divergent history: the source that is there now lacks transactions that were read ({_short(lacked)}), so "
             "views show what it never had. Where it is a replica that has not caught up yet, they come, and reading "
-            "goes on by itself; otherwise point viewtail back at the server it read, or fill the views again from this "
-            "one with: viewtail replay --new-history"
+            f"goes on by itself; otherwise point viewtail back at the server it read, or {BACKFILL_ALL}"
         )
     if purged:
         raise HistoryGoneError(
             f"history gone: the source purged transactions that were not read ({_short(purged)}), so the views cannot "
-            "be brought up to date from the stream. Point viewtail at a server that still has them, or fill the views "
-            "again with: viewtail replay --new-history"
+            f"be brought up to date from the stream. Point viewtail at a server that still has them, or {BACKFILL_ALL}"
         )
 
 

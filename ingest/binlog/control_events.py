@@ -23,7 +23,7 @@ from ingest.binlog.mariadb_tables import compile_mariadb_reader
 from ingest.binlog.open_transaction import BEGINNING
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import diverged, not_ended, unknown_event
+from ingest.binlog.stream_errors import BACKFILL_ALL, diverged, not_ended, unknown_event, unreadable
 from ingest.binlog.table_readers import compile_reader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
@@ -166,7 +166,7 @@ class ControlEvents:
         if file_number(file) <= file_number(place.file) and not is_start:
             raise HistoryGoneError(
                 f"the source went from {place.file} back to {file}: its binlogs were reset, and versions would fall. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         place.enter(file)
         transaction.enter_file()
@@ -185,8 +185,6 @@ class ControlEvents:
         self._walk.take_back(BEGINNING)
 
     def _ended_inside(self) -> NoReturn:
-        raise SourceError(
-            f"the file before {self._walk.place.file} ended inside a transaction: whether its rows count cannot be "
-            "told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
-            "--new-history"
+        raise unreadable(
+            f"the file before {self._walk.place.file} ended inside a transaction: nothing tells whether its rows count"
         )

@@ -12,6 +12,7 @@ import struct
 from changes.errors import SourceError
 from ingest.binlog.gtid_sets import GtidSet, domain_ends, domains_text
 from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, MARIADB, TAG_LENGTH_AT
+from ingest.binlog.stream_errors import unreadable
 
 _NUMBER_AT = 17
 _END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run of them has numbers, too
@@ -89,10 +90,7 @@ def _number(gtids: bytearray, at: int) -> int:
 
 
 def _no_gtid() -> SourceError:
-    return SourceError(
-        "a transaction of the binlog has a GTID that no server gives; the pipeline stops before it. Look at it with "
-        "mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
-    )
+    return unreadable("a transaction of the binlog has a GTID that no server gives")
 
 
 def _is_run(gtids: bytearray, count: int, begin: int) -> bool:

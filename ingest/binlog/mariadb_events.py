@@ -9,13 +9,12 @@ from __future__ import annotations
 import struct
 import zlib
 
-from changes.errors import SourceError
 from ingest.binlog import events, gtids, packed_integers
 from ingest.binlog.events import Event
 from ingest.binlog.mariadb_types import MalformedCompressionError, declared, inflated
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import name_of
+from ingest.binlog.stream_errors import name_of, unreadable
 from ingest.binlog.walk import Walk
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
@@ -57,11 +56,8 @@ class MariaDBEvents:
                 return None
             content = inflated(buffer[start : event.end], length, wbits=zlib.MAX_WBITS)
         except (MalformedCompressionError, IndexError) as error:
-            raise SourceError(
-                f"event {name_of(kind)} at {self._walk.place.file}:{event.log_pos} cannot be decompressed: {error}. "
-                "Nothing is skipped, so the pipeline stops before it. Look at it with mariadb-binlog; to go on behind "
-                "it: viewtail replay --new-history"
-            ) from None
+            where = f"{self._walk.place.file}:{event.log_pos}"
+            raise unreadable(f"event {name_of(kind)} at {where} cannot be decompressed: {error}") from None
         plain, kind = buffer[b - _HEADER_BYTES : at] + content, events.COMPRESSED[kind]
         return Event(kind, event.flags, plain, _HEADER_BYTES, len(plain), event.log_pos, len(plain))
 

@@ -15,11 +15,13 @@ from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
 from ingest.binlog import table_map as types
 from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import NO_EXTRA_DATA, TableReader
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
 # The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
 _STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
+_RESTART = f"Restart viewtail, so that it reads the table's definition again, and {BACKFILL_TABLE}"
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
 
 
@@ -76,10 +78,7 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
     if row_end in followed.columns:
         return followed
     if table_map.column(row_end) is None:
-        raise TableUnreadableError(
-            f"{table_map.full_name}: it is no longer system-versioned. Start viewtail again so that it looks at the "
-            "table anew, and fill the views of this table again: viewtail replay VIEW"
-        )
+        raise TableUnreadableError(f"{table_map.full_name}: it is no longer system-versioned. {_RESTART}")
     column = Column(name=row_end, kind=Kind.TIMESTAMP, declared="timestamp(6)", is_nullable=False, scale=6)
     others = tuple(one for one in followed.table.columns if one.name != row_end)
     table = replace(followed.table, columns=(*others, column))
@@ -96,8 +95,7 @@ def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> Non
     ):
         raise TableUnreadableError(
             f"{table_map.full_name}: it has a column row_end that it had not when its views were set up; it may have "
-            "become system-versioned. Start viewtail again so that it looks at the table anew, and fill the views of "
-            "this table again: viewtail replay VIEW"
+            f"become system-versioned. {_RESTART}"
         )
 
 
@@ -111,5 +109,5 @@ def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None
             raise TableUnreadableError(
                 f"{table_map.full_name}, column {column.name}: its format is that of before MariaDB 10.1, in which the "
                 "binlog does not say how long a value is. SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... "
-                "FORCE renews it; then fill the views of this table again: viewtail replay VIEW"
+                f"FORCE renews it; then {BACKFILL_TABLE}"
             )

@@ -20,6 +20,7 @@ from changes.tables import Kind
 from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
 from ingest.binlog.packed_integers import Buffer, integer
 from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import kind_of
 from ingest.binlog.table_map import TableMap
 from ingest.charsets import unreadable_where_invalid
@@ -67,7 +68,7 @@ class PartialUpdates:
         except (IndexError, struct.error, MalformedJsonError) as error:
             raise TableUnreadableError(
                 f"{self._table}: a partial JSON update does not fit the row before it ({error}). Run SET GLOBAL "
-                "binlog_row_value_options = '', then fill the views again: viewtail replay VIEW"
+                f"binlog_row_value_options = '', then {BACKFILL_TABLE}"
             ) from None
         return rows
 

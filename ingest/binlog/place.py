@@ -10,7 +10,7 @@ from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.stream_errors import WentBackError
+from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError
 
 BEFORE_ALL = -1  # a last position below all others, below 0 too: an event that ends at 4 GiB has that
 
@@ -64,7 +64,7 @@ class Place:
                 return False
             raise WentBackError(
                 f"positions in {self.file} went back from {self.last_pos} to {log_pos}: versions would fall. "
-                "The stream stops here; fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         self.wraps += 1
         self.last_pos = BEFORE_ALL
@@ -78,8 +78,7 @@ class Place:
         if is_start and file in self._large_files:
             raise HistoryGoneError(
                 f"{file} is above 4 GiB, and what was read is known by its GTIDs only: the positions of what follows "
-                "cannot be told. For a first start run FLUSH BINARY LOGS on the source; after a failover fill the "
-                "views again with: viewtail replay --new-history"
+                f"are not known. For a first start run FLUSH BINARY LOGS on the source; after a failover {BACKFILL_ALL}"
             )
         return is_start
 

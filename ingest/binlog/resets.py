@@ -16,6 +16,7 @@ import pymysql
 
 from changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition, file_number
+from ingest.binlog.stream_errors import BACKFILL_ALL
 from servers.facts import facts_of
 from servers.sessions import MySQLAddress, open_session, value_of
 
@@ -42,7 +43,7 @@ class SilentEnd:
         if end is not None and _comparable(end) < _comparable(place):
             raise HistoryGoneError(
                 f"the source's binlog ends at {end}, and was read up to {place}: the binlogs were reset or restored. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
 
     def _ask(self) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from changes.errors import HistoryGoneError
 from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.stream_errors import BACKFILL_ALL
 
 
 def resuming(
@@ -32,7 +33,7 @@ def resuming(
         raise HistoryGoneError(
             f"the store holds writes of epoch {kept.epoch}, the offset is of {offset.epoch}: viewtail's own tables "
             "were lost, or are of another deployment, and the store would refuse every change as older. Point viewtail "
-            "at the database it had, or fill every view again with: viewtail replay --new-history"
+            f"at the database it had, or {BACKFILL_ALL}"
         )
     is_comparable = kept.is_comparable_with(offset)
     if kept.epoch == offset.epoch and not is_comparable:

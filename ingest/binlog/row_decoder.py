@@ -22,6 +22,7 @@ from ingest.binlog.column_forms import NAMES, Layout, layout_of
 from ingest.binlog.json_binary import MalformedJsonError
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_source import Writer
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import check_fits
 from ingest.binlog.table_map import TableMap
 
@@ -113,9 +114,8 @@ class Decoder:
 
     def _misfit(self) -> TableUnreadableError:
         return TableUnreadableError(
-            f"{self._table}: the bytes of a row event do not fit the table map before it, although the event is whole; "
-            "look at the binlog with mysqlbinlog -v, and report this with the server's version. Then fill the views "
-            "of this table"
+            f"{self._table}: the bytes of a row event do not fit the table map before it, although the event is whole. "
+            f"Look at the binlog with mysqlbinlog -v, report this with the server's version, then {BACKFILL_TABLE}"
         )
 
     def _other(self, buffer: Buffer, at: int, end: int, append: Callable[[Row], None]) -> int:

@@ -9,7 +9,7 @@ from changes.batches import Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
-from ingest.binlog.stream_errors import check_pairs
+from ingest.binlog.stream_errors import BACKFILL_TABLE, check_pairs
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.walk import Walk
 
@@ -42,7 +42,7 @@ class RowEvents:
         if event.buffer[at:rows_at] != image:
             why = (
                 "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
-                "no session changes it), then fill the views again: viewtail replay VIEW"
+                f"no session changes it), then {BACKFILL_TABLE}"
             )
             self._tables.halt(reader.followed, version, why)
         elif event.kind == PARTIAL_UPDATE_ROWS:

@@ -26,7 +26,7 @@ from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
-from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.stream_errors import BACKFILL_ALL, DumpEnded, UncheckedFormatError, WentBackError, corrupt
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
 
@@ -120,7 +120,7 @@ class BinlogSource:
         if sizes.get(after.file, -1) < after.end:
             raise HistoryGoneError(
                 f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
-                "still has them, or fill the views again with: viewtail replay --new-history"
+                f"still has them, or {BACKFILL_ALL}"
             )
 
     @contextlib.contextmanager
@@ -144,7 +144,7 @@ class BinlogSource:
             raise HistoryGoneError(
                 f"the source is another server than the one that {after} is of, and which transactions were read from "
                 "that one is not known, so that this one cannot be asked for the others. Point viewtail back at it, or "
-                "fill the views again with: viewtail replay --new-history"
+                f"{BACKFILL_ALL}"
             )
         return after.seen
 
@@ -206,7 +206,7 @@ class BinlogSource:
         if after.start >= 1 << 32:
             raise HistoryGoneError(
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         connection = self._connect(after.file, after.start, seen=seen)
         dispatcher = self._new_dispatcher(

@@ -10,6 +10,7 @@ from ingest.binlog.events import Event
 from ingest.binlog.open_transaction import BEGINNING
 from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
 from ingest.binlog.statements import Meaning
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
@@ -112,7 +113,7 @@ class StatementEvents:
             tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 
     def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
-        why = f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW"
+        why = f"{why}. When the table is as it should be, {BACKFILL_TABLE}"
         self._walk.tables.halt(table, self._walk.place.version(log_pos), why, columns)
 
     def _reached(self, statement: str, query: Query) -> list[Followed]:

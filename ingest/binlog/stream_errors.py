@@ -16,6 +16,10 @@ MALFORMED = (IndexError, struct.error)
 
 _HEAD_BYTES = 20  # status and header
 
+# The end of messages: what to do.
+BACKFILL_TABLE = "backfill the views of this table again: viewtail replay VIEW"
+BACKFILL_ALL = "backfill all views again: viewtail replay --new-history"
+
 
 class DumpEnded(Exception):
     """The server sent an error packet in place of an event."""
@@ -46,6 +50,14 @@ def name_of(kind: int) -> str:
     return NAMES.get(kind, f"of unknown type {kind}")
 
 
+def unreadable(what: str) -> SourceError:
+    """What stands in the binlog cannot be read exactly, and nothing is skipped."""
+    return SourceError(
+        f"{what}. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
+        "--new-history"
+    )
+
+
 def unknown_event(kind: int, place: str) -> NoReturn:
     """An event type that viewtail does not know."""
     raise SourceError(
@@ -62,17 +74,13 @@ def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
 def unchecked_format(event: bytes, place: str) -> NoReturn:
     """The last bytes of a format description may be no checksum."""
     raise UncheckedFormatError(
-        f"the format description after {place} fails its checksum, or has none; reconnecting to read it again",
-        event,
+        f"the format description after {place} fails its checksum, or has none; reconnecting to read it again", event
     )
 
 
 def malformed(place: str, error: Exception) -> NoReturn:
     """An event whose checksum is right, and whose bytes end too early."""
-    raise SourceError(
-        f"the event after {place} is shorter than its kind asks for ({error}); nothing is skipped, so the pipeline "
-        "stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
-    ) from None
+    raise unreadable(f"the event after {place} is shorter than its kind asks for ({error})") from None
 
 
 def rows_without_map(kind: int, place: str) -> NoReturn:
@@ -88,17 +96,15 @@ def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
     if kind == UPDATE_ROWS and len(rows) & 1:
         raise TableUnreadableError(
             f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
-            "is whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail "
-            "replay VIEW"
+            f"is whole. Look at the binlog with mysqlbinlog -v, then {BACKFILL_TABLE}"
         )
 
 
 def not_ended(place: str) -> NoReturn:
     """A transaction begins while another one holds rows."""
-    raise SourceError(
-        f"after {place} a transaction begins inside another one, whose end is not in the binlog: whether its rows "
-        "count cannot be told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: "
-        "viewtail replay --new-history"
+    raise unreadable(
+        f"after {place} a transaction begins inside another one, whose end is not in the binlog: nothing tells whether "
+        "the rows of that one count"
     )
 
 
@@ -122,6 +128,5 @@ def diverged(saved: BinlogPosition, found: str) -> NoReturn:
     """The transaction at the saved position is another one, or stands elsewhere."""
     raise HistoryGoneError(
         f"the source's history is not the one that was read: {saved.gtid} stood at {saved.file}:{saved.start} to "
-        f"{saved.end}, now {found}. The binlogs were reset or restored. Fill the views again with: "
-        "viewtail replay --new-history"
+        f"{saved.end}, now {found}. The binlogs were reset or restored. To go on, {BACKFILL_ALL}"
     )

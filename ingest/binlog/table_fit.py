@@ -14,6 +14,7 @@ from changes.tables import Column, Kind
 from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import MapColumn, TableMap
 from ingest.charsets import READABLE, decoder_of
 
@@ -52,8 +53,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
         raise TableUnreadableError(f"{where}: the table's description lacks it; this is a fault in viewtail, report it")
     if seen is None:
         raise TableUnreadableError(
-            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
-            "again: viewtail replay VIEW"
+            f"{where}: it is gone from the table. Take it out of the views (or put it back), then {BACKFILL_TABLE}"
         )
     kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:
@@ -66,7 +66,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     if difference:
         raise TableUnreadableError(
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Restart viewtail, so "
-            "that it reads the table's definition again, and fill the views of this table again: viewtail replay VIEW"
+            f"that it reads the table's definition again, and {BACKFILL_TABLE}"
         )
 
 

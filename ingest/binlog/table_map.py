@@ -16,6 +16,7 @@ from functools import partial
 
 from changes.errors import TableUnreadableError
 from ingest.binlog import packed_integers
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 
 # Server type bytes (include/field_types.h).
 DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
@@ -148,7 +149,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     if optional.names is None:
         raise TableUnreadableError(
             f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
-            "source (and put it into its configuration), then fill the views of this table again: viewtail replay VIEW"
+            f"source (and put it into its configuration), then {BACKFILL_TABLE}"
         )
     columns = tuple(
         MapColumn(
