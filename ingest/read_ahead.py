@@ -112,16 +112,21 @@ class ReadAhead:
         return self._formed
 
     def _form(self, timeout_s: float) -> Batch | None:
-        """What waits, as one batch; None behind the last. Raises Empty.
-
-        Pieces of a large transaction stay among themselves.
-        """
+        """What waits, as one batch; None behind the last. Raises Empty."""
         first, self._first = self._first, None
         if first is None and not self._is_done:
             first = self._waiting.get(timeout_s > 0, timeout_s)
             self._is_done = first is None
         if first is None:
             return None
+        some = self._with_what_waits(first)
+        self._taken_bytes += sum(batch.byte_count for batch in some)
+        if not self._has_room.is_set():
+            self._has_room.set()
+        return _merged(some)
+
+    def _with_what_waits(self, first: Batch) -> list[Batch]:
+        """As much as fits into one batch. Pieces of a large transaction stay among themselves."""
         some, rows, size = [first], first.row_count, first.byte_count
         while not self._waiting.empty():
             following = self._waiting.get()
@@ -135,10 +140,7 @@ class ReadAhead:
                 self._first = following
                 break
             some.append(following)
-        self._taken_bytes += sum(batch.byte_count for batch in some)
-        if not self._has_room.is_set():
-            self._has_room.set()
-        return _merged(some)
+        return some
 
 
 def _merged(some: list[Batch]) -> Batch:

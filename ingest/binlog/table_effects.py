@@ -246,11 +246,12 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
             return new.word in family[family.index(old.word) :]
     if new.word != old.word:
         return False
-    if new.word in _ONE_LENGTH and len(new.arguments) == 1 and new.arguments[0].isdecimal():
-        return int(new.arguments[0]) >= column.length
+    numbers = [int(one) for one in new.arguments if one.isdecimal()]
+    if new.word in _ONE_LENGTH and numbers:
+        return numbers[0] >= column.length
     if new.word in ("ENUM", "SET"):
         return new.arguments[: len(old.arguments)] == old.arguments
-    if new.word.removeprefix("U") == "DECIMAL" and all(map(str.isdecimal, new.arguments)):
-        precision, scale = (*map(int, new.arguments or ("10",)), 0)[:2]
+    if new.word.removeprefix("U") == "DECIMAL":
+        precision, scale = (*(numbers or [10]), 0)[:2]
         return precision >= column.precision and scale == column.scale
     return new.arguments == old.arguments
