@@ -285,7 +285,8 @@ class _Words:
         self._at += 1
         if token.token_type is TokenType.IDENTIFIER:
             return token.text
-        if token.token_type is TokenType.STRING or not _is_word(token.text):
+        is_word = token.text.replace("_", "a").replace("$", "a").isalnum()
+        if token.token_type is TokenType.STRING or not is_word:
             raise Unread(f"{_word(token) or 'a text'} where a name should be")
         return token.text
 
@@ -328,10 +329,6 @@ def _word(token: Token) -> str:
     if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
         return ""
     return " ".join(token.text.upper().split())
-
-
-def _is_word(text: str) -> bool:
-    return text.replace("_", "a").replace("$", "a").isalnum()
 
 
 # -- whole tables ---------------------------------------------------------------------------------------------------

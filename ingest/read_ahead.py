@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 
 from changes.batches import Batch
 from changes.positions import Position
@@ -56,9 +55,7 @@ class ReadAhead:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_closed = True
         while self._thread.is_alive():
             self._has_room.set()

@@ -136,10 +136,17 @@ def _number(layout: Layout, column: MapColumn) -> None:
 
 
 def _remembered(layout: Layout, codes: str, make: Callable[[Any], Any]) -> None:
-    # value = memo of the raw bytes (or number), made when it is not in there
-    value, memo = f"v{layout.number}", _Memo(make)
-    layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": memo.make}
-    raw = f"{value}r"
+    """Values are made once for each raw bytes (or number), until there are so many that all are forgotten."""
+    memo: dict[Any, Any] = {}
+
+    def remember(raw: Any) -> Any:
+        if len(memo) >= _MEMO_SIZE:
+            memo.clear()
+        found = memo[raw] = make(raw)
+        return found
+
+    value, raw = f"v{layout.number}", f"v{layout.number}r"
+    layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": remember}
     layout.codes, layout.fields = codes, (raw,)
     layout.before = (
         f"{value} = get{layout.number}({raw})",
@@ -252,21 +259,6 @@ _MAKERS: dict[Kind, Callable[[Layout, MapColumn], None]] = {
     Kind.DATETIME: _moment, Kind.TIMESTAMP: _moment, Kind.ENUM: _enum, Kind.SET: _set,
     Kind.TEXT: _text, Kind.JSON: _json, Kind.BYTES: _bytes, Kind.GEOMETRY: _bytes, Kind.VECTOR: _bytes,
 }  # fmt: skip
-
-
-class _Memo:
-    """Remembers what `make` gave; forgets everything when it is full."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._values: dict[Any, Any] = {}
-        self._make = make
-        self.get = self._values.get
-
-    def make(self, raw: Any) -> Any:
-        if len(self._values) >= _MEMO_SIZE:
-            self._values.clear()
-        found = self._values[raw] = self._make(raw)
-        return found
 
 
 # --- Texts of dates and times ---

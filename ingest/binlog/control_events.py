@@ -54,8 +54,7 @@ class ControlEvents:
         }
         self._handlers: dict[int, Callable[[Event], None]] = {
             events.XID: lambda event: walk.commit(event.log_pos),
-            events.QUERY: statements.query,
-            events.EXECUTE_LOAD_QUERY: statements.load_query,
+            **dict.fromkeys((events.QUERY, events.EXECUTE_LOAD_QUERY), statements.query),
             events.XA_PREPARE: xa.prepare,
             events.TRANSACTION_PAYLOAD: compressed.handle,
             **dict.fromkeys(_GTIDS, self._next_transaction),

@@ -215,11 +215,7 @@ class Dispatcher:
                         continue
                 place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
                 transaction.held_bytes, transaction.committed = held, committed
-                transaction.committed_bytes, transaction.end, transaction.is_quiet = (
-                    committed_bytes,
-                    end,
-                    is_quiet,
-                )
+                transaction.committed_bytes, transaction.end, transaction.is_quiet = committed_bytes, end, is_quiet
                 if not place.has_wrapped(kind, log_pos, size):
                     others.handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
                     p = q
@@ -250,7 +246,8 @@ class Dispatcher:
         if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
             stream_errors.corrupt(kind, place, crc32(event))
         if event not in self._unchecked_formats:
-            stream_errors.unchecked_format(event, place)
+            why = f"the format description after {place} fails its checksum, or has none; reconnecting to read it again"
+            raise stream_errors.UncheckedFormatError(why, event)
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -240,10 +240,7 @@ _INLINED: dict[int, Callable[[int], str]] = {
     _INT16: lambda entry: str((entry & 0x7FFF) - (entry & 0x8000)),
     _UINT16: lambda entry: str(entry & 0xFFFF),
 }
-_LARGE_INLINED = _INLINED | {
-    _INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)),
-    _UINT32: str,
-}
+_LARGE_INLINED = _INLINED | {_INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)), _UINT32: str}
 # Of each container: its brackets, how a value's entry is read, and which values stand in it.
 _MEMBERS = {
     _SMALL_OBJECT: ("{}", _SMALL_VALUE, _INLINED), _SMALL_ARRAY: ("[]", _SMALL_VALUE, _INLINED),

@@ -50,10 +50,9 @@ class RowEvents:
         elif reader.current is not None:
             self._versioned(reader, event, version, rows_at)
         else:
-            self.full(reader, event, version, rows_at)
+            self._full(reader, event, version, rows_at)
 
-    def full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
-        """Rows of full images."""
+    def _full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
         try:
             rows = reader.decode(event.buffer, rows_at, event.end)
             check_pairs(event.kind, rows, reader.followed)

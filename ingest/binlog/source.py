@@ -176,7 +176,9 @@ class BinlogSource:
                     went_back = place, str(error)
                 same_bytes.met(place, error)
                 if isinstance(error, UncheckedFormatError):
-                    self._suspect(error.event)
+                    # It is believed when it comes again as it was.
+                    self._unchecked_formats |= {error.event} & {self._suspected_format}
+                    self._suspected_format = error.event
                 if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
@@ -185,12 +187,6 @@ class BinlogSource:
                 _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
                 self._interrupted.wait(reaction_to(error).pause_s(attempt))
                 attempt += 1
-
-    def _suspect(self, event: bytes) -> None:
-        """A format description may have no checksum: it is believed when it comes again as it was."""
-        if event == self._suspected_format:
-            self._unchecked_formats |= {event}
-        self._suspected_format = event
 
     def interrupt(self) -> None:
         self._interrupted.set()

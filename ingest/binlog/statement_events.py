@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from changes.batches import Followed, TableChange, TableChangeKind
 from ingest.binlog import query_event, statements
-from ingest.binlog.events import Event
+from ingest.binlog.events import EXECUTE_LOAD_QUERY, Event
 from ingest.binlog.open_transaction import BEGINNING
-from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
+from ingest.binlog.query_event import LOAD_FIXED_BYTES, QUERY_FIXED_BYTES, Query
 from ingest.binlog.statements import Meaning
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
@@ -34,26 +34,20 @@ class StatementEvents:
         }
 
     def query(self, event: Event) -> None:
-        """A statement, as its session or the server wrote it."""
-        self._handle(query_event.parse(event.buffer, event.start, event.end), event.log_pos)
-
-    def load_query(self, event: Event) -> None:
-        """LOAD DATA."""
-        query = query_event.parse(event.buffer, event.start, event.end, LOAD_FIXED_BYTES)
-        self._handle(query, event.log_pos)
-
-    def _handle(self, query: Query, log_pos: int) -> None:
+        """A statement, as its session or the server wrote it; LOAD DATA too."""
+        fixed_bytes = LOAD_FIXED_BYTES if event.kind == EXECUTE_LOAD_QUERY else QUERY_FIXED_BYTES
+        query = query_event.parse(event.buffer, event.start, event.end, fixed_bytes)
         statement = statements.plain(query.texts[0], query.sql_mode)
         handler = self._by_meaning.get(statements.meaning(statement))
         if handler is not None:
-            handler(statement, log_pos)
+            handler(statement, event.log_pos)
             return
         if query.database not in self._walk.tables.own_schemas:
             self._walk.transaction.mark_foreign()
         for text in query.texts:
-            self._judge(statements.plain(text, query.sql_mode), query, log_pos)
+            self._judge(statements.plain(text, query.sql_mode), query, event.log_pos)
         if not self._walk.transaction.has_begun:
-            self._walk.commit(log_pos)
+            self._walk.commit(event.log_pos)
 
     # -- transactions -------------------------------------------------------------------------------------------
 

@@ -71,13 +71,6 @@ def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
     _reread(f"event {name_of(kind)} after {place} fails its checksum", checksum)
 
 
-def unchecked_format(event: bytes, place: str) -> NoReturn:
-    """The last bytes of a format description may be no checksum."""
-    raise UncheckedFormatError(
-        f"the format description after {place} fails its checksum, or has none; reconnecting to read it again", event
-    )
-
-
 def malformed(place: str, error: Exception) -> NoReturn:
     """An event whose checksum is right, and whose bytes end too early."""
     raise unreadable(f"the event after {place} is shorter than its kind asks for ({error})") from None
