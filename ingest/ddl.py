@@ -265,12 +265,18 @@ class _Words:
         return Name(self._database, first)
 
     def last_name(self) -> Name:
-        """A name behind which nothing may come but MariaDB's waiting time."""
+        """A name behind which nothing may come that means something."""
         found = self.name()
-        self.skip_wait()
-        if not self.is_done():
-            raise Unread(f"{self.peek()} behind a name")
+        self.check_done()
         return found
+
+    def check_done(self) -> None:
+        """Raises Unread where more comes than words that change nothing, and MariaDB's waiting time."""
+        self.skip_wait()
+        if not self.skip("RESTRICT"):
+            self.skip("CASCADE")
+        if not self.is_done():
+            raise Unread(f"{self.peek()} where the statement should end")
 
     def skip_wait(self) -> None:
         if self.skip("WAIT"):
@@ -357,9 +363,7 @@ def _dropped(words: _Words) -> list[Effect]:
     tables: list[Effect] = [Dropped(words.name())]
     while words.skip(","):
         tables.append(Dropped(words.name()))
-    words.skip_wait()
-    if words.words() not in ([], ["RESTRICT"], ["CASCADE"]):
-        raise Unread(f"{words.peek()} behind the tables to drop")
+    words.check_done()
     return tables
 
 
@@ -374,8 +378,7 @@ def _renamed(words: _Words) -> list[Effect]:
         if not words.skip("TO"):
             raise Unread("a RENAME without TO")
         pairs.append((old, words.name()))
-    if not words.is_done():
-        raise Unread(f"{words.peek()} behind the tables to rename")
+    words.check_done()
     return [Renamed(tuple(pairs))]
 
 
@@ -537,8 +540,7 @@ _BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
 
 
 def _exchanged(words: _Words) -> list[Change]:
-    if not words.skip("EXCHANGE", "PARTITION"):
-        raise Unread(_begin(words.text()))
+    words.skip("EXCHANGE", "PARTITION")
     words.identifier()
     if not words.skip("WITH", "TABLE"):
         raise Unread("an EXCHANGE PARTITION without WITH TABLE")
@@ -552,8 +554,7 @@ def _part_dropped(words: _Words) -> list[Change]:
     kind = words.take() if words.peek() in (*_KEY_WORDS, "COLUMN") else "COLUMN"
     words.skip("IF", "EXISTS")
     name = words.identifier()
-    if words.words() not in ([], ["RESTRICT"], ["CASCADE"]):
-        raise Unread(f"{words.peek()} behind a name to drop")
+    words.check_done()
     if kind == "COLUMN":
         return [ColumnDropped(name)]
     return [] if kind in ("FOREIGN KEY", "CHECK") else [_index_dropped(name)]

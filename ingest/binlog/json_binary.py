@@ -405,13 +405,8 @@ def _temporal_text(type_: int, packed: int) -> str:
 
 def decimal_size(precision: int, scale: int) -> int:
     """Bytes of a DECIMAL(precision, scale) in its binary form (strings/decimal.cc, decimal_bin_size)."""
-    whole, fraction = precision - scale, scale
-    return (
-        whole // _DIGITS_PER_WORD * 4
-        + _WORD_BYTES[whole % _DIGITS_PER_WORD]
-        + fraction // _DIGITS_PER_WORD * 4
-        + _WORD_BYTES[fraction % _DIGITS_PER_WORD]
-    )
+    whole, fraction = divmod(precision - scale, _DIGITS_PER_WORD), divmod(scale, _DIGITS_PER_WORD)
+    return 4 * (whole[0] + fraction[0]) + _WORD_BYTES[whole[1]] + _WORD_BYTES[fraction[1]]
 
 
 def decimal_text(raw: bytes, precision: int, scale: int) -> str:

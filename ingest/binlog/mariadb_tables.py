@@ -87,12 +87,8 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
 
 def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> None:
     column = table_map.column("row_end")
-    if (
-        column is not None
-        and column.type == types.TIMESTAMP2
-        and column.metadata == 6
-        and followed.table.column("row_end") is None
-    ):
+    has_period = column is not None and (column.type, column.metadata) == (types.TIMESTAMP2, 6)
+    if has_period and followed.table.column("row_end") is None:
         raise TableUnreadableError(
             f"{table_map.full_name}: it has a column row_end that it had not when its views were set up; it may have "
             f"become system-versioned. {_RESTART}"

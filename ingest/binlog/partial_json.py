@@ -65,7 +65,7 @@ class PartialUpdates:
                 start = self._decoder.row_end(buffer, at, end)
                 after = self._decoder.decode_carefully(buffer, at, start)[0]
                 rows += self._with_texts(before, after, bits)
-        except (IndexError, struct.error, MalformedJsonError) as error:
+        except (IndexError, struct.error, MalformedJsonError, orjson.JSONDecodeError) as error:
             raise TableUnreadableError(
                 f"{self._table}: a partial JSON update does not fit the row before it ({error}). Run SET GLOBAL "
                 f"binlog_row_value_options = '', then {BACKFILL_TABLE}"
@@ -157,20 +157,13 @@ def _path(text: str) -> Path:
         if name is not None:
             path.append(name)
         elif quoted is not None:
-            path.append(_unquoted(quoted))
+            path.append(str(orjson.loads(f'"{quoted}"')))
         else:
             path.append(-int(before_last or 0) - 1 if last else int(index))
         at = found.end()
     if text[:1] != "$" or at != len(text):
         raise MalformedJsonError("a path that cannot be read")
     return path
-
-
-def _unquoted(text: str) -> str:
-    try:
-        return str(orjson.loads(f'"{text}"'))
-    except orjson.JSONDecodeError:
-        raise MalformedJsonError("a path that cannot be read") from None
 
 
 def _taken(raw: bytes, at: int, length: int) -> bytes:

@@ -119,12 +119,8 @@ def without_settings(text: str) -> str:
 
 def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables of the session's database and of those that a `plain` text may name."""
-    lowered = text.lower()
-    return [
-        table
-        for table in followed
-        if table.table.schema.lower() == database.lower() or _names(lowered, table.table.schema)
-    ]
+    folded = text.casefold()
+    return [table for table in followed if _reaches(folded, database, table.table.schema)]
 
 
 def savepoint(text: str) -> str:
@@ -140,7 +136,8 @@ def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Fo
     folded = text.casefold()  # lower() writes a sigma by what follows it, so that a name would not be found
     if _DROP_DATABASE.match(text):
         return [table for table in followed if _names(folded, table.table.schema)]
-    return [table for table in followed if _names_table(folded, database, table)]
+    named = [table for table in followed if _names(folded, table.table.name)]
+    return [table for table in named if _reaches(folded, database, table.table.schema)]
 
 
 def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0) -> list[Verdict]:
@@ -180,11 +177,8 @@ def shown(text: str) -> str:
     return short if len(short) <= _SHOWN_CHARACTERS else short[: _SHOWN_CHARACTERS - 4] + " ..."
 
 
-def _names_table(folded: str, database: str, followed: Followed) -> bool:
-    table = followed.table
-    return _names(folded, table.name) and (
-        database.casefold() == table.schema.casefold() or _names(folded, table.schema)
-    )
+def _reaches(folded: str, database: str, schema: str) -> bool:
+    return database.casefold() == schema.casefold() or _names(folded, schema)
 
 
 def _names(folded: str, identifier: str) -> bool:

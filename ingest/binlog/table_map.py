@@ -144,7 +144,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     if not 0 < count <= _MAX_COLUMNS:
         raise reader.garbled(f"it claims {count} columns")
     types, metadata = _types(reader, reader.take(count), _Reader(reader.text(), reader.table))
-    nullable = list(_bits_low_first(reader.take((count + 7) // 8), count))
+    nullable = int.from_bytes(reader.take((count + 7) // 8), "little")
     optional = _Optional(reader, types, character)
     if optional.names is None:
         raise TableUnreadableError(
@@ -156,7 +156,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
             name=optional.names[index],
             type=types[index],
             metadata=metadata[index],
-            is_nullable=nullable[index],
+            is_nullable=bool(nullable >> index & 1),
             is_unsigned=optional.unsigned.get(index, False),
             collation=optional.collations.get(index),
             labels=optional.labels.get(index, ()),
@@ -290,10 +290,6 @@ class _Optional:
 
     def _of(self, types: Iterable[int]) -> list[int]:
         return [index for index, type_ in enumerate(self._types) if type_ in types]
-
-
-def _bits_low_first(raw: bytes, count: int) -> Iterator[bool]:
-    return (bool(raw[index >> 3] >> (index & 7) & 1) for index in range(count))
 
 
 def _bits_high_first(raw: bytes, count: int) -> Iterator[bool]:

@@ -162,12 +162,9 @@ def absent_keys(
 def row_order(table: Table) -> str:
     """In which order chunks are read; where it is another, the last key of an interrupted reading says nothing."""
     columns = {column.name: column for column in table.columns}
-    return ", ".join(_order_of(columns[name]) for name in table.paging_key)
-
-
-def _order_of(column: Column) -> str:
-    unsigned = "unsigned" * column.is_unsigned
-    return " ".join((column.name, column.kind.value, column.collation or "", unsigned)).strip()
+    key = [columns[name] for name in table.paging_key]
+    parts = ((one.name, one.kind.value, one.collation or "", "unsigned" * one.is_unsigned) for one in key)
+    return ", ".join(" ".join(part).strip() for part in parts)
 
 
 def reading_of(table: Table, names: Sequence[str]) -> object:
