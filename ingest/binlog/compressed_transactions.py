@@ -81,20 +81,17 @@ class CompressedTransactions:
             _, kind, _, size, _, flags = head(content, p)
             q, b = p + size, p + _HEAD_BYTES
             if size < _HEAD_BYTES or q > filled:
-                self._check_size(size, log_pos)
+                if size < _HEAD_BYTES:
+                    self.refuse(log_pos, f"an event of {size} bytes")
+                if size > self._walk.max_event_bytes:
+                    why = f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
+                    self.refuse(log_pos, why)
                 break
             version = base + (start + (done + q) * length // whole >> 4)
             self._handle(new(Event, (kind, flags, content, b, q, log_pos, size)), version)
             p = q
         compressed.done += p
         return p
-
-    def _check_size(self, size: int, log_pos: int) -> None:
-        """Raise SourceError for an event that cannot be, or may not be, as large as it says."""
-        if size < _HEAD_BYTES:
-            self.refuse(log_pos, f"an event of {size} bytes")
-        if size > self._walk.max_event_bytes:
-            self.refuse(log_pos, f"an event of {size} bytes is above run.max_event_bytes; raise that setting")
 
     def _handle(self, event: Event, version: int) -> None:
         kind, walk = event.kind, self._walk

@@ -31,17 +31,17 @@ class GtidsRead:
     def add(self, gtids: bytearray) -> None:
         """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
         count, begin, server = len(gtids) // GTID_BYTES, _number(gtids, 0), gtids[1:_NUMBER_AT]
-        if not _is_run(gtids, count, begin):
-            self._add_each(gtids)
-            self._rebase()
-            return
+        is_run = _is_run(gtids, count, begin)
         if not self._server and (intervals := self._set.intervals.get((bytes(server), ""))):
             self._server, self._interval = bytes(server), intervals[-1]
-        if server == self._server and begin == self._interval[1] + 1:
+        if is_run and server == self._server and begin == self._interval[1] + 1:
             self._interval[1] += count
-        else:
+            return
+        if is_run:
             self._set.add((bytes(server), ""), begin, begin + count - 1)
-            self._rebase()
+        else:
+            self._add_each(gtids)
+        self.base, self._server = self.exact(), b""
 
     def _add_each(self, gtids: bytearray) -> None:
         at = 0
@@ -52,9 +52,6 @@ class GtidsRead:
                 raise _no_gtid()
             self._set.add((bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii")), number, number)
             at = end
-
-    def _rebase(self) -> None:
-        self.base, self._server = self.exact(), b""
 
     def exact(self) -> str:
         """The whole set."""

@@ -16,7 +16,7 @@ from changes.tables import Column, Kind
 from ingest.binlog import table_map as types
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.stream_errors import BACKFILL_TABLE
-from ingest.binlog.table_readers import NO_EXTRA_DATA, TableReader
+from ingest.binlog.table_readers import NO_EXTRA_DATA, CurrentRows, TableReader
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
 # The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
@@ -35,7 +35,7 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
         decoded, current, prefix = followed, None, NO_EXTRA_DATA
     else:
         decoded = _with_row_end(table_map, followed, row_end)
-        current, prefix = CurrentRows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
+        current, prefix = current_rows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
     decoder = compile_decoder(table_map, decoded)
     count = len(table_map.columns)
     bitmap = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")  # unused bits are zeros here [M]
@@ -43,25 +43,20 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
     return TableReader(followed, decoder, decoder.decode, image, image + bitmap, table_map, current)
 
 
-class CurrentRows:
-    """Changes of a system-versioned table as a reader of current rows sees them.
+def current_rows(row_end_at: int, is_added: bool) -> CurrentRows:
+    """The changes, by kind, that a change of rows is to a reader of current rows only.
 
     A decoded row has the end of its validity at `row_end_at`; `is_added`: the last value, which no view asked for.
     """
+    shown = slice(None, -1) if is_added else slice(None)
 
-    def __init__(self, row_end_at: int, is_added: bool) -> None:
-        self._row_end_at = row_end_at
-        self._shown = slice(None, -1) if is_added else slice(None)
-
-    def __call__(self, change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
-        """The changes, by kind, that one change of rows is."""
-        shown = self._shown
+    def current(change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
+        is_current = [row[row_end_at] in _STILL_CURRENT for row in rows]
         if change != UPDATE:
-            if current := [row[shown] for row in rows if self._is_current(row)]:
-                yield change, current
+            if some := [row[shown] for row, is_ in zip(rows, is_current, strict=True) if is_]:
+                yield change, some
             return
-        for before, after in zip(rows[::2], rows[1::2], strict=True):
-            was, is_ = self._is_current(before), self._is_current(after)
+        for before, after, was, is_ in zip(rows[::2], rows[1::2], is_current[::2], is_current[1::2], strict=True):
             if was and is_:
                 yield UPDATE, [before[shown], after[shown]]
             elif was:
@@ -69,8 +64,7 @@ class CurrentRows:
             elif is_:
                 yield INSERT, [after[shown]]
 
-    def _is_current(self, row: Row) -> bool:
-        return row[self._row_end_at] in _STILL_CURRENT
+    return current
 
 
 def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -> Followed:

@@ -27,6 +27,7 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.stream_errors import BACKFILL_ALL, DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
 
@@ -34,6 +35,7 @@ _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
+_SIZE_AT = 14  # of an event, in its packet
 _SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from
 
@@ -236,7 +238,7 @@ class BinlogSource:
             filled = yield from self._consume(dispatcher, buffer, filled)
             if self.progress.is_at_end:
                 end.check(dispatcher.place)
-            while (size := _event_bytes(buffer, filled)) > _BUFFER_BYTES - 64:
+            while filled >= PACKET_HEAD_BYTES and (size := _U32(buffer, _SIZE_AT)[0]) > _BUFFER_BYTES - 64:
                 incoming = _Incoming(connection, buffer[:filled])
                 yield from self._large_event(dispatcher, incoming, size)
                 filled = len(incoming.received)
@@ -317,11 +319,6 @@ class _Incoming:
                 raise CorruptEventError(f"the packet after {place} is not as long as its event")
             yield length + 4 - header_bytes
             left, header_bytes = left - length, 4
-
-
-def _event_bytes(buffer: bytearray, filled: int) -> int:
-    """The size of the event at the buffer's beginning, 0 when its header is not there yet."""
-    return _U32(buffer, 14)[0] if filled >= 24 else 0
 
 
 def _watermark_table(schema: str) -> Followed:
