@@ -13,7 +13,7 @@ from changes.positions import Position
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What a source tells of itself while it is read; written by its thread, read by others."""
+    """What a source reports while it is read. Its thread writes, other threads read."""
 
     is_at_end: bool = False  # nothing was waiting on the socket when everything received had been delivered
     reconnect_count: int = 0
@@ -73,7 +73,7 @@ class Source(Protocol):
     def read(self, after: Position) -> Iterator[Batch]:
         """Whole committed transactions after `after`, in order, until `interrupt`; reconnects by itself.
 
-        Raises SourceError when the stream cannot be gone on from without losing changes.
+        Raises SourceError when the stream cannot be continued without losing changes.
         """
 
     def check(self, after: Position) -> None:

@@ -149,14 +149,14 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """Which rows the table has, or which of them are current, may be others now."""
+    """The table may have other rows now, or other rows may be current."""
 
     how: str
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type as sqlglot names it: one word, signs included, and what stands in its parentheses."""
+    """A type as sqlglot names it: one word, signs included, and what is in its parentheses."""
 
     word: str
     arguments: tuple[str, ...]
@@ -193,7 +193,7 @@ class _Dialect(MySQL):
 
 
 _DIALECT = _Dialect()
-# What CREATE, ALTER and DROP may be about beside tables, and how far behind the verb it stands at most.
+# What CREATE, ALTER and DROP may be about besides tables, and how many words behind the verb it comes at most.
 _OBJECTS = frozenset({"DATABASE", "EVENT", "FUNCTION", "INDEX", "INSTANCE", "LIBRARY", "LOGFILE", "PROCEDURE", "ROLE",
                       "SCHEMA", "SERVER", "TABLESPACE", "TRIGGER", "UNDO", "USER", "VIEW"})  # fmt: skip
 _MODIFIERS = 16
@@ -297,7 +297,7 @@ class _Words:
         return token.text
 
     def specifications(self) -> Iterator[_Words]:
-        """What stands between the commas that are in no parentheses."""
+        """The parts between commas that are in no parentheses."""
         depth, begin = 0, self._at
         for at in range(self._at, len(self._tokens)):
             word = _word(self._tokens[at])
@@ -308,7 +308,7 @@ class _Words:
         yield self._part(begin, len(self._tokens))
 
     def inside(self) -> _Words:
-        """What stands before the parenthesis that closes the one that was just stepped over."""
+        """The words up to the parenthesis that closes the one that was just read."""
         depth = 1
         for at in range(self._at, len(self._tokens)):
             word = _word(self._tokens[at])
@@ -460,7 +460,7 @@ def _defined_type(specification: str, words: Sequence[str]) -> ColumnType:
 
 
 def _others(words: _Words, verb: str) -> list[Effect]:
-    """Nothing, for objects that hold no rows; who defines them and how stands between the verb and the kind."""
+    """Nothing, for objects that hold no rows; options like DEFINER come between the verb and the kind."""
     if _OBJECTS & set(words.words()[:_MODIFIERS]):
         return []
     raise Unread(f"{verb} {words.peek()}")

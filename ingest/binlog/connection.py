@@ -25,7 +25,7 @@ from servers.sessions import MySQLAddress, connection_arguments, session_error
 
 # Errors that the server sends in place of the dump, and that no new attempt can change.
 _ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
-_MOST_IN_HEADER = 1 << 32  # bytes of a file: what stands behind them, headers cannot tell
+_MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
 # Command, position, flags, server id; no file's name behind them.

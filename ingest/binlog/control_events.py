@@ -136,7 +136,7 @@ class ControlEvents:
         elif saved.end == end:
             place.saved = None
         elif saved.end < end:
-            diverged(saved, f"an event that ends at {event.log_pos} stands across its end")
+            diverged(saved, f"an event that ends at {event.log_pos} crosses its end")
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class ControlEvents:
         self._walk.tables.by_id.clear()
 
     def _forget_cut(self, started_at_s: int) -> None:
-        """A transaction stands at a file's end without its own: rolled back, if the server restarted then.
+        """A file ended inside a transaction: it is rolled back, if the server restarted then.
 
         The server died while it wrote the transaction, and does not find its commit when it recovers.
         """

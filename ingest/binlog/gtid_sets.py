@@ -110,7 +110,7 @@ class GtidSet:
 def grown(base: str, gtid: str) -> str:
     """The set that `base` becomes when the last interval of a GTID's source grows to reach that GTID.
 
-    So a place in a stream can be told by one set that is seldom written, and the last GTID.
+    So one set that is seldom written and the last GTID tell a place in a stream.
     """
     if not base or not gtid:
         return base

@@ -12,7 +12,7 @@ from ingest.binlog.packed_integers import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
-HAS_TAG = 0x40  # in the first byte of what is kept: behind it stands a tag of as many bytes as that one says
+HAS_TAG = 0x40  # in the first byte of what is kept: a tag comes behind it, as long as the byte at TAG_LENGTH_AT says
 TAG_LENGTH_AT = 25
 
 _COMMIT_TIME_AT = 42
@@ -69,7 +69,7 @@ def untagged(body: Buffer) -> bytearray:
     for expected in range(_COMMIT_TIME + 1):
         field, at = _integer(body, at)
         if field != expected:
-            raise MalformedGtidError(f"field {field} stands where {expected} is expected")
+            raise MalformedGtidError(f"field {field} is where {expected} is expected")
         if field == _SOURCE:
             for place in range(1, 1 + _SOURCE_BYTES):
                 number, at = _integer(body, at)

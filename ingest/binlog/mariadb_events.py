@@ -63,7 +63,7 @@ class MariaDBEvents:
 
 
 def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
-    """What stands behind the group's commit number and the XA name, where the server wrote it."""
+    """The flags behind the group's commit number and the XA name, where the server wrote them."""
     at = b + _GTID_BYTES
     if flags & _GROUP_COMMIT:
         at += 8

@@ -90,7 +90,7 @@ def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> Non
 
 
 def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None:
-    """The format of before MariaDB 10.1: with a fraction its size stands nowhere in the binlog."""
+    """The format of before MariaDB 10.1: the binlog does not say how long a value with a fraction is."""
     for column in table_map.columns:
         described = followed.table.column(column.name)
         if column.type in (types.TIME, types.DATETIME, types.TIMESTAMP) and (

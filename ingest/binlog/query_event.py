@@ -1,4 +1,4 @@
-"""What a query event says: the statement as its session wrote it, and what stands about that session beside it.
+"""What a query event says: the statement as its session wrote it, and what it says about that session.
 
 A statement is in the character set of its client, which the event names; what a server generates is in UTF-8 whatever
 the event says [M], so a text that is both is given in both readings.

@@ -90,8 +90,8 @@ class SameBytes:
         self._last = this
         if self._count >= _SAME_BYTES_TIMES:
             raise HistoryGoneError(
-                f"{str(error).partition(';')[0]}, and the same bytes came {self._count} times: so they stand in the "
-                "binlog. It is damaged there, or the binlogs were reset and other transactions stand at this place. "
+                f"{str(error).partition(';')[0]}, and the same bytes came {self._count} times: so they are in the "
+                "binlog. It is damaged there, or the binlogs were reset and other transactions are at this place. "
                 "Look at it with mysqlbinlog --verify-binlog-checksum; to go on behind it: viewtail replay "
                 "--new-history"
             )

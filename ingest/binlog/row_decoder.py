@@ -1,7 +1,7 @@
 """Row images, turned into tuples by Python source generated for one table and the columns that are followed.
 
 `compile_decoder` judges once whether a table can be read exactly (table_fit.py); the decoder that it makes is a pure
-function of bytes. How each type of column stands in a row is in column_forms.py, the source of whole rows in
+function of bytes. How each type of column is laid out is in column_forms.py, the source of whole rows in
 row_source.py. Columns nobody follows are stepped over, whatever their type. Event headers are not parsed here.
 
 How it is fast: rows that have the same columns NULL share straight-line code, made when such a row is seen often

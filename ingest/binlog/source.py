@@ -144,8 +144,8 @@ class BinlogSource:
     def _seen(self, after: BinlogPosition) -> str:
         if not after.seen:
             raise HistoryGoneError(
-                f"the source is another server than the one that {after} is of, and which transactions were read from "
-                "that one is not known, so that this one cannot be asked for the others. Point viewtail back at it, or "
+                f"{after} is a position of another server than the source that is there now, and it is not known which "
+                "transactions were read from that server. Point viewtail back at it, or "
                 f"{BACKFILL_ALL}"
             )
         return after.seen
@@ -174,7 +174,7 @@ class BinlogSource:
             except (TemporaryError, WentBackError) as error:
                 if isinstance(error, WentBackError):
                     if went_back == (place, str(error)):
-                        raise  # so it stands in the binlog; once may have been the wire
+                        raise  # so it is in the binlog; once may have been the wire
                     went_back = place, str(error)
                 same_bytes.met(place, error)
                 if isinstance(error, UncheckedFormatError):

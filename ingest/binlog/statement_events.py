@@ -61,14 +61,14 @@ class StatementEvents:
             self._walk.transaction.set_savepoint(statements.savepoint(statement))
 
     def _roll_back(self, statement: str, log_pos: int) -> None:
-        # In row format a rollback stands behind transactional rows only.
+        # In row format only transactional rows come before a rollback.
         self._walk.take_back(BEGINNING)
         self._walk.commit(log_pos)
 
     def _roll_back_to(self, statement: str, log_pos: int) -> None:
         savepoint = self._walk.transaction.savepoint(statements.savepoint(statement))
         if savepoint is None:
-            self._walk.halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+            self._walk.halt_touched("there is a rollback to a savepoint that is not in the binlog")
         else:
             self._walk.take_back(savepoint)
 

@@ -21,7 +21,7 @@ from changes.batches import Followed, TableChangeKind
 
 
 class Meaning(Enum):
-    """How a query event's text bears on the transaction it stands in."""
+    """What a query event's text means for its transaction."""
 
     BEGIN = "begin"
     COMMIT = "commit"
@@ -89,7 +89,7 @@ def plain(statement: str, sql_mode: int = 0) -> str:
 
 
 def meaning(text: str) -> Meaning:
-    """How a query event's `plain` text bears on the transaction it stands in."""
+    """What a query event's `plain` text means for its transaction."""
     words = " ".join(_WORD.findall(text[:200])[:2]).upper()
     if words.startswith("ROLLBACK") and _ROLLBACK_TO.match(text):
         return Meaning.ROLLBACK_TO

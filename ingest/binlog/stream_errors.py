@@ -51,7 +51,7 @@ def name_of(kind: int) -> str:
 
 
 def unreadable(what: str) -> SourceError:
-    """What stands in the binlog cannot be read exactly, and nothing is skipped."""
+    """A part of the binlog cannot be read exactly, and nothing is skipped."""
     return SourceError(
         f"{what}. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
         "--new-history"
@@ -118,8 +118,8 @@ def _reread(what: str, fingerprint: int) -> NoReturn:
 
 
 def diverged(saved: BinlogPosition, found: str) -> NoReturn:
-    """The transaction at the saved position is another one, or stands elsewhere."""
+    """The transaction at the saved position is another one, or begins or ends elsewhere."""
     raise HistoryGoneError(
-        f"the source's history is not the one that was read: {saved.gtid} stood at {saved.file}:{saved.start} to "
+        f"the source's history is not the one that was read: {saved.gtid} was at {saved.file}:{saved.start} to "
         f"{saved.end}, now {found}. The binlogs were reset or restored. To go on, {BACKFILL_ALL}"
     )

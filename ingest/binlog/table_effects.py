@@ -223,7 +223,7 @@ class _Losses:
 
 
 def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
-    """The key that the views rely on and this index stands behind, or may where nobody described the indexes."""
+    """The key that the views rely on and that this index makes unique, or may where nobody described the indexes."""
     table = followed.table
     if not table.unique_names:
         return next(iter(followed.keys), None)

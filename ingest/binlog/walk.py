@@ -35,7 +35,7 @@ class Walk:
     def take_back(self, savepoint: Savepoint) -> None:
         """A rollback: drop what the open transaction holds since the savepoint."""
         if self.transaction.is_in_pieces:
-            self.halt_touched("a rollback stands behind rows that were delivered already")
+            self.halt_touched("a rollback comes behind rows that were delivered already")
         else:
             self.transaction.take_back(savepoint)
 

@@ -191,7 +191,7 @@ class _Result:
 
 
 def select_list(columns: Sequence[Column]) -> str:
-    """What stands between SELECT and FROM for `fetch_rows` to give these columns' values as the binlog does."""
+    """The expressions behind SELECT with which `fetch_rows` gives these columns' values as the binlog does."""
     return ", ".join(_expression(column) for column in columns)
 
 
