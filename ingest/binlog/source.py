@@ -21,12 +21,12 @@ from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
 from ingest import Progress, Resuming
 from ingest.binlog import continuity, resuming
-from ingest.binlog.connection import DumpConnection, dump_error
+from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
-from ingest.binlog.stream_errors import BACKFILL_ALL, DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
@@ -218,8 +218,6 @@ class BinlogSource:
         silent_end = self._new_silent_end()
         try:
             yield from self._walk(connection, dispatcher, silent_end)
-        except DumpEnded as ended:
-            raise dump_error(ended.packet, dispatcher.place) from None
         finally:
             self._connection = None
             connection.close()

@@ -7,7 +7,13 @@ from typing import NoReturn
 from zlib import crc32
 
 from changes.batches import Followed, Row
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
+from changes.errors import (
+    CorruptEventError,
+    HistoryGoneError,
+    SourceError,
+    SourceUnavailableError,
+    TableUnreadableError,
+)
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.events import NAMES, UPDATE_ROWS
 
@@ -15,18 +21,12 @@ from ingest.binlog.events import NAMES, UPDATE_ROWS
 MALFORMED = (IndexError, struct.error)
 
 _HEAD_BYTES = 20  # status and header
+_FATAL_ERROR_READING_BINLOG = 1236  # in place of the dump; no new attempt can change it
+_SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
 
 # The end of messages: what to do.
 BACKFILL_TABLE = "backfill the views of this table again: viewtail replay VIEW"
 BACKFILL_ALL = "backfill all views again: viewtail replay --new-history"
-
-
-class DumpEnded(Exception):
-    """The server sent an error packet in place of an event."""
-
-    def __init__(self, packet: bytes) -> None:
-        super().__init__("error packet")
-        self.packet = packet
 
 
 class UncheckedFormatError(CorruptEventError):
@@ -104,11 +104,33 @@ def not_ended(place: str) -> NoReturn:
 def not_an_event(packet: bytes, place: str) -> NoReturn:
     """A packet that ends the dump, or is garbled."""
     if packet[0] == 0xFF:
-        raise DumpEnded(packet)
+        raise _dump_error(packet, place)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
     fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
     _reread(f"the packet after {place} is no binlog event", fingerprint)
+
+
+def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableError:
+    """The error for an error packet sent in place of events: history gone, refused, or try again."""
+    number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
+    said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
+    if number == _FATAL_ERROR_READING_BINLOG:
+        if any(text in said for text in _SAME_SERVER_ID):
+            return SourceUnavailableError(
+                f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
+                "each reader its own; reconnecting"
+            )
+        return HistoryGoneError(
+            f"the source cannot continue from {place}: {number} {said}. The changes after it are gone from its "
+            "binlogs or its binlogs were reset, so the views cannot be brought up to date from the stream. "
+            f"To go on, {BACKFILL_ALL}"
+        )
+    if number in (1227, 1045, 1142):
+        return SourceError(
+            f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists."
+        )
+    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")
 
 
 def _reread(what: str, fingerprint: int) -> NoReturn:

@@ -35,10 +35,7 @@ _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
 def describe(connection: Connection, schema: str, name: str) -> Table:
-    """The table as information_schema shows it now.
-
-    Raises DeclarationError when there is no such table, when the user may not see it, and for a view.
-    """
+    """The table as information_schema shows it now. Raises DeclarationError as `Descriptions.table` does."""
     return Descriptions(connection, [(schema, name)]).table(schema, name)
 
 
