@@ -36,6 +36,7 @@ from ingest.binlog.open_transaction import OpenTransaction
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.query_event import is_begin
+from ingest.binlog.row_events import check_pairs
 from ingest.binlog.table_readers import OWN_TABLE, TableReaders
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
@@ -188,7 +189,7 @@ class Dispatcher:
                                 try:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        stream_errors.check_pairs(kind, rows, reader.followed)
+                                        check_pairs(kind, rows, reader.followed)
                                     changes.append(
                                         new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )

@@ -5,11 +5,11 @@ What can be read is kept, a row with an unreadable value is refused, and a table
 
 from __future__ import annotations
 
-from changes.batches import Refused, Row, RowChanges, Unreadable
+from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
-from ingest.binlog.stream_errors import BACKFILL_TABLE, check_pairs
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.walk import Walk
 
@@ -110,3 +110,12 @@ class RowEvents:
             else:
                 reason = f"column {bad} holds bytes that are invalid in its character set"
                 self._transaction.refused.append(Refused(followed, change, version, some, reason))
+
+
+def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
+    """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
+    if kind == UPDATE_ROWS and len(rows) & 1:
+        raise TableUnreadableError(
+            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
+            f"is whole. Look at the binlog with mysqlbinlog -v, then {BACKFILL_TABLE}"
+        )

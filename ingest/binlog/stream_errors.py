@@ -6,16 +6,9 @@ import struct
 from typing import NoReturn
 from zlib import crc32
 
-from changes.batches import Followed, Row
-from changes.errors import (
-    CorruptEventError,
-    HistoryGoneError,
-    SourceError,
-    SourceUnavailableError,
-    TableUnreadableError,
-)
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.events import NAMES, UPDATE_ROWS
+from ingest.binlog.events import NAMES
 
 # What reading past an event's end comes to, where no rule was broken before.
 MALFORMED = (IndexError, struct.error)
@@ -82,15 +75,6 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
         f"event {name_of(kind)} after {place} has no table map in its transaction: reading "
         "began inside a transaction, and its rows would be lost. The pipeline stops"
     )
-
-
-def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
-    """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
-    if kind == UPDATE_ROWS and len(rows) & 1:
-        raise TableUnreadableError(
-            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
-            f"is whole. Look at the binlog with mysqlbinlog -v, then {BACKFILL_TABLE}"
-        )
 
 
 def not_ended(place: str) -> NoReturn:
