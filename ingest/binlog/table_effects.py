@@ -20,6 +20,7 @@ _WIDER = (
     ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
     ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
 )
+_HOLDERS = {word: family[at:] for family in _WIDER for at, word in enumerate(family)}
 _ONE_LENGTH = frozenset({"VARCHAR", "CHAR", "VARBINARY"})
 _OTHER_KEY = (
     "the primary key, by which the views tell entities apart, was changed (a view in Redis or Elasticsearch needs a "
@@ -241,9 +242,8 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
     old = ddl.column_type(column.declared)
     if new.is_unsigned != column.is_unsigned:
         return False
-    for family in _WIDER:
-        if old.word in family:
-            return new.word in family[family.index(old.word) :]
+    if old.word in _HOLDERS:
+        return new.word in _HOLDERS[old.word]
     if new.word != old.word:
         return False
     numbers = [int(one) for one in new.arguments if one.isdecimal()]
