@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import structlog
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.errors import HistoryGoneError
 from ingest.binlog import events
 from ingest.binlog.compressed_transactions import CompressedTransactions
 from ingest.binlog.coordinates import BinlogPosition, file_number
@@ -23,7 +23,7 @@ from ingest.binlog.mariadb_tables import compile_mariadb_reader
 from ingest.binlog.open_transaction import BEGINNING
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import BACKFILL_ALL, diverged, not_ended, unknown_event, unreadable
+from ingest.binlog.stream_errors import BACKFILL_ALL, diverged, not_ended, unknown, unknown_event, unreadable
 from ingest.binlog.table_readers import compile_reader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
@@ -119,10 +119,8 @@ class ControlEvents:
         try:
             return untagged(event.buffer[event.start : event.end])
         except MalformedGtidError as error:
-            raise SourceError(
-                f"the tagged GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
-                "pipeline stops before it; a newer viewtail may know it"
-            ) from None
+            where = f"{self._walk.place.file}:{event.log_pos}"
+            raise unknown(f"the tagged GTID event at {where} cannot be read: {error}") from None
 
     def _compare(self, event: Event) -> None:
         """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""

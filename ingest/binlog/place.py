@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.errors import HistoryGoneError
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
@@ -10,7 +10,7 @@ from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError
+from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError, unknown
 
 BEFORE_ALL = -1  # a last position below all others, below 0 too: an event that ends at 4 GiB has that
 
@@ -103,10 +103,7 @@ class Place:
         try:
             self.gtids = GtidsRead(str(GtidSet.decoded(body)))
         except ValueError as error:
-            raise SourceError(
-                f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}. The pipeline stops before it; a "
-                "newer viewtail may know it"
-            ) from None
+            raise unknown(f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}") from None
 
     def position(self, end: TransactionEnd, gtid_base: str) -> BinlogPosition:
         """The position behind a transaction."""

@@ -51,12 +51,14 @@ def unreadable(what: str) -> SourceError:
     )
 
 
+def unknown(what: str) -> SourceError:
+    """A part of the binlog has a form that viewtail does not know."""
+    return SourceError(f"{what}. Nothing is skipped, so the pipeline stops before it; a newer viewtail may know it")
+
+
 def unknown_event(kind: int, place: str) -> NoReturn:
     """An event type that viewtail does not know."""
-    raise SourceError(
-        f"event {name_of(kind)} at {place} is one viewtail cannot read; nothing is skipped, so "
-        "the pipeline stops here. A newer viewtail may know it."
-    )
+    raise unknown(f"event {name_of(kind)} at {place} is one viewtail cannot read")
 
 
 def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
