@@ -145,8 +145,7 @@ class BinlogSource:
         if not after.seen:
             raise HistoryGoneError(
                 f"{after} is a position of another server than the source that is there now, and it is not known which "
-                "transactions were read from that server. Point viewtail back at it, or "
-                f"{BACKFILL_ALL}"
+                f"transactions were read from that server. Point viewtail back at it, or {BACKFILL_ALL}"
             )
         return after.seen
 
