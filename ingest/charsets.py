@@ -9,7 +9,9 @@ from __future__ import annotations
 from codecs import charmap_decode
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+from changes.batches import Unreadable
 from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
 
 Decode = Callable[[bytes | bytearray], str]
@@ -22,7 +24,6 @@ _NO_CHARACTER = "\ufffe"  # what charmap_decode takes for a hole
 
 READABLE = frozenset((*_PLAIN, *DIFFERENCES, "ucs2"))  # character sets whose texts are read exactly
 ONE_TO_ONE = READABLE - AMBIGUOUS  # those in which two texts are never one in Unicode
-UNICODE = frozenset(("utf8mb4", "utf8mb3", "utf16", "utf16le", "utf32", "ucs2"))
 
 
 @cache
@@ -40,6 +41,18 @@ def decoder_of(charset: str) -> Decode:
         return _multi_byte(charset)
     table = single_byte_table(charset)
     return lambda raw: charmap_decode(raw, "strict", table)[0]
+
+
+def unreadable_where_invalid(read: Callable[[Any], str], column: str) -> Callable[[Any], str | Unreadable]:
+    """The same function, but that it gives `Unreadable` for bytes that are invalid in their character set."""
+
+    def careful(raw: Any) -> str | Unreadable:
+        try:
+            return read(raw)
+        except UnicodeDecodeError:
+            return Unreadable(column)
+
+    return careful
 
 
 @cache

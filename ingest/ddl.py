@@ -9,7 +9,7 @@ TABLE, tablespaces) is read from its tokens. Importing this module costs 17 MiB:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -121,18 +121,11 @@ class PrimaryKeyAdded:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexDropped:
-    """An index, unique or not, is gone."""
+class IndexGone:
+    """An index, unique or not, was dropped, or has another name now."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRenamed:
-    """An index, unique or not, has another name."""
-
-    old: str
-    new: str
+    new_name: str = ""  # '': it was dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +149,14 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """Which rows the table has, or which of them are current, may be others now."""
+    """The table may have other rows now, or other rows may be current."""
 
-    why: str
+    how: str
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type as sqlglot names it: one word, signs included, and what stands in its parentheses."""
+    """A type as sqlglot names it: one word, signs included, and what is in its parentheses."""
 
     word: str
     arguments: tuple[str, ...]
@@ -173,8 +166,8 @@ class ColumnType:
 UNKNOWN_TYPE = ColumnType("", (), False)
 
 Change: TypeAlias = (
-    ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexDropped
-    | IndexRenamed | PartitionsEmptied | PartitionExchanged | Converted | RowsMoved
+    ColumnAdded | ColumnDropped | ColumnRenamed | ColumnDefined | PrimaryKeyDropped | PrimaryKeyAdded | IndexGone
+    | PartitionsEmptied | PartitionExchanged | Converted | RowsMoved
 )  # fmt: skip
 
 
@@ -200,7 +193,7 @@ class _Dialect(MySQL):
 
 
 _DIALECT = _Dialect()
-# What CREATE, ALTER and DROP may be about beside tables, and how far behind the verb it stands at most.
+# What CREATE, ALTER and DROP may be about besides tables, and how many words behind the verb it comes at most.
 _OBJECTS = frozenset({"DATABASE", "EVENT", "FUNCTION", "INDEX", "INSTANCE", "LIBRARY", "LOGFILE", "PROCEDURE", "ROLE",
                       "SCHEMA", "SERVER", "TABLESPACE", "TRIGGER", "UNDO", "USER", "VIEW"})  # fmt: skip
 _MODIFIERS = 16
@@ -216,13 +209,7 @@ def read(statement: str, database: str) -> list[Effect]:
 
     Raises Unread for a statement of another kind, too.
     """
-    readers = {
-        "TRUNCATE": _truncated,
-        "DROP": _dropped,
-        "RENAME": _renamed,
-        "CREATE": _created,
-        "ALTER": _altered,
-    }
+    readers = {"TRUNCATE": _truncated, "DROP": _dropped, "RENAME": _renamed, "CREATE": _created, "ALTER": _altered}
     try:
         words = _Words(_DIALECT.tokenize(statement), statement, database)
         verb = words.take()
@@ -278,12 +265,18 @@ class _Words:
         return Name(self._database, first)
 
     def last_name(self) -> Name:
-        """A name behind which nothing may come but MariaDB's waiting time."""
+        """A name behind which nothing may come that means something."""
         found = self.name()
-        self.skip_wait()
-        if not self.is_done():
-            raise Unread(f"{self.peek()} behind a name")
+        self.check_done()
         return found
+
+    def check_done(self) -> None:
+        """Raises Unread where more comes than words that change nothing, and MariaDB's waiting time."""
+        self.skip_wait()
+        if not self.skip("RESTRICT"):
+            self.skip("CASCADE")
+        if not self.is_done():
+            raise Unread(f"{self.peek()} where the statement should end")
 
     def skip_wait(self) -> None:
         if self.skip("WAIT"):
@@ -298,12 +291,13 @@ class _Words:
         self._at += 1
         if token.token_type is TokenType.IDENTIFIER:
             return token.text
-        if token.token_type is TokenType.STRING or not _is_word(token.text):
+        is_word = token.text.replace("_", "a").replace("$", "a").isalnum()
+        if token.token_type is TokenType.STRING or not is_word:
             raise Unread(f"{_word(token) or 'a text'} where a name should be")
         return token.text
 
     def specifications(self) -> Iterator[_Words]:
-        """What stands between the commas that are in no parentheses."""
+        """The parts between commas that are in no parentheses."""
         depth, begin = 0, self._at
         for at in range(self._at, len(self._tokens)):
             word = _word(self._tokens[at])
@@ -314,7 +308,7 @@ class _Words:
         yield self._part(begin, len(self._tokens))
 
     def inside(self) -> _Words:
-        """What stands before the parenthesis that closes the one that was just stepped over."""
+        """The words up to the parenthesis that closes the one that was just read."""
         depth = 1
         for at in range(self._at, len(self._tokens)):
             word = _word(self._tokens[at])
@@ -343,10 +337,6 @@ def _word(token: Token) -> str:
     return " ".join(token.text.upper().split())
 
 
-def _is_word(text: str) -> bool:
-    return text.replace("_", "a").replace("$", "a").isalnum()
-
-
 # -- whole tables ---------------------------------------------------------------------------------------------------
 
 
@@ -373,9 +363,7 @@ def _dropped(words: _Words) -> list[Effect]:
     tables: list[Effect] = [Dropped(words.name())]
     while words.skip(","):
         tables.append(Dropped(words.name()))
-    words.skip_wait()
-    if words.words() not in ([], ["RESTRICT"], ["CASCADE"]):
-        raise Unread(f"{words.peek()} behind the tables to drop")
+    words.check_done()
     return tables
 
 
@@ -390,8 +378,7 @@ def _renamed(words: _Words) -> list[Effect]:
         if not words.skip("TO"):
             raise Unread("a RENAME without TO")
         pairs.append((old, words.name()))
-    if not words.is_done():
-        raise Unread(f"{words.peek()} behind the tables to rename")
+    words.check_done()
     return [Renamed(tuple(pairs))]
 
 
@@ -473,7 +460,7 @@ def _defined_type(specification: str, words: Sequence[str]) -> ColumnType:
 
 
 def _others(words: _Words, verb: str) -> list[Effect]:
-    """Nothing, for objects that hold no rows; who defines them and how stands between the verb and the kind."""
+    """Nothing, for objects that hold no rows; options like DEFINER come between the verb and the kind."""
     if _OBJECTS & set(words.words()[:_MODIFIERS]):
         return []
     raise Unread(f"{verb} {words.peek()}")
@@ -491,7 +478,7 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [_rows_moved("ALTER IGNORE TABLE")] * is_ignoring
+    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
@@ -506,10 +493,8 @@ def _altered(words: _Words) -> list[Effect]:
                 algorithms.add(specification.take())
             elif (name := _new_name(specification)) is not None:
                 new_names.append(name)
-            elif (found := _known_to_us(specification)) is not None:
-                changes += found
             else:
-                changes += _known_to_sqlglot(specification)
+                changes += _specified(specification)
     effects: list[Effect] = [Altered(table, tuple(changes), frozenset(algorithms))]
     if new_names:
         effects.append(Renamed(((table, new_names[-1]),)))
@@ -525,46 +510,69 @@ def _new_name(words: _Words) -> Name | None:
     return words.last_name()
 
 
-def _known_to_us(words: _Words) -> Sequence[Change] | None:
-    """Specifications that sqlglot's grammar lacks; None for all others."""
+def _specified(words: _Words) -> Sequence[Change]:
+    """What one specification of an ALTER TABLE does."""
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):
-        return [_rows_moved("SYSTEM VERSIONING")]
-    if (verb, following) == ("EXCHANGE", "PARTITION"):
-        return [_exchanged(words)]
+        return [RowsMoved("SYSTEM VERSIONING")]
     if verb == "ADD" and following in _KEY_WORDS:
         return [PrimaryKeyAdded(_key_columns(words))] if _has_primary_key(words) else []
-    if verb == "ADD" and following != "PARTITION":
-        return _added(words)
-    return _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
+    known = _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
+    if known is not None:
+        return known
+    return _READERS.get(verb, _options)(words)
 
 
-def _rows_moved(how: str) -> RowsMoved:
-    return RowsMoved(f"{how} changed which rows it has")
-
-
-_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE took rows away or brought some")]
+_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE")]
 _BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
-    ("CONVERT", "PARTITION"): [_rows_moved("CONVERT PARTITION")],
-    ("CONVERT", "TABLE"): [_rows_moved("CONVERT TABLE")],
+    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION")],
+    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE")],
     ("CONVERT", "TO"): [Converted()],
     # Every row stays: the server refuses a division that has no place for one.
     **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
     **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
     **{(verb, of): _TABLESPACE for verb in ("DISCARD", "IMPORT") for of in ("PARTITION", "TABLESPACE")},
     **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
-    # With any word behind:
-    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")},
+    # With any word behind; ALTER of a column, index or constraint changes no type and no value.
+    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY", "ALTER")},
 }
 
 
-def _exchanged(words: _Words) -> PartitionExchanged:
+def _exchanged(words: _Words) -> list[Change]:
     words.skip("EXCHANGE", "PARTITION")
     words.identifier()
     if not words.skip("WITH", "TABLE"):
         raise Unread("an EXCHANGE PARTITION without WITH TABLE")
-    return PartitionExchanged(words.name())
+    return [PartitionExchanged(words.name())]
+
+
+def _part_dropped(words: _Words) -> list[Change]:
+    words.take()
+    if _has_primary_key(words):
+        return [PrimaryKeyDropped()]
+    kind = words.take() if words.peek() in (*_KEY_WORDS, "COLUMN") else "COLUMN"
+    words.skip("IF", "EXISTS")
+    name = words.identifier()
+    words.check_done()
+    if kind == "COLUMN":
+        return [ColumnDropped(name)]
+    return [] if kind in ("FOREIGN KEY", "CHECK") else [_index_dropped(name)]
+
+
+def _index_dropped(name: str) -> Change:
+    return PrimaryKeyDropped() if name.upper() == "PRIMARY" else IndexGone(name)
+
+
+def _part_renamed(words: _Words) -> list[Change]:
+    words.take()
+    kind = words.take()
+    words.skip("IF", "EXISTS")
+    old = words.identifier()
+    if not words.skip("TO"):
+        raise Unread(f"a RENAME {kind} without TO")
+    new = words.last_name().name
+    return [ColumnRenamed(old, new) if kind == "COLUMN" else IndexGone(old, new)]
 
 
 _KEY_WORDS = frozenset({"INDEX", "KEY", "PRIMARY", "PRIMARY KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT",
@@ -601,24 +609,18 @@ def _added(words: _Words) -> list[Change]:
     return changes
 
 
-def _known_to_sqlglot(words: _Words) -> list[Change]:
-    if words.peek() in ("MODIFY", "CHANGE"):
-        return [_defined(words)]
+def _options(words: _Words) -> list[Change]:
+    """Options of the table; all that sqlglot reads take no row away, but for one engine."""
     alter = _parsed(words.text())
-    changes: list[Change] = []
-    for action in alter.args.get("actions") or []:
-        changes += _change(action, words)
-    for option in alter.args.get("options") or []:
-        if isinstance(option, exp.EngineProperty) and option.name.upper() == "BLACKHOLE":
-            changes.append(RowsMoved(f"the engine {option.name} keeps no rows"))
-    return changes
+    if alter.args.get("actions"):
+        raise Unread(_begin(words.text()))
+    engines = [one for one in alter.args.get("options") or [] if isinstance(one, exp.EngineProperty)]
+    return [RowsMoved("the engine BLACKHOLE") for engine in engines if engine.name.upper() == "BLACKHOLE"]
 
 
 def _parsed(specification: str) -> exp.Alter:
     try:
-        found = _DIALECT.parser(error_level=ErrorLevel.RAISE).parse(
-            _DIALECT.tokenize(f"ALTER TABLE t {specification}"), specification
-        )
+        found = _DIALECT.parse(f"ALTER TABLE t {specification}", error_level=ErrorLevel.RAISE)
     except SqlglotError:
         raise Unread(_begin(specification)) from None
     if len(found) != 1 or not isinstance(found[0], exp.Alter):
@@ -630,40 +632,7 @@ def _begin(specification: str) -> str:
     return " ".join(specification.split()[:2]).upper()
 
 
-def _change(action: exp.Expression, words: _Words) -> list[Change]:
-    match action:
-        case exp.Drop():
-            return _dropped_part(action)
-        case exp.RenameColumn():
-            return [ColumnRenamed(action.this.name, action.args["to"].name)]
-        case exp.DropPrimaryKey():
-            return [PrimaryKeyDropped()]
-        case exp.AlterColumn() if action.args.get("dtype") is None:
-            return []  # its default or whether it is visible
-        case exp.RenameIndex():
-            return [IndexRenamed(action.this.name, action.args["to"].name)]
-        case exp.ForceProperty() | exp.AlterIndex():
-            return []
-    raise Unread(_begin(words.text()))
-
-
-def _dropped_part(action: exp.Drop) -> list[Change]:
-    name = action.args["tables"][0].name if action.args.get("tables") else action.name
-    kind = str(action.args.get("kind") or "").upper()
-    if kind == "COLUMN":
-        return [ColumnDropped(name)]
-    if kind in ("INDEX", "KEY", "CONSTRAINT"):
-        return [_index_dropped(name)]
-    if kind in ("FOREIGN KEY", "CHECK"):
-        return []
-    raise Unread(f"DROP {kind}")
-
-
-def _index_dropped(name: str) -> Change:
-    return PrimaryKeyDropped() if name.upper() == "PRIMARY" else IndexDropped(name)
-
-
-def _defined(words: _Words) -> ColumnDefined:
+def _defined(words: _Words) -> list[Change]:
     """MODIFY and CHANGE."""
     specification, definition = words.text(), words.words()
     verb = words.take()
@@ -673,7 +642,13 @@ def _defined(words: _Words) -> ColumnDefined:
     if verb == "CHANGE":
         new = words.identifier()
     type_, may_be_null = _defined_type(specification, definition), ("NOT", "NULL") not in pairwise(definition)
-    return ColumnDefined(old, new, type_, _is_computed(definition), may_be_null)
+    return [ColumnDefined(old, new, type_, _is_computed(definition), may_be_null)]
+
+
+_READERS: Mapping[str, Callable[[_Words], list[Change]]] = {
+    "ADD": _added, "DROP": _part_dropped, "RENAME": _part_renamed, "MODIFY": _defined, "CHANGE": _defined,
+    "EXCHANGE": _exchanged,
+}  # fmt: skip
 
 
 def _type(type_: exp.DataType, words: Sequence[str]) -> ColumnType:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 
 from changes.batches import Batch
 from changes.positions import Position
@@ -56,9 +55,7 @@ class ReadAhead:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_closed = True
         while self._thread.is_alive():
             self._has_room.set()
@@ -113,40 +110,34 @@ class ReadAhead:
 
     def _form(self, timeout_s: float) -> Batch | None:
         """What waits, as one batch; None behind the last. Raises Empty."""
-        if self._is_done and self._first is None:
-            return None
-        first = self._first or self._waiting.get(timeout_s > 0, timeout_s)
+        first, self._first = self._first, None
+        if first is None and not self._is_done:
+            first = self._waiting.get(timeout_s > 0, timeout_s)
+            self._is_done = first is None
         if first is None:
-            self._is_done = True
             return None
-        some, self._first, is_done = self._take(first)
-        self._is_done = self._is_done or is_done
+        some = self._with_what_waits(first)
         self._taken_bytes += sum(batch.byte_count for batch in some)
         if not self._has_room.is_set():
             self._has_room.set()
         return _merged(some)
 
-    def _take(self, first: Batch) -> tuple[list[Batch], Batch | None, bool]:
-        """What fits into one batch, what came after it, and whether that is all there will be.
-
-        Pieces of a large transaction stay among themselves.
-        """
-        some = [first]
-        rows, size = first.row_count, first.byte_count
+    def _with_what_waits(self, first: Batch) -> list[Batch]:
+        """As much as fits into one batch. Pieces of a large transaction stay among themselves."""
+        some, rows, size = [first], first.row_count, first.byte_count
         while not self._waiting.empty():
             following = self._waiting.get()
             if following is None:
-                return some, None, True
+                self._is_done = True
+                break
             rows += following.row_count
             size += following.byte_count
-            if (
-                rows > self._limits.rows
-                or size > self._limits.bytes
-                or (following.end is None) is not (some[-1].end is None)
-            ):
-                return some, following, False
+            is_of_another_kind = (following.end is None) is not (some[-1].end is None)
+            if rows > self._limits.rows or size > self._limits.bytes or is_of_another_kind:
+                self._first = following
+                break
             some.append(following)
-        return some, None, False
+        return some
 
 
 def _merged(some: list[Batch]) -> Batch:

@@ -1,6 +1,6 @@
 """Which views the statements of a migration would break, before it runs.
 
-The judgement is that of the running viewtail (ingest/binlog/schema_changes.py), a view at a time: what would halt a
+The judgement is that of the running viewtail (ingest/binlog/statements.py), a view at a time: what would halt a
 view breaks it. A table that takes another's name is followed through the file: made LIKE it, altered, and swapped in.
 """
 
@@ -15,8 +15,7 @@ from changes.batches import Followed, TableChangeKind
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from ingest import ddl
-from ingest.binlog.schema_changes import judge
-from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, plain, shown
+from ingest.binlog.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, STRICT, concerned, judge, plain, shown
 from operations.sql_files import Statement
 from projectors.binding import Describe, bind, keys_relied_on, named_columns
 from projectors.stores.registry import store_of
@@ -310,10 +309,10 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                 shape.key = columns
             case ddl.PrimaryKeyDropped() if not any(isinstance(one, ddl.PrimaryKeyAdded) for one in changes):
                 shape.key = ()
-            case ddl.IndexDropped(name):
-                shape.unique.pop(name.lower(), None)
-            case ddl.IndexRenamed(old, new) if old.lower() in shape.unique:
-                shape.unique[new.lower()] = shape.unique.pop(old.lower())
+            case ddl.IndexGone(name, new_name):
+                unique = shape.unique.pop(name.lower(), None)
+                if unique and new_name:
+                    shape.unique[new_name.lower()] = unique
 
 
 def _misfit(followed: Followed, shape: _Shape) -> str | None:

@@ -13,8 +13,7 @@ import structlog
 
 from changes.errors import AnotherServerError
 from changes.positions import Position
-from ingest import Source
-from ingest.resuming import BackfillAgain, BeginEpoch, ReadAgain
+from ingest import BackfillAgain, BeginEpoch, ReadAgain, Source
 from projectors.stores import Sink, guarded
 from projectors.view_life import ViewLife
 

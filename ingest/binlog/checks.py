@@ -68,7 +68,7 @@ def server_checks(connection: Connection) -> Iterator[Finding]:
         yield fail(_WHERE, "version", str(error), "older servers and others write another binlog", mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
-    variables = _variables(connection)
+    variables = {str(name).lower(): str(value) for name, value in _rows(connection, "SHOW GLOBAL VARIABLES")}
     for required in REQUIRED:
         if required.only not in (None, facts.name):
             continue
@@ -90,10 +90,6 @@ def _required(is_met: bool, what: str, seen: object, why: str, mend: str) -> Fin
 
 def _advised(is_met: bool, what: str, seen: object, why: str, mend: str) -> Finding:
     return ok(_WHERE, what, seen) if is_met else warn(_WHERE, what, seen, why, mend)
-
-
-def _variables(connection: Connection) -> dict[str, str]:
-    return {str(name).lower(): str(value) for name, value in _rows(connection, "SHOW GLOBAL VARIABLES")}
 
 
 def _rows(connection: Connection, sql: str, *arguments: object) -> Sequence[Any]:

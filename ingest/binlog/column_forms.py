@@ -1,6 +1,6 @@
 """The binary form of every column type in a row image, and the Python source that turns it into its value.
 
-Values are those that docs/types.md lists, the same that ingest/canonical/select.py selects. Source of the forms:
+Values are those that docs/types.md lists, the same that ingest/canonical/rows.py selects. Source of the forms:
 sql/field.cc (pack, unpack), sql-common/my_time.cc, strings/decimal.cc of MySQL 9.
 """
 
@@ -9,38 +9,31 @@ from __future__ import annotations
 from codecs import charmap_decode
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
-from changes.batches import Unreadable
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
 from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.json_binary import decimal_size, decimal_text, to_text
-from ingest.binlog.packed_integers import Buffer
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
-from ingest.charsets import decoder_of, single_byte_table
+from ingest.charsets import decoder_of, single_byte_table, unreadable_where_invalid
 
-_LONG = BLOBS | {
-    types.JSON,
-    types.GEOMETRY,
-    types.VECTOR,
-    types.BLOB_COMPRESSED,
-}  # length in `metadata` bytes
+_LONG = BLOBS | {types.JSON, types.GEOMETRY, types.VECTOR, types.BLOB_COMPRESSED}  # length in `metadata` bytes
+_EPOCH = datetime(1970, 1, 1)  # UTC, as the sessions of canonical rows are
 _MEMO_SIZE = 20_000  # values a memo may hold before it starts again
 _INTEGER_CODES = {types.TINY: "b", types.SHORT: "h", types.LONG: "i", types.LONGLONG: "q"}
 _SIZES = INTEGER_BYTES | {
     types.FLOAT: 4, types.DOUBLE: 8, types.YEAR: 1, types.DATE: 3, types.NEWDATE: 3, types.TIME: 3, types.DATETIME: 8,
     types.TIMESTAMP: 4, types.NULL: 0,
 }  # fmt: skip
-_WHOLE_SECONDS = {
-    types.TIME2: 3,
-    types.DATETIME2: 5,
-    types.TIMESTAMP2: 4,
-}  # bytes beside those of the fraction
+_WHOLE_SECONDS = {types.TIME2: 3, types.DATETIME2: 5, types.TIMESTAMP2: 4}  # bytes beside those of the fraction
 # Bytes of a length: codes, variables, size.
 PREFIXES = {1: ("B", ("n",), 1), 2: ("H", ("n",), 2), 3: ("HB", ("n", "n2"), 3), 4: ("I", ("n",), 4)}
 # What the expressions of every column may refer to.
@@ -57,7 +50,7 @@ NAMES: dict[str, Any] = {
 
 @dataclass(slots=True, kw_only=True)
 class Layout:
-    """How one column stands in a row and what turns it into its value.
+    """How one column is laid out in a row, and what turns it into its value.
 
     Fixed width: `codes` unpack it into the variables `fields`. Variable width: `prefix` bytes of length, then the
     bytes, which `value` finds as {raw}. `value` is an expression, `before` are statements that lead to it.
@@ -76,7 +69,7 @@ class Layout:
 
 
 def layout_of(column: MapColumn, described: Column | None, number: int | None, is_json_raw: bool) -> Layout:
-    """How a column stands in a row; `number` and `described` are None where nobody follows it.
+    """How a column is laid out in a row; `number` and `described` are None where nobody follows it.
 
     Raises TableUnreadableError where the table map says of it what cannot be.
     """
@@ -104,8 +97,8 @@ def layout_of(column: MapColumn, described: Column | None, number: int | None, i
 
 def _impossible(column: MapColumn, what: str) -> TableUnreadableError:
     return TableUnreadableError(
-        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be; look at the binlog "
-        "with mysqlbinlog -v. Then fill the views of this table: viewtail replay VIEW"
+        f"column {column.name}: the table map says {column.type_name} with {what}, which cannot be. Look at the binlog "
+        f"with mysqlbinlog -v, then {BACKFILL_TABLE}"
     )
 
 
@@ -143,10 +136,17 @@ def _number(layout: Layout, column: MapColumn) -> None:
 
 
 def _remembered(layout: Layout, codes: str, make: Callable[[Any], Any]) -> None:
-    # value = memo of the raw bytes (or number), made when it is not in there
-    value, memo = f"v{layout.number}", _Memo(make)
-    layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": memo.make}
-    raw = f"{value}r"
+    """Values are made once for each raw bytes (or number), until there are so many that all are forgotten."""
+    memo: dict[Any, Any] = {}
+
+    def remember(raw: Any) -> Any:
+        if len(memo) >= _MEMO_SIZE:
+            memo.clear()
+        found = memo[raw] = make(raw)
+        return found
+
+    value, raw = f"v{layout.number}", f"v{layout.number}r"
+    layout.names |= {f"get{layout.number}": memo.get, f"make{layout.number}": remember}
     layout.codes, layout.fields = codes, (raw,)
     layout.before = (
         f"{value} = get{layout.number}({raw})",
@@ -158,15 +158,6 @@ def _remembered(layout: Layout, codes: str, make: Callable[[Any], Any]) -> None:
 def _decimal(layout: Layout, column: MapColumn) -> None:
     precision, scale = column.metadata >> 8, column.metadata & 0xFF
     _remembered(layout, f"{layout.size}s", lambda raw: Decimal(decimal_text(raw, precision, scale)))
-
-
-def _date(layout: Layout, _column: MapColumn) -> None:
-    _remembered(layout, "3s", _date_text)
-
-
-def _time(layout: Layout, column: MapColumn) -> None:
-    digits = column.metadata
-    _remembered(layout, f"{layout.size}s", lambda raw: _time_text(raw, digits))
 
 
 def _moment(layout: Layout, column: MapColumn) -> None:
@@ -238,7 +229,7 @@ def _text(layout: Layout, column: MapColumn) -> None:
     else:
         layout.names[f"read{layout.number}"] = read
         layout.value = f"read{layout.number}({{raw}})"
-    layout.names[f"careful{layout.number}"] = _careful(column.name, read)
+    layout.names[f"careful{layout.number}"] = unreadable_where_invalid(read, column.name)
     layout.careful = f"careful{layout.number}({{raw}})"
 
 
@@ -249,7 +240,8 @@ def _text_in_binary(layout: Layout, column: MapColumn, text: Callable[[bytes], s
 
 def _json(layout: Layout, column: MapColumn) -> None:
     layout.value = "json_text(bytes({raw}))"
-    layout.names[f"careful{layout.number}"] = _careful(column.name, lambda raw: to_text(bytes(raw)))
+    careful = unreadable_where_invalid(lambda raw: to_text(bytes(raw)), column.name)
+    layout.names[f"careful{layout.number}"] = careful
     layout.careful = f"careful{layout.number}({{raw}})"
 
 
@@ -261,35 +253,12 @@ def _bytes(layout: Layout, column: MapColumn) -> None:
 
 
 _MAKERS: dict[Kind, Callable[[Layout, MapColumn], None]] = {
-    Kind.INTEGER: _integer, Kind.FLOAT: _number, Kind.DOUBLE: _number, Kind.DECIMAL: _decimal, Kind.DATE: _date,
-    Kind.TIME: _time, Kind.DATETIME: _moment, Kind.TIMESTAMP: _moment, Kind.ENUM: _enum, Kind.SET: _set,
+    Kind.INTEGER: _integer, Kind.FLOAT: _number, Kind.DOUBLE: _number, Kind.DECIMAL: _decimal,
+    Kind.DATE: lambda layout, _: _remembered(layout, "3s", _date_text),
+    Kind.TIME: lambda layout, column: _remembered(layout, f"{layout.size}s", partial(_time_text, column.metadata)),
+    Kind.DATETIME: _moment, Kind.TIMESTAMP: _moment, Kind.ENUM: _enum, Kind.SET: _set,
     Kind.TEXT: _text, Kind.JSON: _json, Kind.BYTES: _bytes, Kind.GEOMETRY: _bytes, Kind.VECTOR: _bytes,
 }  # fmt: skip
-
-
-class _Memo:
-    """Remembers what `make` gave; forgets everything when it is full."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._values: dict[Any, Any] = {}
-        self._make = make
-        self.get = self._values.get
-
-    def make(self, raw: Any) -> Any:
-        if len(self._values) >= _MEMO_SIZE:
-            self._values.clear()
-        found = self._values[raw] = self._make(raw)
-        return found
-
-
-def _careful(name: str, read: Callable[[Buffer], str]) -> Callable[[Buffer], str | Unreadable]:
-    def careful(raw: Buffer) -> str | Unreadable:
-        try:
-            return read(raw)
-        except UnicodeDecodeError:
-            return Unreadable(name)
-
-    return careful
 
 
 # --- Texts of dates and times ---
@@ -312,25 +281,10 @@ def _datetime_text(raw: bytes) -> str:
 
 def _timestamp_text(raw: bytes) -> str:
     seconds = int.from_bytes(raw, "big")
-    if not seconds:
-        return "0000-00-00 00:00:00"
-    days, seconds = divmod(seconds, 86400)
-    return f"{_civil(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return str(_EPOCH + timedelta(seconds=seconds)) if seconds else "0000-00-00 00:00:00"
 
 
-def _civil(days: int) -> str:
-    # Days since 1970-01-01 in the Gregorian calendar (H. Hinnant, chrono-compatible date algorithms).
-    days += 719468
-    era, day_of_era = divmod(days, 146097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return f"{year_of_era + era * 400 + (month <= 2):04d}-{month:02d}-{day:02d}"
-
-
-def _time_text(raw: bytes, digits: int) -> str:
+def _time_text(digits: int, raw: bytes) -> str:
     fraction_bytes = len(raw) - 3
     number = int.from_bytes(raw, "big") - (0x800000 << 8 * fraction_bytes)
     sign, number = ("-", -number) if number < 0 else ("", number)

@@ -57,16 +57,9 @@ class CommonTransactions:
                 break
             s1, head_1, start, this_gtid, s2, head_2, tail, s3, map_bytes = unpack(buffer, p)
             rows_p = map_p + 5 + map_bytes
-            if (
-                s1
-                or s2
-                or s3
-                or head_1 != gtid_head
-                or head_2 != begin_head
-                or tail != BEGIN_TAIL
-                or start <= last_pos
-                or rows_p + _LOOK_AHEAD > filled
-            ):
+            if s1 or s2 or s3 or start <= last_pos or rows_p + _LOOK_AHEAD > filled:
+                break
+            if head_1 != gtid_head or head_2 != begin_head or tail != BEGIN_TAIL:
                 break
             if map_bytes != map_size or not buffer.startswith(map_body, map_p + 24):
                 map_body, map_size = bytes(view[map_p + 24 : rows_p - 4]), map_bytes
@@ -88,18 +81,13 @@ class CommonTransactions:
                 at += len(second_bitmap)
                 if buffer[rows_p + rows_at : at] != second_bitmap:
                     break
-            if (
-                not WRITE_ROWS <= kind <= DELETE_ROWS
-                or head_2 != commit_head
-                or seen_image != image
-                or table_id != map_id
-                or s1
-                or s2
-                or not start < rows_end < end
-                or check(view[p + 5 : p + 5 + gtid_bytes]) != residue
-                or check(view[rows_p + 5 : commit_p]) != residue
-                or check(view[commit_p + 5 : commit_p + XID_PACKET_BYTES]) != residue
-            ):
+            if s1 or s2 or not WRITE_ROWS <= kind <= DELETE_ROWS or not start < rows_end < end:
+                break
+            if head_2 != commit_head or seen_image != image or table_id != map_id:
+                break
+            if check(view[p + 5 : p + 5 + gtid_bytes]) != residue or check(view[rows_p + 5 : commit_p]) != residue:
+                break
+            if check(view[commit_p + 5 : commit_p + XID_PACKET_BYTES]) != residue:
                 break
             try:
                 rows = reader.decode(buffer, at, commit_p - 4)

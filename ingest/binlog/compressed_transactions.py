@@ -13,22 +13,19 @@ from typing import NoReturn
 
 import zstandard
 
-from changes.batches import RowChanges
-from changes.errors import SourceError, TableUnreadableError
 from ingest.binlog import events
-from ingest.binlog.events import DELETE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
+from ingest.binlog.events import Event
 from ingest.binlog.payload import MalformedPayloadError, Payload
 from ingest.binlog.query_event import is_begin
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import unknown_event
-from ingest.binlog.table_readers import OWN_TABLE, OwnTable, TableReader
+from ingest.binlog.stream_errors import unknown_event, unreadable
+from ingest.binlog.table_readers import OWN_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
 _HEAD_BYTES = 19
 _HEAD = struct.Struct("<IBIIIH")  # time, type, server id, event size, end position, flags
-_TABLE_ID = struct.Struct("<IH").unpack_from
 
 
 @dataclass(slots=True, eq=False)
@@ -73,70 +70,40 @@ class CompressedTransactions:
 
     def refuse(self, log_pos: int, why: object) -> NoReturn:
         """Raise the SourceError for a compressed transaction that cannot be read."""
-        raise SourceError(
-            f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}. The "
-            "pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
-            "--new-history"
-        )
+        raise unreadable(f"the compressed transaction at {self._walk.place.file}:{log_pos} cannot be read: {why}")
 
     def walk_events(self, compressed: Compressed, content: bytes) -> int:
         """Walk every whole event at the beginning of `content`; returns how many bytes that was."""
-        head, table_id, new = _HEAD.unpack_from, _TABLE_ID, tuple.__new__
-        by_id, base = self._walk.tables.by_id, self._walk.place.base
+        head, new, base = _HEAD.unpack_from, tuple.__new__, self._walk.place.base
         start, length, done = compressed.start, compressed.length, compressed.done
         whole, log_pos, p, filled = compressed.payload.size, compressed.log_pos, 0, len(content)
         while filled - p >= _HEAD_BYTES:
             _, kind, _, size, _, flags = head(content, p)
             q, b = p + size, p + _HEAD_BYTES
             if size < _HEAD_BYTES or q > filled:
-                self._check_size(size, log_pos)
+                if size < _HEAD_BYTES:
+                    self.refuse(log_pos, f"an event of {size} bytes")
+                if size > self._walk.max_event_bytes:
+                    why = f"an event of {size} bytes is above run.max_event_bytes; raise that setting"
+                    self.refuse(log_pos, why)
                 break
             version = base + (start + (done + q) * length // whole >> 4)
-            reader: TableReader | OwnTable | None = None
-            if WRITE_ROWS <= kind <= DELETE_ROWS:
-                low, high = table_id(content, b)
-                reader = by_id.get(low | high << 32)
-            if not (reader and self._read_rows(reader, kind, version, content, b, q)):
-                self._handle(new(Event, (kind, flags, content, b, q, log_pos, size)), version)
+            self._handle(new(Event, (kind, flags, content, b, q, log_pos, size)), version)
             p = q
         compressed.done += p
         return p
 
-    def _read_rows(self, reader: TableReader, kind: int, version: int, content: bytes, b: int, q: int) -> bool:
-        """Gather the rows of an event with a full image; False: it needs more care."""
-        image = reader.update_image if kind == UPDATE_ROWS else reader.write_image
-        r = b + 8 + len(image)
-        if content[b + 8 : r] != image:
-            return False
-        try:
-            rows = reader.decode(content, r, q)
-        except (UnicodeDecodeError, TableUnreadableError):
-            return False
-        if kind == UPDATE_ROWS and len(rows) & 1:
-            return False
-        change = tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
-        self._walk.transaction.held_bytes += q - b + _HEAD_BYTES
-        self._walk.transaction.changes.append(change)
-        return True
-
-    def _check_size(self, size: int, log_pos: int) -> None:
-        """Raise SourceError for an event that cannot be, or may not be, as large as it says."""
-        if size < _HEAD_BYTES:
-            self.refuse(log_pos, f"an event of {size} bytes")
-        if size > self._walk.max_event_bytes:
-            self.refuse(log_pos, f"an event of {size} bytes is above run.max_event_bytes; raise that setting")
-
     def _handle(self, event: Event, version: int) -> None:
         kind, walk = event.kind, self._walk
-        if kind == events.TABLE_MAP:
+        if kind in events.ROWS:
+            if reader := walk.tables.of_event(event):
+                walk.transaction.held_bytes += event.size
+                self._rows.read(reader, event, version)
+        elif kind == events.TABLE_MAP:
             if walk.tables.add(event.buffer[event.start : event.end], version) is not OWN_TABLE:
                 walk.transaction.is_quiet = False
         elif kind == events.QUERY and is_begin(event.buffer, event.start, event.end):
             walk.transaction.mark_begun()
-        elif kind in events.ROWS:
-            if reader := walk.tables.of_event(event):
-                walk.transaction.held_bytes += event.size
-                self._rows.read(reader, event, version)
         elif (handler := self._handlers.get(kind)) is not None:
             handler(event)
         elif kind not in events.SILENT and not event.flags & events.IGNORABLE_FLAG:

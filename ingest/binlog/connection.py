@@ -17,16 +17,12 @@ from typing import Any
 import pymysql
 from pymysqlreplication import BinLogStreamReader
 
-from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError, ViewtailError
+from changes.errors import SourceUnavailableError
 from ingest.binlog import continuity
-from ingest.binlog.gtid_sets import GtidSet
-from ingest.binlog.mariadb_gtids import is_position
+from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from servers.sessions import MySQLAddress, connection_arguments, session_error
 
-# Errors that the server sends in place of the dump, and that no new attempt can change.
-_ER_SOURCE_FATAL_ERROR_READING_BINLOG = 1236
-_MOST_IN_HEADER = 1 << 32  # bytes of a file: what stands behind them, headers cannot tell
-_SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
+_MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
 # Command, position, flags, server id; no file's name behind them.
 _DUMP = struct.Struct("<BIHI")
@@ -149,7 +145,7 @@ def _dump_packet(connection: pymysql.Connection[Any], server_id: int, seen: str)
 
     MariaDB takes the set from the session, and in strict mode refuses to begin where it does not find a transaction.
     """
-    if is_position(seen):
+    if is_of_mariadb(seen):
         settings = "@slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
         with connection.cursor() as cursor:
             cursor.execute(f"SET {settings}", (seen,))
@@ -158,25 +154,3 @@ def _dump_packet(connection: pymysql.Connection[Any], server_id: int, seen: str)
         encoded = GtidSet(seen).encoded()
         body = _DUMP_BY_SET.pack(_COM_BINLOG_DUMP_GTID, 4, server_id, 0, 4, len(encoded)) + encoded
     return struct.pack("<I", len(body)) + body
-
-
-def dump_error(packet: bytes, place: str) -> ViewtailError:
-    """The error for an error packet sent in place of events: history gone, refused, or try again."""
-    number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
-    said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
-    if number == _ER_SOURCE_FATAL_ERROR_READING_BINLOG:
-        if any(text in said for text in _SAME_SERVER_ID):
-            return SourceUnavailableError(
-                f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
-                "each reader its own; reconnecting"
-            )
-        return HistoryGoneError(
-            f"the source cannot continue from {place}: {number} {said}. The changes after it are gone from its "
-            "binlogs or its binlogs were reset, so the views cannot be brought up to date from the stream. "
-            "Fill them again with: viewtail replay --new-history"
-        )
-    if number in (1227, 1045, 1142):
-        return SourceError(
-            f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists."
-        )
-    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")

@@ -13,8 +13,10 @@ import pymysql
 
 from changes.errors import AnotherServerError, HistoryGoneError, SourceError
 from ingest.binlog.coordinates import file_number
-from ingest.binlog.mariadb_gtids import GtidPosition, is_position, parsed
+from ingest.binlog.gtid_sets import domain_ends, domains_text, is_of_mariadb, mariadb_gtids
+from ingest.binlog.stream_errors import BACKFILL_ALL
 from servers.facts import MARIADB, facts_of
+from servers.sessions import value_of
 
 _SHOWN = 200  # characters of a set, in a message
 
@@ -33,17 +35,16 @@ class ServerHistory:
 def history_of(connection: pymysql.Connection[Any]) -> ServerHistory:
     """Raises SourceError where the server writes no binlog."""
     facts = facts_of(connection)
-    (identity,) = _ask(connection, facts.identity)[:1]
-    file = _ask(connection, facts.status)[0]
+    file = value_of(connection, facts.status)
     if not file:
         raise SourceError("the source writes no binlog. Start it with --log-bin; `viewtail check` says more")
     file_number(file)
-    return ServerHistory(identity, file.rsplit(".", 1)[0])
+    return ServerHistory(value_of(connection, facts.identity), file.rsplit(".", 1)[0])
 
 
 def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
     """Raises AnotherServerError when the server behind the connection is not the one that was read."""
-    found = _ask(connection, facts_of(connection).identity)[0]
+    found = value_of(connection, facts_of(connection).identity)
     if found != identity:
         raise AnotherServerError(
             f"the source's address leads to another server than before: {found}, not {identity}; whether it continues "
@@ -53,28 +54,26 @@ def check_identity(connection: pymysql.Connection[Any], identity: str) -> None:
 
 def check_sets(connection: pymysql.Connection[Any], seen: str) -> None:
     """Raises HistoryGoneError unless the server has all of `seen`, and still has all that is not in it."""
-    if is_position(seen) != (facts_of(connection).name == MARIADB):
+    if is_of_mariadb(seen) != (facts_of(connection).name == MARIADB):
         raise HistoryGoneError(
             "divergent history: the source is MySQL where MariaDB was read, or the other way round; their GTIDs cannot "
-            "be compared. Fill the views again with: viewtail replay --new-history"
+            f"be compared. To go on, {BACKFILL_ALL}"
         )
-    if is_position(seen):
+    if is_of_mariadb(seen):
         lacked, purged = _mariadb_differences(connection, seen)
     else:
-        sql = "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)"
-        lacked, purged = _ask(connection, sql, seen, seen)
+        lacked = value_of(connection, "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed)", seen)
+        purged = value_of(connection, "SELECT GTID_SUBTRACT(@@GLOBAL.gtid_purged, %s)", seen)
     if lacked:
         raise HistoryGoneError(
             f"divergent history: the source that is there now lacks transactions that were read ({_short(lacked)}), so "
             "views show what it never had. Where it is a replica that has not caught up yet, they come, and reading "
-            "goes on by itself; otherwise point viewtail back at the server it read, or fill the views again from this "
-            "one with: viewtail replay --new-history"
+            f"goes on by itself; otherwise point viewtail back at the server it read, or {BACKFILL_ALL}"
         )
     if purged:
         raise HistoryGoneError(
             f"history gone: the source purged transactions that were not read ({_short(purged)}), so the views cannot "
-            "be brought up to date from the stream. Point viewtail at a server that still has them, or fill the views "
-            "again with: viewtail replay --new-history"
+            f"be brought up to date from the stream. Point viewtail at a server that still has them, or {BACKFILL_ALL}"
         )
 
 
@@ -83,18 +82,14 @@ def _mariadb_differences(connection: pymysql.Connection[Any], seen: str) -> tupl
 
     The place at which the oldest binlog begins shows what was purged.
     """
-    state = _ask(connection, "SELECT @@GLOBAL.gtid_binlog_state")[0] or ""
+    state = value_of(connection, "SELECT @@GLOBAL.gtid_binlog_state") or ""
     oldest = next(iter(binlog_sizes(connection)), "")
-    begin = _ask(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest)[0] or ""
-    has = {parsed(gtid)[:2]: parsed(gtid)[2] for gtid in filter(None, state.split(","))}
-    read, kept = GtidPosition(seen).last, GtidPosition(begin).last
-    lacked = {(domain, *last) for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
-    purged = {(domain, *last) for domain, last in kept.items() if read.get(domain, (0, 0))[1] < last[1]}
-    return _text(lacked), _text(purged)
-
-
-def _text(gtids: set[tuple[int, int, int]]) -> str:
-    return ",".join(f"{domain}-{server}-{number}" for domain, server, number in sorted(gtids))
+    begin = value_of(connection, "SELECT BINLOG_GTID_POS(%s, 4)", oldest) or ""
+    has = {(domain, server): number for domain, server, number in mariadb_gtids(state)}
+    read, kept = domain_ends(seen), domain_ends(begin)
+    lacked = {domain: last for domain, last in read.items() if has.get((domain, last[0]), -1) < last[1]}
+    purged = {domain: last for domain, last in kept.items() if read.get(domain, (0, 0))[1] < last[1]}
+    return domains_text(lacked), domains_text(purged)
 
 
 def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:
@@ -107,10 +102,3 @@ def binlog_sizes(connection: pymysql.Connection[Any]) -> dict[str, int]:
 def _short(text: str) -> str:
     text = text.replace("\n", "")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-
-
-def _ask(connection: pymysql.Connection[Any], sql: str, *arguments: object) -> tuple[Any, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, arguments)
-        found: tuple[Any, ...] = cursor.fetchone() or ("", "")
-    return found

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import structlog
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.errors import HistoryGoneError
 from ingest.binlog import events
 from ingest.binlog.compressed_transactions import CompressedTransactions
 from ingest.binlog.coordinates import BinlogPosition, file_number
@@ -23,7 +23,7 @@ from ingest.binlog.mariadb_tables import compile_mariadb_reader
 from ingest.binlog.open_transaction import BEGINNING
 from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import diverged, not_ended, unknown_event
+from ingest.binlog.stream_errors import BACKFILL_ALL, diverged, not_ended, unknown, unknown_event, unreadable
 from ingest.binlog.table_readers import compile_reader
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
@@ -45,7 +45,7 @@ class ControlEvents:
         self.xa = xa = XaTransactions(walk, after)
         statements = StatementEvents(walk, xa)
         self.compressed = compressed = CompressedTransactions(walk, rows, statements, xa)
-        self._mariadb = mariadb = MariaDBEvents(walk, rows, statements)
+        self._mariadb = MariaDBEvents(walk, statements)
         # These move to their position by themselves, or have none.
         self._unplaced: dict[int, Callable[[Event], None]] = {
             events.ROTATE: self._rotate,
@@ -54,13 +54,11 @@ class ControlEvents:
         }
         self._handlers: dict[int, Callable[[Event], None]] = {
             events.XID: lambda event: walk.commit(event.log_pos),
-            events.QUERY: statements.query,
-            events.EXECUTE_LOAD_QUERY: statements.load_query,
+            **dict.fromkeys((events.QUERY, events.EXECUTE_LOAD_QUERY), statements.query),
             events.XA_PREPARE: xa.prepare,
             events.TRANSACTION_PAYLOAD: compressed.handle,
             **dict.fromkeys(_GTIDS, self._next_transaction),
-            **dict.fromkeys(events.ROWS, mariadb.rows),
-            **dict.fromkeys(events.ROWS_V1, mariadb.rows_v1),
+            **dict.fromkeys((*events.ROWS, *events.ROWS_V1), rows.handle),
         }
 
     def handle(self, event: Event) -> None:
@@ -121,10 +119,8 @@ class ControlEvents:
         try:
             return untagged(event.buffer[event.start : event.end])
         except MalformedGtidError as error:
-            raise SourceError(
-                f"the tagged GTID event at {self._walk.place.file}:{event.log_pos} cannot be read: {error}. The "
-                "pipeline stops before it; a newer viewtail may know it"
-            ) from None
+            where = f"{self._walk.place.file}:{event.log_pos}"
+            raise unknown(f"the tagged GTID event at {where} cannot be read: {error}") from None
 
     def _compare(self, event: Event) -> None:
         """The last saved transaction, read again: same GTID, same place, same end, or the history is another."""
@@ -138,7 +134,7 @@ class ControlEvents:
         elif saved.end == end:
             place.saved = None
         elif saved.end < end:
-            diverged(saved, f"an event that ends at {event.log_pos} stands across its end")
+            diverged(saved, f"an event that ends at {event.log_pos} crosses its end")
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -167,14 +163,14 @@ class ControlEvents:
         if file_number(file) <= file_number(place.file) and not is_start:
             raise HistoryGoneError(
                 f"the source went from {place.file} back to {file}: its binlogs were reset, and versions would fall. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         place.enter(file)
         transaction.enter_file()
         self._walk.tables.by_id.clear()
 
     def _forget_cut(self, started_at_s: int) -> None:
-        """A transaction stands at a file's end without its own: rolled back, if the server restarted then.
+        """A file ended inside a transaction: it is rolled back, if the server restarted then.
 
         The server died while it wrote the transaction, and does not find its commit when it recovers.
         """
@@ -186,8 +182,6 @@ class ControlEvents:
         self._walk.take_back(BEGINNING)
 
     def _ended_inside(self) -> NoReturn:
-        raise SourceError(
-            f"the file before {self._walk.place.file} ended inside a transaction: whether its rows count cannot be "
-            "told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
-            "--new-history"
+        raise unreadable(
+            f"the file before {self._walk.place.file} ended inside a transaction: nothing tells whether its rows count"
         )

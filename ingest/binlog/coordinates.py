@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -56,19 +56,9 @@ class BinlogPosition:
         """Whether only the set tells where reading goes on: nothing has been read from this server yet."""
         return self.end == 0 and bool(self.gtid_base)
 
-    def is_comparable_with(self, other: BinlogPosition) -> bool:
-        """Whether versions say which of the two is further on.
-
-        Epochs alone do not: copies of viewtail's own tables, on replicas that are promoted, count them by themselves.
-        """
-        return self.epoch == other.epoch and not self.is_of_another_server(other.server)
-
     def is_of_another_server(self, identity: str) -> bool:
         """Whether it is known to be a place in another server's binlog than that one's; '' is not known."""
         return bool(self.server and identity and self.server != identity)
-
-    def in_epoch(self, epoch: int) -> BinlogPosition:
-        return replace(self, epoch=epoch)
 
     def details(self) -> dict[str, str]:
         return {"gtid": self.gtid}

@@ -36,6 +36,7 @@ from ingest.binlog.open_transaction import OpenTransaction
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.query_event import is_begin
+from ingest.binlog.row_events import check_pairs
 from ingest.binlog.table_readers import OWN_TABLE, TableReaders
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from ingest.binlog.walk import Walk
@@ -188,7 +189,7 @@ class Dispatcher:
                                 try:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
-                                        stream_errors.check_pairs(kind, rows, reader.followed)
+                                        check_pairs(kind, rows, reader.followed)
                                     changes.append(
                                         new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
                                     )
@@ -215,11 +216,7 @@ class Dispatcher:
                         continue
                 place.last_pos, transaction.start, transaction.gtid = last_pos, txn_start, gtid
                 transaction.held_bytes, transaction.committed = held, committed
-                transaction.committed_bytes, transaction.end, transaction.is_quiet = (
-                    committed_bytes,
-                    end,
-                    is_quiet,
-                )
+                transaction.committed_bytes, transaction.end, transaction.is_quiet = committed_bytes, end, is_quiet
                 if not place.has_wrapped(kind, log_pos, size):
                     others.handle(new(Event, (kind, flags, buffer, b, rows_end, log_pos, size)))
                     p = q
@@ -250,7 +247,8 @@ class Dispatcher:
         if kind != FORMAT_DESCRIPTION or event[-1 - _CHECKSUM_BYTES]:
             stream_errors.corrupt(kind, place, crc32(event))
         if event not in self._unchecked_formats:
-            stream_errors.unchecked_format(event, place)
+            why = f"the format description after {place} fails its checksum, or has none; reconnecting to read it again"
+            raise stream_errors.UncheckedFormatError(why, event)
 
 
 def _is_malformed(buffer: bytearray, p: int, filled: int) -> bool:

@@ -23,7 +23,7 @@ CHECKSUM_RESIDUE = 0x2144DF1C  # CRC-32 of anything followed by its own CRC-32, 
 
 # Events without rows that change nothing for a view: read over. INTVAR, RAND and USER_VAR hold values for the
 # statement in the query event behind them, BEGIN_LOAD_QUERY and APPEND_BLOCK a file for it; the statement is judged.
-# START_ENCRYPTION is sent as it stands in the file; what is behind it comes decrypted [M, 10.11].
+# START_ENCRYPTION is sent as it is in the file; what is behind it comes decrypted [M, 10.11].
 SILENT = frozenset((
     STOP, INTVAR, APPEND_BLOCK, DELETE_FILE, BEGIN_LOAD_QUERY, RAND, USER_VAR, HEARTBEAT, HEARTBEAT_V2, IGNORABLE,
     ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, MARIADB_ANNOTATE_ROWS, MARIADB_BINLOG_CHECKPOINT,

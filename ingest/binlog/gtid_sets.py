@@ -1,7 +1,8 @@
-"""Sets of GTIDs, as MySQL writes them: 'uuid:1-5:9,uuid:tag:1-3'.
+"""Sets of GTIDs, as MySQL writes them, 'uuid:1-5:9,uuid:tag:1-3', and as MariaDB does, '0-1-57,2-1-9'.
 
 A set is what a reader has seen, on whatever server: coordinates mean nothing on another one. Here sets are only read,
 written and grown; which one lies inside which is asked of the servers (GTID_SUBTRACT), who must agree with the answer.
+MariaDB's GTIDs are 'domain-server-number'. Numbers of a domain rise, so its last GTID says what was seen of it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import struct
 import uuid
 from typing import TypeAlias
 
-from ingest.binlog import mariadb_gtids
-
 Source: TypeAlias = "tuple[bytes, str]"  # server_uuid, tag or ''
+DomainEnds: TypeAlias = "dict[int, tuple[int, int]]"  # MariaDB's: by domain, server and number of its last transaction
 
+_OF_MARIADB = re.compile(r"(\d+)-(\d+)-(\d+)")
 _TAG = re.compile(r"[a-z_]\w{0,31}", re.IGNORECASE | re.ASCII)
 _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
 _COUNT = struct.Struct("<Q")
@@ -109,21 +110,38 @@ class GtidSet:
 def grown(base: str, gtid: str) -> str:
     """The set that `base` becomes when the last interval of a GTID's source grows to reach that GTID.
 
-    So a place in a stream can be told by one set that is seldom written, and the last GTID.
+    So one set that is seldom written and the last GTID tell a place in a stream.
     """
     if not base or not gtid:
         return base
-    if mariadb_gtids.is_gtid(gtid):
-        return mariadb_gtids.grown(base, gtid)
+    if is_of_mariadb(gtid):
+        return domains_text(domain_ends(base) | domain_ends(gtid))
     found = GtidSet(base)
-    source, number = parsed(gtid)
-    intervals = found.intervals.get(source)
-    if intervals and number > intervals[-1][1]:
-        intervals[-1][1] = number
+    server, *tag, number = gtid.split(":")
+    intervals = found.intervals.get((uuid.UUID(server).bytes, tag[0] if tag else ""))
+    if intervals and int(number) > intervals[-1][1]:
+        intervals[-1][1] = int(number)
     return str(found)
 
 
-def parsed(gtid: str) -> tuple[Source, int]:
-    """'uuid:number' or 'uuid:tag:number', taken apart."""
-    server, *tag, number = gtid.split(":")
-    return (uuid.UUID(server).bytes, tag[0] if tag else ""), int(number)
+def is_of_mariadb(gtids: str) -> bool:
+    """Whether a GTID, or a set of some, is MariaDB's, not MySQL's."""
+    return _OF_MARIADB.fullmatch(gtids.partition(",")[0].strip()) is not None
+
+
+def mariadb_gtids(text: str) -> list[tuple[int, int, int]]:
+    """Domain, server and number of each. Raises ValueError for a text of other things."""
+    found = [_OF_MARIADB.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
+    if None in found:
+        raise ValueError(f"{text!r} are no GTIDs of MariaDB's")
+    return [(int(one[1]), int(one[2]), int(one[3])) for one in found if one]
+
+
+def domain_ends(text: str) -> DomainEnds:
+    """The inverse of `domains_text`. Raises ValueError for another text."""
+    return {domain: (server, number) for domain, server, number in mariadb_gtids(text)}
+
+
+def domains_text(ends: DomainEnds) -> str:
+    """As MariaDB writes it: '0-1-57,2-1-9'."""
+    return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(ends.items()))

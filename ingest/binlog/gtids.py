@@ -12,7 +12,7 @@ from ingest.binlog.packed_integers import Buffer
 
 GTID_BYTES = 49  # flags 1, source id 16, number 8, clock type 1, two clocks 16, commit time 7
 
-HAS_TAG = 0x40  # in the first byte of what is kept: behind it stands a tag of as many bytes as that one says
+HAS_TAG = 0x40  # in the first byte of what is kept: a tag comes behind it, as long as the byte at TAG_LENGTH_AT says
 TAG_LENGTH_AT = 25
 
 _COMMIT_TIME_AT = 42
@@ -21,7 +21,7 @@ _IS_MARIADB = 0xA2  # in place of the flags, of which there is one
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
 _LONGEST_TAG = 32
-_MARIADB = struct.Struct("<II8xQ")  # domain, server, number: where a plain one has source and number
+MARIADB = struct.Struct("<xII8xQ24x")  # domain, server, number: where a plain one has source and number
 
 
 class MalformedGtidError(ValueError):
@@ -31,7 +31,7 @@ class MalformedGtidError(ValueError):
 def gtid_text(gtid: Buffer) -> str:
     """'uuid:number', 'uuid:tag:number', or MariaDB's 'domain-server-number', of what is kept of a GTID event."""
     if gtid[0] == _IS_MARIADB:
-        domain, server, number = _MARIADB.unpack_from(gtid, 1)
+        domain, server, number = MARIADB.unpack(gtid)
         return f"{domain}-{server}-{number}"
     source = gtid[1:17].hex()
     number = int.from_bytes(gtid[17:25], "little", signed=True)
@@ -47,9 +47,8 @@ def committed_us(gtid: Buffer) -> int:
 
 def mariadb(domain: int, server: int, number: int, committed_at_s: int) -> bytearray:
     """MariaDB's GTID as GTID_BYTES of a plain one; its commit time is in seconds."""
-    gtid = bytearray(GTID_BYTES)
+    gtid = bytearray(MARIADB.pack(domain, server, number))
     gtid[0] = _IS_MARIADB
-    _MARIADB.pack_into(gtid, 1, domain, server, number)
     gtid[_COMMIT_TIME_AT:GTID_BYTES] = (committed_at_s * 1_000_000).to_bytes(7, "little")
     return gtid
 
@@ -70,7 +69,7 @@ def untagged(body: Buffer) -> bytearray:
     for expected in range(_COMMIT_TIME + 1):
         field, at = _integer(body, at)
         if field != expected:
-            raise MalformedGtidError(f"field {field} stands where {expected} is expected")
+            raise MalformedGtidError(f"field {field} is where {expected} is expected")
         if field == _SOURCE:
             for place in range(1, 1 + _SOURCE_BYTES):
                 number, at = _integer(body, at)

@@ -10,9 +10,9 @@ import re
 import struct
 
 from changes.errors import SourceError
-from ingest.binlog.gtid_sets import GtidSet, Source
-from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, TAG_LENGTH_AT, gtid_text
-from ingest.binlog.mariadb_gtids import GtidPosition
+from ingest.binlog.gtid_sets import GtidSet, domain_ends, domains_text
+from ingest.binlog.gtids import GTID_BYTES, HAS_TAG, MARIADB, TAG_LENGTH_AT
+from ingest.binlog.stream_errors import unreadable
 
 _NUMBER_AT = 17
 _END_OF_NUMBERS = (1 << 63) - (1 << 32)  # so far from the last one that a run of them has numbers, too
@@ -20,27 +20,28 @@ _TAG = re.compile(rb"(?:[a-z_][a-z_0-9]{0,31})?")  # MySQL manual, "GTID Format"
 
 
 class GtidsRead:
-    """The set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same set."""
+    """MySQL's set up to a place; `base`, grown by the last GTID (gtid_sets.grown), is the same set."""
 
     def __init__(self, base: str) -> None:
         self._set = GtidSet(base)
-        self._growing: Source | None = None  # the only source of which something was added since `base`
+        self._server = b""  # the only one of which something was added since `base`: only this interval got longer
+        self._interval = [0, 0]
         self.base = base
 
     def add(self, gtids: bytearray) -> None:
         """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
-        count, begin = len(gtids) // GTID_BYTES, _number(gtids, 0)
-        if not _is_run(gtids, count, begin):
-            self._add_each(gtids)
+        count, begin, server = len(gtids) // GTID_BYTES, _number(gtids, 0), gtids[1:_NUMBER_AT]
+        is_run = _is_run(gtids, count, begin)
+        if not self._server and (intervals := self._set.intervals.get((bytes(server), ""))):
+            self._server, self._interval = bytes(server), intervals[-1]
+        if is_run and server == self._server and begin == self._interval[1] + 1:
+            self._interval[1] += count
             return
-        source = (bytes(gtids[1:_NUMBER_AT]), "")
-        intervals = self._set.intervals.get(source)
-        is_next = intervals is not None and intervals[-1][1] + 1 == begin
-        self._set.add(source, begin, begin + count - 1)
-        if is_next and self._growing in (None, source):
-            self._growing = source
+        if is_run:
+            self._set.add((bytes(server), ""), begin, begin + count - 1)
         else:
-            self._rebase()
+            self._add_each(gtids)
+        self.base, self._server = self.exact(), b""
 
     def _add_each(self, gtids: bytearray) -> None:
         at = 0
@@ -51,10 +52,6 @@ class GtidsRead:
                 raise _no_gtid()
             self._set.add((bytes(gtids[at + 1 : at + _NUMBER_AT]), tag.decode("ascii")), number, number)
             at = end
-        self._rebase()
-
-    def _rebase(self) -> None:
-        self.base, self._growing = self.exact(), None
 
     def exact(self) -> str:
         """The whole set."""
@@ -62,29 +59,24 @@ class GtidsRead:
 
 
 class MariaDBGtidsRead:
-    """What was read of each domain; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
+    """What was read of each of MariaDB's domains; `base`, grown by the last GTID (gtid_sets.grown), is the same."""
 
     def __init__(self, base: str) -> None:
-        self._position = GtidPosition(base)
-        self._growing: bytes | None = None  # the only domain of which something was added since `base`
+        self._ends = domain_ends(base)
+        self._growing: set[int] = set()  # domains of which something was added since `base`
         self.base = base
 
     def add(self, gtids: bytearray) -> None:
         """Take in what is kept of transactions' GTID events, one behind the other as in the binlog."""
-        domain = bytes(gtids[1:5])
-        if _are_alike(gtids, len(gtids) // GTID_BYTES, 5):
-            self._position.add(gtid_text(gtids[-GTID_BYTES:]))
-            if self._growing in (None, domain):
-                self._growing = domain
-                return
-        else:
-            for at in range(0, len(gtids), GTID_BYTES):
-                self._position.add(gtid_text(gtids[at : at + GTID_BYTES]))
-        self.base, self._growing = self.exact(), None
+        ends = {domain: (server, number) for domain, server, number in MARIADB.iter_unpack(gtids)}
+        self._ends |= ends
+        self._growing |= ends.keys()
+        if len(self._growing) > 1:
+            self.base, self._growing = self.exact(), set()
 
     def exact(self) -> str:
-        """The whole place."""
-        return str(self._position)
+        """The whole set."""
+        return domains_text(self._ends)
 
 
 def _number(gtids: bytearray, at: int) -> int:
@@ -95,10 +87,7 @@ def _number(gtids: bytearray, at: int) -> int:
 
 
 def _no_gtid() -> SourceError:
-    return SourceError(
-        "a transaction of the binlog has a GTID that no server gives; the pipeline stops before it. Look at it with "
-        "mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
-    )
+    return unreadable("a transaction of the binlog has a GTID that no server gives")
 
 
 def _is_run(gtids: bytearray, count: int, begin: int) -> bool:
@@ -106,15 +95,10 @@ def _is_run(gtids: bytearray, count: int, begin: int) -> bool:
 
     Compared byte by byte over all of them: they lie next to each other at equal distances.
     """
+    if len(gtids) == GTID_BYTES:
+        return gtids[0] < HAS_TAG
     if len(gtids) != count * GTID_BYTES or max(gtids[::GTID_BYTES]) >= HAS_TAG:
         return False
-    if count == 1:
-        return True
     numbers = struct.pack(f"<{count}q", *range(begin, begin + count))
     has_numbers = all(gtids[_NUMBER_AT + at :: GTID_BYTES] == numbers[at::8] for at in range(8))
-    return has_numbers and _are_alike(gtids, count, _NUMBER_AT)
-
-
-def _are_alike(gtids: bytearray, count: int, end: int) -> bool:
-    """Whether all have the same bytes between the first, which holds flags, and `end`."""
-    return all(gtids[at::GTID_BYTES].count(gtids[at]) == count for at in range(1, end))
+    return has_numbers and all(gtids[at::GTID_BYTES].count(gtids[at]) == count for at in range(1, _NUMBER_AT))

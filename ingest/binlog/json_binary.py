@@ -240,10 +240,7 @@ _INLINED: dict[int, Callable[[int], str]] = {
     _INT16: lambda entry: str((entry & 0x7FFF) - (entry & 0x8000)),
     _UINT16: lambda entry: str(entry & 0xFFFF),
 }
-_LARGE_INLINED = _INLINED | {
-    _INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)),
-    _UINT32: str,
-}
+_LARGE_INLINED = _INLINED | {_INT32: lambda entry: str((entry & 0x7FFFFFFF) - (entry & 1 << 31)), _UINT32: str}
 # Of each container: its brackets, how a value's entry is read, and which values stand in it.
 _MEMBERS = {
     _SMALL_OBJECT: ("{}", _SMALL_VALUE, _INLINED), _SMALL_ARRAY: ("[]", _SMALL_VALUE, _INLINED),
@@ -408,13 +405,8 @@ def _temporal_text(type_: int, packed: int) -> str:
 
 def decimal_size(precision: int, scale: int) -> int:
     """Bytes of a DECIMAL(precision, scale) in its binary form (strings/decimal.cc, decimal_bin_size)."""
-    whole, fraction = precision - scale, scale
-    return (
-        whole // _DIGITS_PER_WORD * 4
-        + _WORD_BYTES[whole % _DIGITS_PER_WORD]
-        + fraction // _DIGITS_PER_WORD * 4
-        + _WORD_BYTES[fraction % _DIGITS_PER_WORD]
-    )
+    whole, fraction = divmod(precision - scale, _DIGITS_PER_WORD), divmod(scale, _DIGITS_PER_WORD)
+    return 4 * (whole[0] + fraction[0]) + _WORD_BYTES[whole[1]] + _WORD_BYTES[fraction[1]]
 
 
 def decimal_text(raw: bytes, precision: int, scale: int) -> str:

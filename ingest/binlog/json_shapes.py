@@ -17,7 +17,6 @@ from typing import Any
 
 OBJECT, ARRAY = 0, 2
 LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING = range(4, 13)
-OPAQUE = 15
 MOST_MEMBERS = 64
 
 # Of (value's bytes, place, end at the latest, depth left).

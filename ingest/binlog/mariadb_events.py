@@ -9,14 +9,12 @@ from __future__ import annotations
 import struct
 import zlib
 
-from changes.errors import SourceError
 from ingest.binlog import events, gtids, packed_integers
-from ingest.binlog.compression import MalformedCompressionError, declared, inflated
 from ingest.binlog.events import Event
+from ingest.binlog.mariadb_types import MalformedCompressionError, declared, inflated
 from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.row_events import RowEvents
 from ingest.binlog.statement_events import StatementEvents
-from ingest.binlog.stream_errors import name_of
+from ingest.binlog.stream_errors import name_of, unreadable
 from ingest.binlog.walk import Walk
 
 _GTID = struct.Struct("<QIB").unpack_from  # number, domain, flags
@@ -26,14 +24,13 @@ _START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags: the statement that de
 _HEADER = struct.Struct("<IBI").unpack_from  # time, type, server id
 _HEADER_BYTES = 19
 _ROWS_V2 = frozenset({events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS})
-_V2_LESS_V1 = events.WRITE_ROWS - events.WRITE_ROWS_V1
 
 
 class MariaDBEvents:
     """Handles these events."""
 
-    def __init__(self, walk: Walk, rows: RowEvents, statements: StatementEvents) -> None:
-        self._walk, self._rows, self._statements = walk, rows, statements
+    def __init__(self, walk: Walk, statements: StatementEvents) -> None:
+        self._walk, self._statements = walk, statements
 
     def begin(self, event: Event, start: int) -> None:
         """A GTID event at `start`."""
@@ -48,19 +45,6 @@ class MariaDBEvents:
         extra = _extra_flags(buffer, event.start, event.end, flags)
         self._statements.changes_nothing = bool(extra & (_START_ALTER | _ROLLBACK_ALTER))
 
-    def rows(self, event: Event) -> None:
-        """A row event of the present version."""
-        if reader := self._walk.tables.of_event(event):
-            self._walk.transaction.hold(event.size)
-            self._rows.read(reader, event, self._walk.place.version(event.log_pos))
-
-    def rows_v1(self, event: Event) -> None:
-        """A row event of the first version."""
-        if reader := self._walk.tables.of_event(event):
-            self._walk.transaction.hold(event.size)
-            as_v2 = tuple.__new__(Event, (event.kind + _V2_LESS_V1, *event[1:]))
-            self._rows.from_image(reader, as_v2, self._walk.place.version(event.log_pos), event.start + 8)
-
     def decompressed(self, event: Event) -> Event | None:
         """The plain event that a compressed one holds; None: it was too large, and its table halts."""
         kind, buffer, b = event.kind, event.buffer, event.start
@@ -72,17 +56,14 @@ class MariaDBEvents:
                 return None
             content = inflated(buffer[start : event.end], length, wbits=zlib.MAX_WBITS)
         except (MalformedCompressionError, IndexError) as error:
-            raise SourceError(
-                f"event {name_of(kind)} at {self._walk.place.file}:{event.log_pos} cannot be decompressed: {error}. "
-                "Nothing is skipped, so the pipeline stops before it. Look at it with mariadb-binlog; to go on behind "
-                "it: viewtail replay --new-history"
-            ) from None
+            where = f"{self._walk.place.file}:{event.log_pos}"
+            raise unreadable(f"event {name_of(kind)} at {where} cannot be decompressed: {error}") from None
         plain, kind = buffer[b - _HEADER_BYTES : at] + content, events.COMPRESSED[kind]
         return Event(kind, event.flags, plain, _HEADER_BYTES, len(plain), event.log_pos, len(plain))
 
 
 def _extra_flags(buffer: Buffer, b: int, rows_end: int, flags: int) -> int:
-    """What stands behind the group's commit number and the XA name, where the server wrote it."""
+    """The flags behind the group's commit number and the XA name, where the server wrote them."""
     at = b + _GTID_BYTES
     if flags & _GROUP_COMMIT:
         at += 8

@@ -15,11 +15,13 @@ from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
 from ingest.binlog import table_map as types
 from ingest.binlog.row_decoder import compile_decoder
-from ingest.binlog.table_readers import NO_EXTRA_DATA, TableReader
+from ingest.binlog.stream_errors import BACKFILL_TABLE
+from ingest.binlog.table_readers import NO_EXTRA_DATA, CurrentRows, TableReader
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
 # The last moment that a TIMESTAMP can hold, in UTC, before and since MariaDB 11.5.
 _STILL_CURRENT = frozenset({"2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
+_RESTART = f"Restart viewtail, so that it reads the table's definition again, and {BACKFILL_TABLE}"
 _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re.IGNORECASE)
 
 
@@ -33,7 +35,7 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
         decoded, current, prefix = followed, None, NO_EXTRA_DATA
     else:
         decoded = _with_row_end(table_map, followed, row_end)
-        current, prefix = CurrentRows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
+        current, prefix = current_rows(decoded.columns.index(row_end), decoded is not followed), _NEVER_PLAIN
     decoder = compile_decoder(table_map, decoded)
     count = len(table_map.columns)
     bitmap = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")  # unused bits are zeros here [M]
@@ -41,25 +43,20 @@ def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
     return TableReader(followed, decoder, decoder.decode, image, image + bitmap, table_map, current)
 
 
-class CurrentRows:
-    """Changes of a system-versioned table as a reader of current rows sees them.
+def current_rows(row_end_at: int, is_added: bool) -> CurrentRows:
+    """The changes, by kind, that a change of rows is to a reader of current rows only.
 
     A decoded row has the end of its validity at `row_end_at`; `is_added`: the last value, which no view asked for.
     """
+    shown = slice(None, -1) if is_added else slice(None)
 
-    def __init__(self, row_end_at: int, is_added: bool) -> None:
-        self._row_end_at = row_end_at
-        self._shown = slice(None, -1) if is_added else slice(None)
-
-    def __call__(self, change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
-        """The changes, by kind, that one change of rows is."""
-        shown = self._shown
+    def current(change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
+        is_current = [row[row_end_at] in _STILL_CURRENT for row in rows]
         if change != UPDATE:
-            if current := [row[shown] for row in rows if self._is_current(row)]:
-                yield change, current
+            if some := [row[shown] for row, is_ in zip(rows, is_current, strict=True) if is_]:
+                yield change, some
             return
-        for before, after in zip(rows[::2], rows[1::2], strict=True):
-            was, is_ = self._is_current(before), self._is_current(after)
+        for before, after, was, is_ in zip(rows[::2], rows[1::2], is_current[::2], is_current[1::2], strict=True):
             if was and is_:
                 yield UPDATE, [before[shown], after[shown]]
             elif was:
@@ -67,8 +64,7 @@ class CurrentRows:
             elif is_:
                 yield INSERT, [after[shown]]
 
-    def _is_current(self, row: Row) -> bool:
-        return row[self._row_end_at] in _STILL_CURRENT
+    return current
 
 
 def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -> Followed:
@@ -76,10 +72,7 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
     if row_end in followed.columns:
         return followed
     if table_map.column(row_end) is None:
-        raise TableUnreadableError(
-            f"{table_map.full_name}: it is no longer system-versioned. Start viewtail again so that it looks at the "
-            "table anew, and fill the views of this table again: viewtail replay VIEW"
-        )
+        raise TableUnreadableError(f"{table_map.full_name}: it is no longer system-versioned. {_RESTART}")
     column = Column(name=row_end, kind=Kind.TIMESTAMP, declared="timestamp(6)", is_nullable=False, scale=6)
     others = tuple(one for one in followed.table.columns if one.name != row_end)
     table = replace(followed.table, columns=(*others, column))
@@ -88,21 +81,16 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
 
 def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> None:
     column = table_map.column("row_end")
-    if (
-        column is not None
-        and column.type == types.TIMESTAMP2
-        and column.metadata == 6
-        and followed.table.column("row_end") is None
-    ):
+    has_period = column is not None and (column.type, column.metadata) == (types.TIMESTAMP2, 6)
+    if has_period and followed.table.column("row_end") is None:
         raise TableUnreadableError(
             f"{table_map.full_name}: it has a column row_end that it had not when its views were set up; it may have "
-            "become system-versioned. Start viewtail again so that it looks at the table anew, and fill the views of "
-            "this table again: viewtail replay VIEW"
+            f"become system-versioned. {_RESTART}"
         )
 
 
 def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None:
-    """The format of before MariaDB 10.1: with a fraction its size stands nowhere in the binlog."""
+    """The format of before MariaDB 10.1: the binlog does not say how long a value with a fraction is."""
     for column in table_map.columns:
         described = followed.table.column(column.name)
         if column.type in (types.TIME, types.DATETIME, types.TIMESTAMP) and (
@@ -111,5 +99,5 @@ def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None
             raise TableUnreadableError(
                 f"{table_map.full_name}, column {column.name}: its format is that of before MariaDB 10.1, in which the "
                 "binlog does not say how long a value is. SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... "
-                "FORCE renews it; then fill the views of this table again: viewtail replay VIEW"
+                f"FORCE renews it; then {BACKFILL_TABLE}"
             )

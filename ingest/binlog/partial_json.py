@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import partial
 
 import orjson
 
-from changes.batches import Followed, Row, Unreadable
+from changes.batches import Followed, Row
 from changes.errors import TableUnreadableError
 from changes.tables import Kind
 from ingest.binlog.json_binary import MalformedJsonError, Tree, to_text, to_tree, tree_text
 from ingest.binlog.packed_integers import Buffer, integer
 from ingest.binlog.row_decoder import compile_decoder
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import kind_of
 from ingest.binlog.table_map import TableMap
+from ingest.charsets import unreadable_where_invalid
 
 _PARTIAL_JSON = 1  # the only value option
 _REPLACE, _INSERT, _REMOVE = range(3)
@@ -62,10 +65,10 @@ class PartialUpdates:
                 start = self._decoder.row_end(buffer, at, end)
                 after = self._decoder.decode_carefully(buffer, at, start)[0]
                 rows += self._with_texts(before, after, bits)
-        except (IndexError, struct.error, MalformedJsonError) as error:
+        except (IndexError, struct.error, MalformedJsonError, orjson.JSONDecodeError) as error:
             raise TableUnreadableError(
                 f"{self._table}: a partial JSON update does not fit the row before it ({error}). Run SET GLOBAL "
-                "binlog_row_value_options = '', then fill the views again: viewtail replay VIEW"
+                f"binlog_row_value_options = '', then {BACKFILL_TABLE}"
             ) from None
         return rows
 
@@ -73,24 +76,19 @@ class PartialUpdates:
         old, new = list(before), list(after)
         for bit, place, name in self._places:
             raw, changed = before[place], after[place]
-            try:
-                if changed is not None and bits >> bit & 1:
-                    if raw is None:
-                        raise MalformedJsonError("differences from NULL")
-                    new[place] = tree_text(_applied(to_tree(raw), changed))
-                elif changed is not None:
-                    new[place] = to_text(changed)
-            except UnicodeDecodeError:
-                new[place] = Unreadable(name)
-            try:
-                old[place] = None if raw is None else to_text(raw)
-            except UnicodeDecodeError:
-                old[place] = Unreadable(name)
+            text = unreadable_where_invalid(to_text, name)
+            old[place] = None if raw is None else text(raw)
+            if changed is not None and bits >> bit & 1:
+                if raw is None:
+                    raise MalformedJsonError("differences from NULL")
+                new[place] = unreadable_where_invalid(partial(_changed_text, raw), name)(changed)
+            elif changed is not None:
+                new[place] = text(changed)
         return tuple(old), tuple(new)
 
 
-def _applied(tree: Tree, differences: bytes) -> Tree:
-    at = 0
+def _changed_text(raw: bytes, differences: bytes) -> str:
+    tree, at = to_tree(raw), 0
     while at < len(differences):
         operation = differences[at]
         length, at = integer(differences, at + 1)
@@ -104,7 +102,7 @@ def _applied(tree: Tree, differences: bytes) -> Tree:
         elif operation != _REMOVE:
             raise MalformedJsonError(f"operation {operation}")
         tree = _changed(tree, path, operation, value)
-    return tree
+    return tree_text(tree)
 
 
 def _changed(tree: Tree, path: Path, operation: int, value: Tree) -> Tree:
@@ -159,20 +157,13 @@ def _path(text: str) -> Path:
         if name is not None:
             path.append(name)
         elif quoted is not None:
-            path.append(_unquoted(quoted))
+            path.append(str(orjson.loads(f'"{quoted}"')))
         else:
             path.append(-int(before_last or 0) - 1 if last else int(index))
         at = found.end()
     if text[:1] != "$" or at != len(text):
         raise MalformedJsonError("a path that cannot be read")
     return path
-
-
-def _unquoted(text: str) -> str:
-    try:
-        return str(orjson.loads(f'"{text}"'))
-    except orjson.JSONDecodeError:
-        raise MalformedJsonError("a path that cannot be read") from None
 
 
 def _taken(raw: bytes, at: int, length: int) -> bytes:

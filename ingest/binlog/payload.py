@@ -16,7 +16,7 @@ from ingest.binlog.packed_integers import integer
 
 _END, _PAYLOAD_BYTES, _COMPRESSION, _EVENT_BYTES = range(4)
 _ZSTD, _NONE = 0, 255
-_FIRST_BYTES = 4096  # of the events: more than what stands before the rows of an XA transaction
+_FIRST_BYTES = 4096  # of the events: more than what comes before the rows of an XA transaction
 _SCAN_BYTES = 1 << 20
 _HEAD_BYTES = 20  # an event's header and the first byte of its body
 _TYPE_AT, _SIZE_AT, _BODY_AT = 4, 9, 19

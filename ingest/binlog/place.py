@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.errors import HistoryGoneError
 from changes.versions import MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
-from ingest.binlog.gtid_sets import GtidSet
+from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
 from ingest.binlog.gtids import GTID_BYTES, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
-from ingest.binlog.mariadb_gtids import is_position
 from ingest.binlog.packed_integers import Buffer
-from ingest.binlog.stream_errors import WentBackError
+from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError, unknown
 
 BEFORE_ALL = -1  # a last position below all others, below 0 too: an event that ends at 4 GiB has that
 
@@ -33,7 +32,7 @@ class Place:
         self.saved: BinlogPosition | None = after if after.gtid else None
         self.gtids: GtidsRead | MariaDBGtidsRead | None = None  # None: not known
         if after.gtid_base:
-            self.gtids = MariaDBGtidsRead(after.seen) if is_position(after.seen) else GtidsRead(after.seen)
+            self.gtids = MariaDBGtidsRead(after.seen) if is_of_mariadb(after.seen) else GtidsRead(after.seen)
         self.new_gtids = bytearray()  # of committed transactions that `gtids` lacks, one after the other
         self.first_new_gtid: Buffer | None = None  # of the batch that is gathered, once it is in `gtids`
         self._epoch, self._server = after.epoch, server
@@ -65,7 +64,7 @@ class Place:
                 return False
             raise WentBackError(
                 f"positions in {self.file} went back from {self.last_pos} to {log_pos}: versions would fall. "
-                "The stream stops here; fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         self.wraps += 1
         self.last_pos = BEFORE_ALL
@@ -79,8 +78,7 @@ class Place:
         if is_start and file in self._large_files:
             raise HistoryGoneError(
                 f"{file} is above 4 GiB, and what was read is known by its GTIDs only: the positions of what follows "
-                "cannot be told. For a first start run FLUSH BINARY LOGS on the source; after a failover fill the "
-                "views again with: viewtail replay --new-history"
+                f"are not known. For a first start run FLUSH BINARY LOGS on the source; after a failover {BACKFILL_ALL}"
             )
         return is_start
 
@@ -105,10 +103,7 @@ class Place:
         try:
             self.gtids = GtidsRead(str(GtidSet.decoded(body)))
         except ValueError as error:
-            raise SourceError(
-                f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}. The pipeline stops before it; a "
-                "newer viewtail may know it"
-            ) from None
+            raise unknown(f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}") from None
 
     def position(self, end: TransactionEnd, gtid_base: str) -> BinlogPosition:
         """The position behind a transaction."""

@@ -1,4 +1,4 @@
-"""What a query event says: the statement as its session wrote it, and what stands about that session beside it.
+"""What a query event says: the statement as its session wrote it, and what it says about that session.
 
 A statement is in the character set of its client, which the event names; what a server generates is in UTF-8 whatever
 the event says [M], so a text that is both is given in both readings.
@@ -41,7 +41,7 @@ class Query:
     uses_temporary_tables: bool  # it may be about one, whatever table it names
 
 
-def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int = QUERY_FIXED_BYTES) -> Query:
+def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int) -> Query:
     """`buffer[b:end]` is the event's body without its checksum, and behind its header."""
     status_at = b + fixed_bytes
     at = status_at + int.from_bytes(buffer[b + 11 : b + 13], "little")
@@ -54,7 +54,7 @@ def parse(buffer: Buffer, b: int, end: int, fixed_bytes: int = QUERY_FIXED_BYTES
         texts=readings(bytes(buffer[behind_database:end]), charset_of(collation)),
         database=buffer[at : behind_database - 1].decode("utf-8", "replace"),
         sql_mode=int.from_bytes(variables.get(_SQL_MODE, b""), "little"),
-        databases=None if databases is None else _names(databases),
+        databases=None if databases is None else frozenset(databases[1:].decode("utf-8", "replace").split("\0")[:-1]),
         uses_temporary_tables=bool(flags & _USES_TEMPORARY_TABLES),
     )
 
@@ -97,10 +97,6 @@ def _end_of_names(raw: bytes, at: int) -> int:
     for _ in range(raw[at]):
         end = raw.find(b"\0", end) + 1 or len(raw)
     return end
-
-
-def _names(counted: bytes) -> frozenset[str]:
-    return frozenset(counted[1:].decode("utf-8", "replace").split("\0")[:-1])
 
 
 def readings(raw: bytes, charset: str) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ import pymysql
 
 from changes.errors import CorruptEventError, HistoryGoneError, ViewtailError
 from ingest.binlog.coordinates import BinlogPosition, file_number
+from ingest.binlog.stream_errors import BACKFILL_ALL
 from servers.facts import facts_of
-from servers.sessions import MySQLAddress, open_session
+from servers.sessions import MySQLAddress, open_session, value_of
 
 _SAME_BYTES_TIMES = 5  # a bad wire does not harm the same bytes in the same way so often
 
@@ -42,7 +43,7 @@ class SilentEnd:
         if end is not None and _comparable(end) < _comparable(place):
             raise HistoryGoneError(
                 f"the source's binlog ends at {end}, and was read up to {place}: the binlogs were reset or restored. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
 
     def _ask(self) -> str | None:
@@ -51,12 +52,10 @@ class SilentEnd:
             if self._session is None:
                 self._session = open_session(self._address, role="source")
             facts = facts_of(self._session)
+            is_ours = self._identity in (None, value_of(self._session, facts.identity))
             with self._session.cursor() as cursor:
-                cursor.execute(facts.identity)
-                (identity,) = cursor.fetchone() or ("",)
                 cursor.execute(facts.status)
                 row = cursor.fetchone()
-            is_ours = row is not None and self._identity in (None, identity)
             return f"{row[0]}:{row[1]}" if row is not None and is_ours else None
         except (pymysql.err.MySQLError, ViewtailError):
             self.close()
@@ -91,8 +90,8 @@ class SameBytes:
         self._last = this
         if self._count >= _SAME_BYTES_TIMES:
             raise HistoryGoneError(
-                f"{str(error).partition(';')[0]}, and the same bytes came {self._count} times: so they stand in the "
-                "binlog. It is damaged there, or the binlogs were reset and other transactions stand at this place. "
+                f"{str(error).partition(';')[0]}, and the same bytes came {self._count} times: so they are in the "
+                "binlog. It is damaged there, or the binlogs were reset and other transactions are at this place. "
                 "Look at it with mysqlbinlog --verify-binlog-checksum; to go on behind it: viewtail replay "
                 "--new-history"
             )

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changes.errors import HistoryGoneError
+from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.resuming import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
+from ingest.binlog.stream_errors import BACKFILL_ALL
 
 
 def resuming(
-    offset: BinlogPosition,
-    kept: BinlogPosition,
-    epoch: int,
-    server: str,
-    check: Callable[[BinlogPosition], None],
+    offset: BinlogPosition, kept: BinlogPosition, epoch: int, server: str, check: Callable[[BinlogPosition], None]
 ) -> Resuming:
     """The answer of the server `server`, whose history has the number `epoch`.
 
@@ -32,13 +29,13 @@ def resuming(
         raise HistoryGoneError(
             f"the store holds writes of epoch {kept.epoch}, the offset is of {offset.epoch}: viewtail's own tables "
             "were lost, or are of another deployment, and the store would refuse every change as older. Point viewtail "
-            "at the database it had, or fill every view again with: viewtail replay --new-history"
+            f"at the database it had, or {BACKFILL_ALL}"
         )
-    is_comparable = kept.is_comparable_with(offset)
-    if kept.epoch == offset.epoch and not is_comparable:
+    is_of_one_epoch = kept.epoch == offset.epoch
+    if is_of_one_epoch and kept.is_of_another_server(offset.server):
         _check_contained(kept, check)
         return GoOn(kept)  # by its set: the store has all of that, whatever was read of this server before
-    version = kept.version if is_comparable else None
+    version = kept.version if is_of_one_epoch else None
     if _is_behind(kept, offset):
         return _read_again(kept, offset, version, check)
     if kept.version > offset.version and offset.epoch < epoch:

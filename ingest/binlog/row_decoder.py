@@ -1,7 +1,7 @@
 """Row images, turned into tuples by Python source generated for one table and the columns that are followed.
 
 `compile_decoder` judges once whether a table can be read exactly (table_fit.py); the decoder that it makes is a pure
-function of bytes. How each type of column stands in a row is in column_forms.py, the source of whole rows in
+function of bytes. How each type of column is laid out is in column_forms.py, the source of whole rows in
 row_source.py. Columns nobody follows are stepped over, whatever their type. Event headers are not parsed here.
 
 How it is fast: rows that have the same columns NULL share straight-line code, made when such a row is seen often
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 from changes.batches import Followed, Row
 from changes.errors import TableUnreadableError
@@ -21,6 +22,7 @@ from ingest.binlog.column_forms import NAMES, Layout, layout_of
 from ingest.binlog.json_binary import MalformedJsonError
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_source import Writer
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_fit import check_fits
 from ingest.binlog.table_map import TableMap
 
@@ -28,27 +30,6 @@ _PATTERNS = 64  # NULL patterns of a table that get code of their own ...
 _SEEN_OFTEN = 16  # ... once they were seen so many times
 _SEEN_ONCE = 500  # so many others before one was seen often: they are as good as random
 _MISFITS = (IndexError, struct.error, MalformedJsonError)  # what reading past a row's end comes to
-
-
-class Decoder(Protocol):
-    """Reads the row images of one table map; a pure function, for any number of events."""
-
-    write_image: bytes
-    # The column count and the bitmap of a full image, as in WRITE_ROWS and DELETE_ROWS after the extra data.
-    # Unused high bits of the bitmap are ones [M, MySQL 9.7].
-    update_image: bytes  # the same with both bitmaps, as in UPDATE_ROWS
-
-    def decode(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        """The rows that fill buffer[start:end]; of an UPDATE_ROWS event before, after, before, after, ...
-
-        Raises UnicodeDecodeError when a text is invalid in its character set (`decode_carefully` finds which)
-        and TableUnreadableError when the bytes do not fit the table."""
-
-    def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        """As `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
-
-    def row_end(self, buffer: Buffer, start: int, end: int) -> int:
-        """Where the row that begins at `start` ends; raises IndexError when that is beyond `end`."""
 
 
 def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: bool = False) -> Decoder:
@@ -69,11 +50,16 @@ def compile_decoder(table_map: TableMap, followed: Followed, *, is_json_raw: boo
         number = wanted.get(column.name)
         described = None if number is None else followed.table.column(column.name)
         layouts.append(layout_of(column, described, number, is_json_raw))
-    return _Decoder(table_map.full_name, layouts)
+    return Decoder(table_map.full_name, layouts)
 
 
-class _Decoder:
-    """Generated code for one table: the row without NULLs inline, other NULL patterns in functions of their own."""
+class Decoder:
+    """Reads the row images of one table map; a pure function of bytes, for any number of events.
+
+    The code for rows without NULLs is in `decode`, other NULL patterns have functions of their own. `write_image` is
+    the column count and the bitmap of a full image, as in WRITE_ROWS and DELETE_ROWS after the extra data; unused high
+    bits of the bitmap are ones [M, MySQL 9.7]. `update_image` is the same with both bitmaps, as in UPDATE_ROWS.
+    """
 
     def __init__(self, table: str, layouts: list[Layout]) -> None:
         count = len(layouts)
@@ -85,20 +71,26 @@ class _Decoder:
         self._null_bytes = len(bitmap)
         self._seen: dict[bytes, int] = {}
         self._patterns: dict[bytes, Callable[..., int]] = {}
-        self._any_pattern: Callable[..., int] | None = None
         self._any_patterns: Callable[..., int] | None = None  # of rows whose patterns are not worth a look
-        self._careful: Callable[..., int] | None = None
         self._names = dict(NAMES)
         for layout in layouts:
             self._names |= layout.names
-        self._names["other"] = self._other
-        self._names["MISFITS"] = _MISFITS
-        self._names["misfit"] = self._misfit
+        self._names |= {"other": self._other, "MISFITS": _MISFITS, "misfit": self._misfit}
+        # The rows that fill buffer[start:end]; of an UPDATE_ROWS event before, after, before, after, ... Raises
+        # UnicodeDecodeError when a text is invalid in its character set (`decode_carefully` finds which), and
+        # TableUnreadableError when the bytes do not fit the table.
         self.decode: Callable[[Buffer, int, int], list[Row]] = self._compile(Writer(layouts).plain_rows())
 
+    @cached_property
+    def _careful(self) -> Callable[..., int]:
+        return self._compile(Writer(self._layouts, is_careful=True).any_rows())
+
+    @cached_property
+    def _any_pattern(self) -> Callable[..., int]:
+        return self._compile(Writer(self._layouts).one_row())
+
     def decode_carefully(self, buffer: Buffer, start: int, end: int) -> list[Row]:
-        if self._careful is None:
-            self._careful = self._compile(Writer(self._layouts, is_careful=True).any_rows())
+        """As `decode`, with `Unreadable` in the place of texts that are invalid in their character set."""
         rows: list[Row] = []
         try:
             if self._careful(buffer, start, end, rows.append) == end:
@@ -108,6 +100,7 @@ class _Decoder:
         raise self._misfit()
 
     def row_end(self, buffer: Buffer, start: int, end: int) -> int:
+        """Where the row that begins at `start` ends; raises IndexError when that is beyond `end`."""
         nulls = int.from_bytes(buffer[start : start + self._null_bytes], "little")
         at = start + self._null_bytes
         for index, layout in enumerate(self._layouts):
@@ -121,9 +114,8 @@ class _Decoder:
 
     def _misfit(self) -> TableUnreadableError:
         return TableUnreadableError(
-            f"{self._table}: the bytes of a row event do not fit the table map before it, although the event is whole; "
-            "look at the binlog with mysqlbinlog -v, and report this with the server's version. Then fill the views "
-            "of this table"
+            f"{self._table}: the bytes of a row event do not fit the table map before it, although the event is whole. "
+            f"Look at the binlog with mysqlbinlog -v, report this with the server's version, then {BACKFILL_TABLE}"
         )
 
     def _other(self, buffer: Buffer, at: int, end: int, append: Callable[[Row], None]) -> int:
@@ -143,8 +135,6 @@ class _Decoder:
             self._seen.clear()
             if not self._patterns:
                 self._any_patterns = self._compile(Writer(self._layouts).any_rows())
-        if self._any_pattern is None:
-            self._any_pattern = self._compile(Writer(self._layouts).one_row())
         return self._any_pattern
 
     def _compile(self, source_and_names: tuple[str, dict[str, Any]]) -> Callable[..., Any]:

@@ -5,14 +5,15 @@ What can be read is kept, a row with an unreadable value is refused, and a table
 
 from __future__ import annotations
 
-from changes.batches import Refused, Row, RowChanges, Unreadable
+from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
 from changes.errors import TableUnreadableError
-from ingest.binlog.events import PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, Event
+from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
-from ingest.binlog.stream_errors import check_pairs
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import TableReader
 from ingest.binlog.walk import Walk
 
+_V2_LESS_V1 = WRITE_ROWS - WRITE_ROWS_V1
 _TABLE_BYTES = 8  # table id and flags, at the beginning of an event's body
 
 
@@ -20,23 +21,28 @@ class RowEvents:
     """Reads row events in all forms that they can have."""
 
     def __init__(self, walk: Walk) -> None:
-        self._transaction, self._tables = walk.transaction, walk.tables
+        self._transaction, self._tables, self._place = walk.transaction, walk.tables, walk.place
+
+    def handle(self, event: Event) -> None:
+        """An event that has a position of its own."""
+        if reader := self._tables.of_event(event):
+            self._transaction.hold(event.size)
+            self.read(reader, event, self._place.version(event.log_pos))
 
     def read(self, reader: TableReader, event: Event, version: int) -> None:
-        """An event of the present form; extra data before its rows (partitions) is stepped over."""
+        """An event with extra data before its rows (partitions), or without any; a partial image halts the table."""
         at = event.start + _TABLE_BYTES
-        at += int.from_bytes(event.buffer[at : at + 2], "little")
-        self.from_image(reader, event, version, at)
-
-    def from_image(self, reader: TableReader, event: Event, version: int, at: int) -> None:
-        """Rows behind the bitmaps at `at`; a partial image halts the table."""
+        if event.kind in ROWS_V1:  # which has no place for such data
+            event = event._replace(kind=event.kind + _V2_LESS_V1)
+        else:
+            at += int.from_bytes(event.buffer[at : at + 2], "little")
         is_update = event.kind == UPDATE_ROWS or event.kind == PARTIAL_UPDATE_ROWS
         image = (reader.update_image if is_update else reader.write_image)[2:]
         rows_at = at + len(image)
         if event.buffer[at:rows_at] != image:
             why = (
                 "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
-                "no session changes it), then fill the views again: viewtail replay VIEW"
+                f"no session changes it), then {BACKFILL_TABLE}"
             )
             self._tables.halt(reader.followed, version, why)
         elif event.kind == PARTIAL_UPDATE_ROWS:
@@ -44,10 +50,9 @@ class RowEvents:
         elif reader.current is not None:
             self._versioned(reader, event, version, rows_at)
         else:
-            self.full(reader, event, version, rows_at)
+            self._full(reader, event, version, rows_at)
 
-    def full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
-        """Rows of full images."""
+    def _full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
         try:
             rows = reader.decode(event.buffer, rows_at, event.end)
             check_pairs(event.kind, rows, reader.followed)
@@ -105,3 +110,12 @@ class RowEvents:
             else:
                 reason = f"column {bad} holds bytes that are invalid in its character set"
                 self._transaction.refused.append(Refused(followed, change, version, some, reason))
+
+
+def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
+    """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
+    if kind == UPDATE_ROWS and len(rows) & 1:
+        raise TableUnreadableError(
+            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
+            f"is whole. Look at the binlog with mysqlbinlog -v, then {BACKFILL_TABLE}"
+        )

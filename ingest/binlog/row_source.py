@@ -123,7 +123,7 @@ class Writer:
 
     def _unknown_row(self) -> None:
         size, at = self._null_bytes, 0
-        counted = [self._is_counted(layout) for layout in self._layouts]
+        counted = [layout.number is None and not layout.prefix for layout in self._layouts]
         if size <= _NARROW_BYTES or any(counted):
             self._line(f"nulls = from_bytes(buffer[p:p + {size}], 'little')")
         self._line("row = p")
@@ -138,9 +138,6 @@ class Writer:
                 self._one_column(at)
             at = stop
         self._line(f"append({self._tuple})")
-
-    def _is_counted(self, layout: Layout) -> bool:
-        return layout.number is None and not layout.prefix
 
     def _count(self, at: int, stop: int) -> None:
         """Step over columns of fixed width that nobody follows: of each width, so many as are not NULL."""

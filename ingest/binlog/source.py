@@ -19,24 +19,23 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
-from ingest import Progress
+from ingest import Progress, Resuming
 from ingest.binlog import continuity, resuming
-from ingest.binlog.connection import DumpConnection, dump_error
+from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
-from ingest.binlog.stream_errors import DumpEnded, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
-from ingest.resuming import Resuming
 from servers.facts import facts_of
-from servers.sessions import Connection, MySQLAddress, open_session, session_error
+from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
 
 _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
-_HEAD_BYTES = PACKET_HEAD_BYTES - 4  # of an event: status byte and header
+_SIZE_AT = 14  # of an event, in its packet
 _SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from
 
@@ -101,11 +100,9 @@ class BinlogSource:
         with self._session() as connection, connection.cursor() as cursor:
             cursor.execute(facts_of(connection).status)
             row = cursor.fetchone()
-            cursor.execute(facts_of(connection).executed)
-            (executed,) = cursor.fetchone() or ("",)
+            base = str(value_of(connection, facts_of(connection).executed) or "").replace("\n", "")
         if row is None:
             raise SourceError("the source writes no binlog. Start it with --log-bin; see `viewtail check`")
-        base = executed.replace("\n", "")
         # By set, not by place: asked one after the other they would not belong together, and what is seen must be known
         # exactly from the beginning.
         end = 0 if base else row[1]
@@ -125,7 +122,7 @@ class BinlogSource:
         if sizes.get(after.file, -1) < after.end:
             raise HistoryGoneError(
                 f"history gone: the source no longer has the changes after {after}. Point viewtail at a server that "
-                "still has them, or fill the views again with: viewtail replay --new-history"
+                f"still has them, or {BACKFILL_ALL}"
             )
 
     @contextlib.contextmanager
@@ -147,9 +144,8 @@ class BinlogSource:
     def _seen(self, after: BinlogPosition) -> str:
         if not after.seen:
             raise HistoryGoneError(
-                f"the source is another server than the one that {after} is of, and which transactions were read from "
-                "that one is not known, so that this one cannot be asked for the others. Point viewtail back at it, or "
-                "fill the views again with: viewtail replay --new-history"
+                f"{after} is a position of another server than the source that is there now, and it is not known which "
+                f"transactions were read from that server. Point viewtail back at it, or {BACKFILL_ALL}"
             )
         return after.seen
 
@@ -177,11 +173,13 @@ class BinlogSource:
             except (TemporaryError, WentBackError) as error:
                 if isinstance(error, WentBackError):
                     if went_back == (place, str(error)):
-                        raise  # so it stands in the binlog; once may have been the wire
+                        raise  # so it is in the binlog; once may have been the wire
                     went_back = place, str(error)
                 same_bytes.met(place, error)
                 if isinstance(error, UncheckedFormatError):
-                    self._suspect(error.event)
+                    # It is believed when it comes again as it was.
+                    self._unchecked_formats |= {error.event} & {self._suspected_format}
+                    self._suspected_format = error.event
                 if self._interrupted.is_set():
                     return
                 self.progress.trouble = str(error)
@@ -190,12 +188,6 @@ class BinlogSource:
                 _log.warning("source unavailable", error=str(error), position=str(place), attempt=attempt)
                 self._interrupted.wait(reaction_to(error).pause_s(attempt))
                 attempt += 1
-
-    def _suspect(self, event: bytes) -> None:
-        """A format description may have no checksum: it is believed when it comes again as it was."""
-        if event == self._suspected_format:
-            self._unchecked_formats |= {event}
-        self._suspected_format = event
 
     def interrupt(self) -> None:
         self._interrupted.set()
@@ -211,7 +203,7 @@ class BinlogSource:
         if after.start >= 1 << 32:
             raise HistoryGoneError(
                 f"the last transaction begins at {after.file}:{after.start}, beyond what a dump can be started from. "
-                "Fill the views again with: viewtail replay --new-history"
+                f"To go on, {BACKFILL_ALL}"
             )
         connection = self._connect(after.file, after.start, seen=seen)
         dispatcher = self._new_dispatcher(
@@ -225,8 +217,6 @@ class BinlogSource:
         silent_end = self._new_silent_end()
         try:
             yield from self._walk(connection, dispatcher, silent_end)
-        except DumpEnded as ended:
-            raise dump_error(ended.packet, dispatcher.place) from None
         finally:
             self._connection = None
             connection.close()
@@ -242,22 +232,18 @@ class BinlogSource:
                 filled += connection.receive_into(view[filled:])
             self.progress.received_at = time.monotonic()
             self.progress.trouble = None
-            at = yield from self._consume(dispatcher, buffer, filled)
-            buffer[: filled - at] = buffer[at:filled]
-            filled -= at
+            filled = yield from self._consume(dispatcher, buffer, filled)
             if self.progress.is_at_end:
                 end.check(dispatcher.place)
-            while _event_bytes(buffer, filled) > _BUFFER_BYTES - 64:
-                incoming = _Incoming(connection, bytes(buffer[:filled]))
-                yield from self._large_event(dispatcher, incoming)
-                rest = incoming.rest()  # less than a small read: it fits
-                buffer[: len(rest)] = rest
-                at = yield from self._consume(dispatcher, buffer, len(rest))
-                buffer[: len(rest) - at] = buffer[at : len(rest)]
-                filled = len(rest) - at
+            while filled >= PACKET_HEAD_BYTES and (size := _U32(buffer, _SIZE_AT)[0]) > _BUFFER_BYTES - 64:
+                incoming = _Incoming(connection, buffer[:filled])
+                yield from self._large_event(dispatcher, incoming, size)
+                filled = len(incoming.received)
+                buffer[:filled] = incoming.received
+                filled = yield from self._consume(dispatcher, buffer, filled)
 
     def _consume(self, dispatcher: Dispatcher, buffer: bytearray, filled: int) -> Generator[Batch, None, int]:
-        """Walk what is whole in the buffer; returns where the rest begins."""
+        """Walk what is whole in the buffer; moves the rest to its beginning, and returns how many bytes that is."""
         at, is_stopped = 0, True
         while is_stopped:
             at = dispatcher.consume(buffer, at, filled)
@@ -266,29 +252,27 @@ class BinlogSource:
                 self.progress.is_at_end = False
                 yield batch
         self.progress.prepared = dispatcher.prepared
-        return at
+        buffer[: filled - at] = buffer[at:filled]
+        return filled - at
 
-    def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming) -> Iterator[Batch]:
+    def _large_event(self, dispatcher: Dispatcher, incoming: _Incoming, size: int) -> Iterator[Batch]:
         """An event that does not fit the buffer: joined from its packets, or, above the bound, read past."""
-        first = incoming.packet_header()
-        head = incoming.take(_HEAD_BYTES)
-        size = _U32(head, 10)[0]
-        packets = incoming.packets(first, size + 1, dispatcher.place)
+        packets = incoming.packets(size, dispatcher.place)
         if size > dispatcher.max_event_bytes:
-            self._read_past(dispatcher, incoming, packets, head)
+            self._read_past(dispatcher, incoming, packets, size)
             return
         # Received where it is walked: each copy of a large event costs as much as reading it.
-        event, filled = bytearray(size + 5), PACKET_HEAD_BYTES
-        event[:filled] = struct.pack("<I", min(size + 1, 0xFFFFFF)) + head
+        event, filled = bytearray(size + 5), 5
+        event[:4] = struct.pack("<I", min(size + 1, 0xFFFFFF))
         for left in packets:
             with memoryview(event) as view:
                 incoming.take_into(view[filled : filled + left])
             filled += left
         yield from self._consume(dispatcher, event, len(event))
 
-    def _read_past(self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], head: bytes) -> None:
-        """Halt the table of an event that is too large; `head`: its status byte and header."""
-        event, checksum = head[1:], crc32(head[1:])
+    def _read_past(self, dispatcher: Dispatcher, incoming: _Incoming, packets: Iterator[int], size: int) -> None:
+        """Halt the table of an event that is too large."""
+        event, checksum = b"", 0
         for left in packets:
             while left:
                 piece = incoming.take(min(left, _PIECE_BYTES))
@@ -296,63 +280,42 @@ class BinlogSource:
                 checksum = crc32(piece, checksum)
                 event += piece[: max(0, _SHOWN_BYTES - len(event))]
         if dispatcher.has_checksums and checksum != CHECKSUM_RESIDUE:
-            corrupt(head[5], dispatcher.place, checksum)
-        dispatcher.halt_too_large(event, _U32(head, 10)[0])
+            corrupt(event[4], dispatcher.place, checksum)
+        dispatcher.halt_too_large(event, size)
 
 
 class _Incoming:
     """Bytes already received, then the socket's, as one stream."""
 
-    def __init__(self, connection: DumpConnection, received: bytes) -> None:
+    def __init__(self, connection: DumpConnection, received: bytearray) -> None:
         self._connection = connection
-        self._buffer = bytearray(received)
+        self.received = received
 
     def take(self, count: int) -> bytes:
-        while len(self._buffer) < count:
-            piece = bytearray(max(count - len(self._buffer), 4096))
-            with memoryview(piece) as view:
-                got = self._connection.receive_into(view)
-            self._buffer += piece[:got]
-        taken = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return taken
+        taken = bytearray(count)
+        with memoryview(taken) as view:
+            self.take_into(view)
+        return bytes(taken)
 
     def take_into(self, target: memoryview) -> None:
         """Fill `target`."""
-        filled = min(len(target), len(self._buffer))
-        target[:filled] = self._buffer[:filled]
-        del self._buffer[:filled]
+        filled = min(len(target), len(self.received))
+        target[:filled] = self.received[:filled]
+        del self.received[:filled]
         while filled < len(target):
             filled += self._connection.receive_into(target[filled:])
 
-    def packet_header(self) -> tuple[int, bool]:
-        """(payload bytes, whether it is the last packet of its event)."""
-        length = int.from_bytes(self.take(4)[:3], "little")
-        return length, length < 0xFFFFFF
-
-    def packets(self, first: tuple[int, bool], size: int, place: str) -> Iterator[int]:
-        """How many bytes of each packet to take next; the first one's header and the event's head are taken already."""
-        received, is_last = first
-        left = received - _HEAD_BYTES
-        while True:
-            if received > size or (is_last and received != size):
+    def packets(self, size: int, place: str) -> Iterator[int]:
+        """How many bytes of an event of `size` bytes each of its packets holds, which are to be taken next."""
+        left, is_last, header_bytes = size + 1, False, 5  # the first packet begins with a status byte
+        while not is_last:
+            length = int.from_bytes(self.take(header_bytes)[:3], "little")
+            is_last = length < 0xFFFFFF
+            if length > left or (is_last and length != left):
                 # Waiting for what a garbled length promises could last for ever, and end in silence.
                 raise CorruptEventError(f"the packet after {place} is not as long as its event")
-            yield left
-            if is_last:
-                return
-            left, is_last = self.packet_header()
-            received += left
-
-    def rest(self) -> bytes:
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        return rest
-
-
-def _event_bytes(buffer: bytearray, filled: int) -> int:
-    """The size of the event at the buffer's beginning, 0 when its header is not there yet."""
-    return _U32(buffer, 14)[0] if filled >= 24 else 0
+            yield length + 4 - header_bytes
+            left, header_bytes = left - length, 4
 
 
 def _watermark_table(schema: str) -> Followed:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changes.batches import Followed, TableChange, TableChangeKind
-from ingest.binlog import query_event, schema_changes, statements
-from ingest.binlog.events import Event
+from ingest.binlog import query_event, statements
+from ingest.binlog.events import EXECUTE_LOAD_QUERY, Event
 from ingest.binlog.open_transaction import BEGINNING
-from ingest.binlog.query_event import LOAD_FIXED_BYTES, Query
+from ingest.binlog.query_event import LOAD_FIXED_BYTES, QUERY_FIXED_BYTES, Query
 from ingest.binlog.statements import Meaning
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.walk import Walk
 from ingest.binlog.xa_transactions import XaTransactions
 
@@ -33,26 +34,20 @@ class StatementEvents:
         }
 
     def query(self, event: Event) -> None:
-        """A statement, as its session or the server wrote it."""
-        self._handle(query_event.parse(event.buffer, event.start, event.end), event.log_pos)
-
-    def load_query(self, event: Event) -> None:
-        """LOAD DATA."""
-        query = query_event.parse(event.buffer, event.start, event.end, LOAD_FIXED_BYTES)
-        self._handle(query, event.log_pos)
-
-    def _handle(self, query: Query, log_pos: int) -> None:
+        """A statement, as its session or the server wrote it; LOAD DATA too."""
+        fixed_bytes = LOAD_FIXED_BYTES if event.kind == EXECUTE_LOAD_QUERY else QUERY_FIXED_BYTES
+        query = query_event.parse(event.buffer, event.start, event.end, fixed_bytes)
         statement = statements.plain(query.texts[0], query.sql_mode)
         handler = self._by_meaning.get(statements.meaning(statement))
         if handler is not None:
-            handler(statement, log_pos)
+            handler(statement, event.log_pos)
             return
         if query.database not in self._walk.tables.own_schemas:
             self._walk.transaction.mark_foreign()
         for text in query.texts:
-            self._judge(statements.plain(text, query.sql_mode), query, log_pos)
+            self._judge(statements.plain(text, query.sql_mode), query, event.log_pos)
         if not self._walk.transaction.has_begun:
-            self._walk.commit(log_pos)
+            self._walk.commit(event.log_pos)
 
     # -- transactions -------------------------------------------------------------------------------------------
 
@@ -66,14 +61,14 @@ class StatementEvents:
             self._walk.transaction.set_savepoint(statements.savepoint(statement))
 
     def _roll_back(self, statement: str, log_pos: int) -> None:
-        # In row format a rollback stands behind transactional rows only.
+        # In row format only transactional rows come before a rollback.
         self._walk.take_back(BEGINNING)
         self._walk.commit(log_pos)
 
     def _roll_back_to(self, statement: str, log_pos: int) -> None:
         savepoint = self._walk.transaction.savepoint(statements.savepoint(statement))
         if savepoint is None:
-            self._walk.halt_touched("a rollback to a savepoint that is not in the binlog stands there")
+            self._walk.halt_touched("there is a rollback to a savepoint that is not in the binlog")
         else:
             self._walk.take_back(savepoint)
 
@@ -100,8 +95,8 @@ class StatementEvents:
         followed = statements.concerned(statement, query.database, tables.followed.values())
         for table in followed:
             tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
-        for verdict in schema_changes.judge(statement, query.database, followed, query.sql_mode):
-            why, kind = schema_changes.reason(verdict, statement), verdict.kind
+        for verdict in statements.judge(statement, query.database, followed, query.sql_mode):
+            why, kind = statements.reason(verdict, statement), verdict.kind
             if kind is None:
                 self._halt(verdict.followed, why, log_pos, verdict.columns)
                 continue
@@ -112,7 +107,7 @@ class StatementEvents:
             tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 
     def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
-        why = f"{why}. When the table is as it should be, fill the views again: viewtail replay VIEW"
+        why = f"{why}. When the table is as it should be, {BACKFILL_TABLE}"
         self._walk.tables.halt(table, self._walk.place.version(log_pos), why, columns)
 
     def _reached(self, statement: str, query: Query) -> list[Followed]:

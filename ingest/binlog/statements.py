@@ -1,7 +1,13 @@
-"""The texts of query events: what they mean for their transaction, and whether they may concern a followed table.
+"""The texts of query events: what they mean for their transaction, and for the followed tables.
 
-Lexical and cheap, for every such event comes by here; what a statement does to the tables that it may concern is for
-schema_changes.py to say. Everything looks at the text without its comments, which may hold any word.
+Every such event comes by here, so most is lexical and cheap; only a statement that may change a followed table is read
+(ingest/ddl.py) and judged (table_effects.py). Everything looks at the text without its comments, which may hold any
+word.
+
+A row event carries its own columns, and table_fit.py compares those that views use with what they were; so a change
+that leaves them in place needs no verdict. What the next table map cannot show is judged: rows that come and go as a
+whole, a column that went and came back, a conversion that the server may have made lossy. Where a statement cannot be
+read, each followed table that it may name halts.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from changes.batches import Followed, TableChangeKind
 
 
 class Meaning(Enum):
-    """How a query event's text bears on the transaction it stands in."""
+    """What a query event's text means for its transaction."""
 
     BEGIN = "begin"
     COMMIT = "commit"
@@ -83,7 +89,7 @@ def plain(statement: str, sql_mode: int = 0) -> str:
 
 
 def meaning(text: str) -> Meaning:
-    """How a query event's `plain` text bears on the transaction it stands in."""
+    """What a query event's `plain` text means for its transaction."""
     words = " ".join(_WORD.findall(text[:200])[:2]).upper()
     if words.startswith("ROLLBACK") and _ROLLBACK_TO.match(text):
         return Meaning.ROLLBACK_TO
@@ -113,12 +119,8 @@ def without_settings(text: str) -> str:
 
 def of_schemas(text: str, database: str, followed: Iterable[Followed]) -> list[Followed]:
     """The followed tables of the session's database and of those that a `plain` text may name."""
-    lowered = text.lower()
-    return [
-        table
-        for table in followed
-        if table.table.schema.lower() == database.lower() or _names(lowered, table.table.schema)
-    ]
+    folded = text.casefold()
+    return [table for table in followed if _reaches(folded, database, table.table.schema)]
 
 
 def savepoint(text: str) -> str:
@@ -134,7 +136,39 @@ def concerned(text: str, database: str, followed: Iterable[Followed]) -> list[Fo
     folded = text.casefold()  # lower() writes a sigma by what follows it, so that a name would not be found
     if _DROP_DATABASE.match(text):
         return [table for table in followed if _names(folded, table.table.schema)]
-    return [table for table in followed if _names_table(folded, database, table)]
+    named = [table for table in followed if _names(folded, table.table.name)]
+    return [table for table in named if _reaches(folded, database, table.table.schema)]
+
+
+def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int = 0) -> list[Verdict]:
+    """The verdict on each followed table whose rows or columns a statement may have changed unseen.
+
+    Args:
+        text: as `plain` gives it.
+        database: the session's, for names without one.
+        followed: those that the statement may be about are picked from them.
+        sql_mode: the session's; a strict one made the server refuse a conversion that loses something.
+    """
+    if _ROWS_STAY.match(text) or not (tables := concerned(text, database, followed)):
+        return []
+    if not _READ.match(text):
+        why = f"a {text.split(None, 1)[0].upper()} statement may have changed rows without row events"
+        return [Verdict(table, None, why) for table in tables]
+    from ingest import ddl  # 17 MiB, which a stream without such statements does without
+    from ingest.binlog import table_effects
+
+    try:
+        effects = ddl.read(text, database)
+    except ddl.Unread as error:
+        why = f"viewtail cannot read this statement ({error}), and it may be about the table"
+        return [Verdict(table, None, why) for table in tables]
+    found = [(table, table_effects.meant(table, effects, bool(sql_mode & STRICT))) for table in tables]
+    return [Verdict(table, *meant) for table, meant in found if meant is not None]
+
+
+def reason(verdict: Verdict, text: str) -> str:
+    """Why the table changed, and the statement: for messages."""
+    return f"{verdict.why}: {shown(text)}"
 
 
 def shown(text: str) -> str:
@@ -143,11 +177,8 @@ def shown(text: str) -> str:
     return short if len(short) <= _SHOWN_CHARACTERS else short[: _SHOWN_CHARACTERS - 4] + " ..."
 
 
-def _names_table(folded: str, database: str, followed: Followed) -> bool:
-    table = followed.table
-    return _names(folded, table.name) and (
-        database.casefold() == table.schema.casefold() or _names(folded, table.schema)
-    )
+def _reaches(folded: str, database: str, schema: str) -> bool:
+    return database.casefold() == schema.casefold() or _names(folded, schema)
 
 
 def _names(folded: str, identifier: str) -> bool:
@@ -163,6 +194,12 @@ def _names(folded: str, identifier: str) -> bool:
 _FOR_ONE_STATEMENT = re.compile(
     r"\ASET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^'\"`])*?\sFOR\s+", re.IGNORECASE
 )
+# Statements that take no row away, whatever they name; not worth a parser.
+_ROWS_STAY = re.compile(
+    r"(?:ANALYZE|OPTIMIZE|REPAIR|CHECK|CHECKSUM|FLUSH|GRANT|REVOKE|SET|INSTALL|UNINSTALL|LOCK|UNLOCK|RENAME\s+USER)\b",
+    re.IGNORECASE,
+)
+_READ = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 # SELECT, DO and CALL may call a function that changes rows.
 _CHANGE = re.compile(r"\(*\s*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|SELECT|DO|CALL|WITH)\b", re.IGNORECASE)

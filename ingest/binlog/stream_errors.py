@@ -6,23 +6,20 @@ import struct
 from typing import NoReturn
 from zlib import crc32
 
-from changes.batches import Followed, Row
-from changes.errors import CorruptEventError, HistoryGoneError, SourceError, TableUnreadableError
+from changes.errors import CorruptEventError, HistoryGoneError, SourceError, SourceUnavailableError
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.binlog.events import NAMES, UPDATE_ROWS
+from ingest.binlog.events import NAMES
 
 # What reading past an event's end comes to, where no rule was broken before.
 MALFORMED = (IndexError, struct.error)
 
 _HEAD_BYTES = 20  # status and header
+_FATAL_ERROR_READING_BINLOG = 1236  # in place of the dump; no new attempt can change it
+_SAME_SERVER_ID = ("server_uuid/server_id", "slave with the same", "replica with the same")
 
-
-class DumpEnded(Exception):
-    """The server sent an error packet in place of an event."""
-
-    def __init__(self, packet: bytes) -> None:
-        super().__init__("error packet")
-        self.packet = packet
+# The end of messages: what to do.
+BACKFILL_TABLE = "backfill the views of this table again: viewtail replay VIEW"
+BACKFILL_ALL = "backfill all views again: viewtail replay --new-history"
 
 
 class UncheckedFormatError(CorruptEventError):
@@ -46,12 +43,22 @@ def name_of(kind: int) -> str:
     return NAMES.get(kind, f"of unknown type {kind}")
 
 
+def unreadable(what: str) -> SourceError:
+    """A part of the binlog cannot be read exactly, and nothing is skipped."""
+    return SourceError(
+        f"{what}. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay "
+        "--new-history"
+    )
+
+
+def unknown(what: str) -> SourceError:
+    """A part of the binlog has a form that viewtail does not know."""
+    return SourceError(f"{what}. Nothing is skipped, so the pipeline stops before it; a newer viewtail may know it")
+
+
 def unknown_event(kind: int, place: str) -> NoReturn:
     """An event type that viewtail does not know."""
-    raise SourceError(
-        f"event {name_of(kind)} at {place} is one viewtail cannot read; nothing is skipped, so "
-        "the pipeline stops here. A newer viewtail may know it."
-    )
+    raise unknown(f"event {name_of(kind)} at {place} is one viewtail cannot read")
 
 
 def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
@@ -59,20 +66,9 @@ def corrupt(kind: int, place: str, checksum: int) -> NoReturn:
     _reread(f"event {name_of(kind)} after {place} fails its checksum", checksum)
 
 
-def unchecked_format(event: bytes, place: str) -> NoReturn:
-    """The last bytes of a format description may be no checksum."""
-    raise UncheckedFormatError(
-        f"the format description after {place} fails its checksum, or has none; reconnecting to read it again",
-        event,
-    )
-
-
 def malformed(place: str, error: Exception) -> NoReturn:
     """An event whose checksum is right, and whose bytes end too early."""
-    raise SourceError(
-        f"the event after {place} is shorter than its kind asks for ({error}); nothing is skipped, so the pipeline "
-        "stops before it. Look at it with mysqlbinlog -v; to go on behind it: viewtail replay --new-history"
-    ) from None
+    raise unreadable(f"the event after {place} is shorter than its kind asks for ({error})") from None
 
 
 def rows_without_map(kind: int, place: str) -> NoReturn:
@@ -83,33 +79,44 @@ def rows_without_map(kind: int, place: str) -> NoReturn:
     )
 
 
-def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:
-    """Raises TableUnreadableError when an update's rows are not pairs of before and after."""
-    if kind == UPDATE_ROWS and len(rows) & 1:
-        raise TableUnreadableError(
-            f"{followed.table.full_name}: an update event holds a row without what became of it, although the event "
-            "is whole. Look at the binlog with mysqlbinlog -v; then fill the views of this table again: viewtail "
-            "replay VIEW"
-        )
-
-
 def not_ended(place: str) -> NoReturn:
     """A transaction begins while another one holds rows."""
-    raise SourceError(
-        f"after {place} a transaction begins inside another one, whose end is not in the binlog: whether its rows "
-        "count cannot be told. The pipeline stops before it. Look at it with mysqlbinlog -v; to go on behind it: "
-        "viewtail replay --new-history"
+    raise unreadable(
+        f"after {place} a transaction begins inside another one, whose end is not in the binlog: nothing tells whether "
+        "the rows of that one count"
     )
 
 
 def not_an_event(packet: bytes, place: str) -> NoReturn:
     """A packet that ends the dump, or is garbled."""
     if packet[0] == 0xFF:
-        raise DumpEnded(packet)
+        raise _dump_error(packet, place)
     if packet[0] == 0xFE:
         raise CorruptEventError(f"the source ended the dump after {place}; reconnecting")
     fingerprint = crc32(packet[:_HEAD_BYTES])  # of the rest, more or less may have come
     _reread(f"the packet after {place} is no binlog event", fingerprint)
+
+
+def _dump_error(packet: bytes, place: str) -> SourceError | SourceUnavailableError:
+    """The error for an error packet sent in place of events: history gone, refused, or try again."""
+    number = struct.unpack_from("<H", packet, 1)[0] if len(packet) >= 3 else 0
+    said = packet[9 if packet[3:4] == b"#" else 3 :].decode("utf-8", "replace")
+    if number == _FATAL_ERROR_READING_BINLOG:
+        if any(text in said for text in _SAME_SERVER_ID):
+            return SourceUnavailableError(
+                f"source: another replica reads with our server_id ({said}). Leave source.server_id unset, or give "
+                "each reader its own; reconnecting"
+            )
+        return HistoryGoneError(
+            f"the source cannot continue from {place}: {number} {said}. The changes after it are gone from its "
+            "binlogs or its binlogs were reset, so the views cannot be brought up to date from the stream. "
+            f"To go on, {BACKFILL_ALL}"
+        )
+    if number in (1227, 1045, 1142):
+        return SourceError(
+            f"the source refuses to send its binlog: {number} {said}. Grant what `viewtail check` lists."
+        )
+    return SourceUnavailableError(f"the source broke the dump off at {place}: {number} {said}; reconnecting")
 
 
 def _reread(what: str, fingerprint: int) -> NoReturn:
@@ -119,9 +126,8 @@ def _reread(what: str, fingerprint: int) -> NoReturn:
 
 
 def diverged(saved: BinlogPosition, found: str) -> NoReturn:
-    """The transaction at the saved position is another one, or stands elsewhere."""
+    """The transaction at the saved position is another one, or begins or ends elsewhere."""
     raise HistoryGoneError(
-        f"the source's history is not the one that was read: {saved.gtid} stood at {saved.file}:{saved.start} to "
-        f"{saved.end}, now {found}. The binlogs were reset or restored. Fill the views again with: "
-        "viewtail replay --new-history"
+        f"the source's history is not the one that was read: {saved.gtid} was at {saved.file}:{saved.start} to "
+        f"{saved.end}, now {found}. The binlogs were reset or restored. To go on, {BACKFILL_ALL}"
     )

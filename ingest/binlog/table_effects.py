@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TypeVar
+from typing import TypeAlias
 
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column
 from ingest import ddl
-from ingest.binlog.statements import Verdict
 
 # Each holds all values of those before it.
 _WIDER = (
@@ -21,25 +20,24 @@ _WIDER = (
     ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
     ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
 )
+_HOLDERS = {word: family[at:] for family in _WIDER for at, word in enumerate(family)}
 _ONE_LENGTH = frozenset({"VARCHAR", "CHAR", "VARBINARY"})
 _OTHER_KEY = (
     "the primary key, by which the views tell entities apart, was changed (a view in Redis or Elasticsearch needs a "
     "new name then: what it shows under keys of the old form would stay)"
 )
-_Change = TypeVar("_Change")
-_Loss = tuple[str, frozenset[str] | None]  # why, and of which followed columns; None: of the whole table
+_Loss: TypeAlias = "tuple[str, frozenset[str] | None]"  # why, and of which followed columns; None: of the whole table
+Meant: TypeAlias = "tuple[TableChangeKind | None, str, frozenset[str] | None]"  # kind, why and columns of a Verdict
 _UNSEEN = "values may have changed without row events"
 
 
-def verdict(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Verdict | None:
-    """The verdict on a table; None: nothing happened to it. `is_strict`: the server refused lossy conversions."""
-    verdicts = [found for effect in effects if (found := _of_effect(followed, effect, is_strict)) is not None]
-    if not verdicts:
-        return None
-    return next((found for found in verdicts if found.kind is None), verdicts[0])
+def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Meant | None:
+    """What happened to a table; None: nothing did. `is_strict`: the server refused lossy conversions."""
+    found = [one for effect in effects if (one := _of_effect(followed, effect, is_strict)) is not None]
+    return next((one for one in found if one[0] is None), found[0] if found else None)
 
 
-def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdict | None:
+def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Meant | None:
     match effect:
         case ddl.Truncated(table):
             return _about(followed, table, TableChangeKind.EMPTIED, "the table was emptied")
@@ -47,7 +45,7 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
             what = "replaced by an empty one" if is_replaced else "dropped"
             return _about(followed, table, None, f"the table was {what}")
         case ddl.DatabaseDropped(schema) if schema.lower() == followed.table.schema.lower():
-            return Verdict(followed, None, "the table was dropped with its database")
+            return None, "the table was dropped with its database", None
         case ddl.Renamed(pairs):
             return _renamed(followed, pairs)
         case ddl.Altered():
@@ -56,31 +54,27 @@ def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Verdi
 
 
 def _about(
-    followed: Followed,
-    name: ddl.Name,
-    kind: TableChangeKind | None,
-    why: str,
-    columns: frozenset[str] | None = None,
-) -> Verdict | None:
-    """The verdict if the name is the table's.
+    followed: Followed, name: ddl.Name, kind: TableChangeKind | None, why: str, columns: frozenset[str] | None = None
+) -> Meant | None:
+    """What is said of a name, if it is the table's.
 
     Whether names that differ in case are the same is the server's setting (lower_case_table_names), which the binlog
     does not tell: they may be, so the table halts.
     """
     table = followed.table
     if (name.schema, name.name) == (table.schema, table.name):
-        return Verdict(followed, kind, why, columns)
+        return kind, why, columns
     if (name.schema.lower(), name.name.lower()) == (table.schema.lower(), table.name.lower()):
-        return Verdict(followed, None, f"{why}, or one whose name differs in case only")
+        return None, f"{why}, or one whose name differs in case only", None
     return None
 
 
-def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Verdict | None:
+def _about_any(followed: Followed, names: Iterable[ddl.Name], kind: TableChangeKind | None, why: str) -> Meant | None:
     found = (_about(followed, name, kind, why) for name in names)
-    return next((verdict for verdict in found if verdict is not None), None)
+    return next((one for one in found if one is not None), None)
 
 
-def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Verdict | None:
+def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -> Meant | None:
     """A table that goes takes its rows along; one that comes in its place (gh-ost, pt-online-schema-change) brings its
     own."""
     own = ddl.Name(followed.table.schema, followed.table.name)
@@ -90,74 +84,70 @@ def _renamed(followed: Followed, pairs: tuple[tuple[ddl.Name, ddl.Name], ...]) -
     for old, new in pairs:
         before[new] = before.pop(old, old)
     if before.get(own, own) != own:
-        return Verdict(followed, TableChangeKind.REPLACED, "another table got this table's name")
+        return TableChangeKind.REPLACED, "another table got this table's name", None
     gone = [new for new, old in before.items() if old == own and new != own]
     if gone:
-        why = f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place"
-        return Verdict(followed, None, why)
+        return None, f"the table is called {gone[0].schema}.{gone[0].name} now, and no other took its place", None
     return None if own in before else mention  # away and back; or a name in another case
 
 
 # -- ALTER TABLE ----------------------------------------------------------------------------------------------------
 
 
-def _of_type(altered: ddl.Altered, type_: type[_Change]) -> list[_Change]:
-    return [change for change in altered.changes if isinstance(change, type_)]
-
-
-def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Verdict | None:
-    exchanged = [change.other for change in _of_type(altered, ddl.PartitionExchanged)]
+def _altered(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
+    exchanged = [change.other for change in altered.changes if isinstance(change, ddl.PartitionExchanged)]
     why = "the table's rows were exchanged for a partition's"
     if (found := _about_any(followed, exchanged, TableChangeKind.REPLACED, why)) is not None:
         return found
-    if _about(followed, altered.table, None, "") is None:
-        return None
+    found = _lost(followed, altered, is_strict) or _moved(altered) or _widened(followed, altered)
+    found = found or _redefined(followed, altered)
+    return None if found is None else _about(followed, altered.table, *found)
+
+
+def _lost(followed: Followed, altered: ddl.Altered, is_strict: bool) -> Meant | None:
     losses = _Losses(followed, altered, is_strict)
-    if lost := [loss for change in altered.changes if (loss := losses.of(change))]:
-        return _about(followed, altered.table, None, *_together(lost))
-    if exchanged:
-        why = "a partition's rows were exchanged for a table's"
-        return _about(followed, altered.table, TableChangeKind.REPLACED, why)
-    if emptied := _of_type(altered, ddl.PartitionsEmptied):
-        return _about(followed, altered.table, TableChangeKind.THINNED, f"{emptied[0].verb} took rows away")
-    return _widened(followed, altered) or _redefined(followed, altered)
+    lost = [loss for change in altered.changes if (loss := losses.of(change))]
+    if not lost:
+        return None
+    if whole := [why for why, columns in lost if columns is None]:
+        return None, whole[0], None
+    why = ", and ".join(dict.fromkeys(why for why, _ in lost))
+    return None, why, frozenset().union(*(columns or () for _, columns in lost))
 
 
-def _together(losses: list[_Loss]) -> _Loss:
-    whole = [loss for loss in losses if loss[1] is None]
-    if whole:
-        return whole[0]
-    why = ", and ".join(dict.fromkeys(why for why, _ in losses))
-    return why, frozenset().union(*(columns or () for _, columns in losses))
-
-
-def _redefined(followed: Followed, altered: ddl.Altered) -> Verdict | None:
-    """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
-    table = followed.table
-    used = {name.lower() for name in (*followed.columns, *table.paging_key)}
+def _moved(altered: ddl.Altered) -> Meant | None:
+    """Rows that came or went with their partitions."""
     for change in altered.changes:
         match change:
-            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if name.lower() in used:
-                why = f"column {name} was changed"
-            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
-                why = "the primary key was made anew"
-            case ddl.Converted():
-                why = "the table was converted to a character set"
-            case _:
-                continue
-        return _about(followed, altered.table, TableChangeKind.REDEFINED, why)
+            case ddl.PartitionExchanged():
+                return TableChangeKind.REPLACED, "a partition's rows were exchanged for a table's", None
+            case ddl.PartitionsEmptied(verb):
+                return TableChangeKind.THINNED, f"{verb} took rows away", None
     return None
 
 
-def _widened(followed: Followed, altered: ddl.Altered) -> Verdict | None:
+def _widened(followed: Followed, altered: ddl.Altered) -> Meant | None:
     """A store may have room for the values of before only."""
     used = {name.lower() for name in followed.columns}
     for change in altered.changes:
         if isinstance(change, ddl.ColumnDefined) and change.old.lower() in used:
             column = next(one for one in followed.table.columns if one.name.lower() == change.old.lower())
             if _is_other(ddl.column_type(column.declared), change.type):
-                why = f"column {column.name}, {column.declared} before, was made wider"
-                return _about(followed, altered.table, TableChangeKind.WIDENED, why)
+                return TableChangeKind.WIDENED, f"column {column.name}, {column.declared} before, was made wider", None
+    return None
+
+
+def _redefined(followed: Followed, altered: ddl.Altered) -> Meant | None:
+    """The values stay, but a SELECT made before may read them wrongly, or a backfill's next page begin elsewhere."""
+    used = {name.lower() for name in (*followed.columns, *followed.table.paging_key)}
+    for change in altered.changes:
+        match change:
+            case ddl.ColumnDefined(name) | ddl.ColumnRenamed(name) | ddl.ColumnDropped(name) if name.lower() in used:
+                return TableChangeKind.REDEFINED, f"column {name} was changed", None
+            case ddl.PrimaryKeyAdded() | ddl.PrimaryKeyDropped():
+                return TableChangeKind.REDEFINED, "the primary key was changed", None
+            case ddl.Converted():
+                return TableChangeKind.REDEFINED, "the table was converted to a character set", None
     return None
 
 
@@ -181,8 +171,8 @@ class _Losses:
         # Which columns a generated one is made from is not known here: any of them may be.
         self._computed = [column.name for column in followed.table.columns if column.is_generated]
         self._converts_nothing = bool(altered.algorithms) and altered.algorithms <= {"INPLACE", "INSTANT"}
-        added = _of_type(altered, ddl.PrimaryKeyAdded)
-        self._new_key = tuple(name.lower() for name in added[0].columns) if added else ()
+        added = [change.columns for change in altered.changes if isinstance(change, ddl.PrimaryKeyAdded)]
+        self._new_key = tuple(map(str.lower, added[0])) if added else ()
 
     def of(self, change: ddl.Change) -> _Loss | None:
         """What may be lost, for messages."""
@@ -193,10 +183,8 @@ class _Losses:
                 return self._of_columns(f"column {name} was dropped", name)
             case ddl.ColumnRenamed(old, new) | ddl.ColumnDefined(old, new) if old.lower() != new.lower():
                 return self._of_columns(f"column {old} was renamed to {new}", old, new)
-            case ddl.ColumnDefined(name):
-                why = f"column {name} was defined anew, and {_UNSEEN}"
-                lost = self._of_columns(why, name, *self._computed)
-                return None if lost is None or self._keeps_values(change) else lost
+            case ddl.ColumnDefined(name) if not self._keeps_values(change):
+                return self._of_columns(f"column {name} was redefined, and {_UNSEEN}", name, *self._computed)
         return None
 
     def _of_columns(self, why: str, *names: str) -> _Loss | None:
@@ -206,40 +194,37 @@ class _Losses:
         return (why, used) if used else None
 
     def _of_table(self, change: ddl.Change) -> str | None:
+        keys = self._followed.keys
         match change:
-            case ddl.ColumnDefined(name) if change.may_be_null and (unique := _unique_with(self._followed, name)):
+            case ddl.ColumnDefined(name) if change.may_be_null:
+                unique = next((key for key in keys if name.lower() in map(str.lower, key)), None)
+                why = f"column {name} may be NULL from then on, and views rely on the unique key"
+                return None if unique is None else f"{why} ({', '.join(unique)}): NULL identifies nothing"
+            case ddl.PrimaryKeyDropped() if self._new_key != tuple(map(str.lower, self._followed.table.primary_key)):
+                return _OTHER_KEY
+            case ddl.IndexGone(name, new_name) if (unique := _relied_on(self._followed, name)) is not None:
                 return (
-                    f"column {name} may be NULL from then on, and views rely on the unique key "
-                    f"({', '.join(unique)}): NULL identifies nothing"
+                    f"index {name} was {'renamed' if new_name else 'dropped'}, and views rely on the unique key "
+                    f"({', '.join(unique)}): without it rows could share an entity, and backfills could miss some"
                 )
-            case ddl.IndexDropped() | ddl.IndexRenamed() | ddl.PrimaryKeyDropped():
-                return self._of_key(change)
-            case ddl.RowsMoved(why):
-                return why
+            case ddl.RowsMoved(how):
+                return f"{how} changed which rows it has"
             case ddl.Converted() if not self._converts_nothing:
                 return f"the table was converted to a character set, and {_UNSEEN}"
         return None
 
-    def _keeps_values(self, change: ddl.ColumnDefined) -> bool:
+    def _keeps_values(self, defined: ddl.ColumnDefined) -> bool:
         columns = self._followed.table.columns
-        column = next((one for one in columns if one.name.lower() == change.old.lower()), None)
-        return _keeps_values(column, change, self._converts_nothing, self._is_strict)
-
-    def _of_key(self, change: ddl.IndexDropped | ddl.IndexRenamed | ddl.PrimaryKeyDropped) -> str | None:
-        if isinstance(change, ddl.PrimaryKeyDropped):
-            is_other = self._new_key != tuple(name.lower() for name in self._followed.table.primary_key)
-            return _OTHER_KEY if is_other else None
-        index, what = (change.name, "dropped") if isinstance(change, ddl.IndexDropped) else (change.old, "renamed")
-        if (unique := _relied_on(self._followed, index)) is None:
-            return None
-        return (
-            f"index {index} was {what}, and views rely on the unique key ({', '.join(unique)}): without it "
-            "rows could share an entity, and backfills could miss some"
-        )
+        column = next((one for one in columns if one.name.lower() == defined.old.lower()), None)
+        if defined.is_computed or column is None:
+            return False  # computed: another expression gives other values, whatever the type
+        if column.is_nullable and not defined.may_be_null and not self._is_strict:
+            return False  # MariaDB makes something of each NULL, in place [M, 10.11]
+        return self._converts_nothing or (self._is_strict and only_widens(column, defined.type))
 
 
 def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
-    """The key that the views rely on and this index stands behind, or may where nobody described the indexes."""
+    """The key that the views rely on and that this index makes unique, or may where nobody described the indexes."""
     table = followed.table
     if not table.unique_names:
         return next(iter(followed.keys), None)
@@ -247,19 +232,6 @@ def _relied_on(followed: Followed, index: str) -> tuple[str, ...] | None:
         if name.lower() == index.lower() and any(set(columns) == set(key) for key in followed.keys):
             return columns
     return None
-
-
-def _unique_with(followed: Followed, column: str) -> tuple[str, ...] | None:
-    """The key that the views rely on and this column is a part of."""
-    return next((key for key in followed.keys if column.lower() in map(str.lower, key)), None)
-
-
-def _keeps_values(column: Column | None, defined: ddl.ColumnDefined, converts_nothing: bool, is_strict: bool) -> bool:
-    if defined.is_computed or column is None:
-        return False  # computed: another expression gives other values, whatever the type
-    if column.is_nullable and not defined.may_be_null and not is_strict:
-        return False  # MariaDB makes something of each NULL, in place [M, 10.11]
-    return converts_nothing or (is_strict and only_widens(column, defined.type))
 
 
 def only_widens(column: Column, new: ddl.ColumnType) -> bool:
@@ -270,28 +242,16 @@ def only_widens(column: Column, new: ddl.ColumnType) -> bool:
     old = ddl.column_type(column.declared)
     if new.is_unsigned != column.is_unsigned:
         return False
-    for family in _WIDER:
-        if old.word in family:
-            return new.word in family[family.index(old.word) :]
+    if old.word in _HOLDERS:
+        return new.word in _HOLDERS[old.word]
     if new.word != old.word:
         return False
-    if new.word in _ONE_LENGTH and len(new.arguments) == 1 and new.arguments[0].isdecimal():
-        return int(new.arguments[0]) >= column.length
+    numbers = [int(one) for one in new.arguments if one.isdecimal()]
+    if new.word in _ONE_LENGTH and numbers:
+        return numbers[0] >= column.length
     if new.word in ("ENUM", "SET"):
         return new.arguments[: len(old.arguments)] == old.arguments
     if new.word.removeprefix("U") == "DECIMAL":
-        precision, scale = _digits(new)
+        precision, scale = (*(numbers or [10]), 0)[:2]
         return precision >= column.precision and scale == column.scale
     return new.arguments == old.arguments
-
-
-def _digits(decimal: ddl.ColumnType) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL; (0, 0) where they cannot be read."""
-    match decimal.arguments:
-        case ():
-            return 10, 0
-        case (precision,) if precision.isdecimal():
-            return int(precision), 0
-        case (precision, scale) if precision.isdecimal() and scale.isdecimal():
-            return int(precision), int(scale)
-    return 0, 0

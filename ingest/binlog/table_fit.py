@@ -14,6 +14,7 @@ from changes.tables import Column, Kind
 from ingest.binlog import mariadb_types
 from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import MapColumn, TableMap
 from ingest.charsets import READABLE, decoder_of
 
@@ -52,8 +53,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
         raise TableUnreadableError(f"{where}: the table's description lacks it; this is a fault in viewtail, report it")
     if seen is None:
         raise TableUnreadableError(
-            f"{where}: it is gone from the table. Take it out of the views (or put it back) and fill them "
-            "again: viewtail replay VIEW"
+            f"{where}: it is gone from the table. Take it out of the views (or put it back), then {BACKFILL_TABLE}"
         )
     kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:
@@ -66,7 +66,7 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
     if difference:
         raise TableUnreadableError(
             f"{where}: it was {described.declared} when its views were set up, and {difference}. Restart viewtail, so "
-            "that it reads the table's definition again, and fill the views of this table again: viewtail replay VIEW"
+            f"that it reads the table's definition again, and {BACKFILL_TABLE}"
         )
 
 
@@ -94,15 +94,16 @@ def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
             return f"has now {seen.metadata} digits of the second's fraction"
         case Kind.BYTES if seen.type == types.STRING and seen.metadata != described.length:
             return f"is now BINARY({seen.metadata}), padded to another length"
-        case Kind.ENUM | Kind.SET if not _begin_alike(_described_labels(seen), described.labels):
+        case Kind.ENUM | Kind.SET if _has_other_labels(seen, described):
             return "has other labels now"
     return None
 
 
-def _begin_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether labels were only added at the end, or are yet to be: what was described may be newer than the rows."""
-    count = min(len(one), len(other))
-    return one[:count] == other[:count]
+def _has_other_labels(seen: MapColumn, described: Column) -> bool:
+    """Labels at the end of one alone were added, or are yet to be: what was described may be newer than the rows."""
+    # information_schema shows a label's characters above U+FFFF as question marks [M, MySQL 9.7].
+    shown = [_ABOVE_BMP.sub("?", label) for label in labels_of(seen)]
+    return any(one != other for one, other in zip(shown, described.labels, strict=False))
 
 
 def labels_of(column: MapColumn) -> tuple[str, ...]:
@@ -111,8 +112,3 @@ def labels_of(column: MapColumn) -> tuple[str, ...]:
         return tuple(map(decoder_of(charset_of(column.collation)), column.labels))
     except UnicodeDecodeError:
         return ()
-
-
-def _described_labels(column: MapColumn) -> tuple[str, ...]:
-    # information_schema shows a label's characters above U+FFFF as question marks [M, MySQL 9.7].
-    return tuple(_ABOVE_BMP.sub("?", label) for label in labels_of(column))

@@ -16,6 +16,7 @@ from functools import partial
 
 from changes.errors import TableUnreadableError
 from ingest.binlog import packed_integers
+from ingest.binlog.stream_errors import BACKFILL_TABLE
 
 # Server type bytes (include/field_types.h).
 DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
@@ -143,19 +144,19 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     if not 0 < count <= _MAX_COLUMNS:
         raise reader.garbled(f"it claims {count} columns")
     types, metadata = _types(reader, reader.take(count), _Reader(reader.text(), reader.table))
-    nullable = list(_bits_low_first(reader.take((count + 7) // 8), count))
+    nullable = int.from_bytes(reader.take((count + 7) // 8), "little")
     optional = _Optional(reader, types, character)
     if optional.names is None:
         raise TableUnreadableError(
             f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
-            "source (and put it into its configuration), then fill the views of this table again: viewtail replay VIEW"
+            f"source (and put it into its configuration), then {BACKFILL_TABLE}"
         )
     columns = tuple(
         MapColumn(
             name=optional.names[index],
             type=types[index],
             metadata=metadata[index],
-            is_nullable=nullable[index],
+            is_nullable=bool(nullable >> index & 1),
             is_unsigned=optional.unsigned.get(index, False),
             collation=optional.collations.get(index),
             labels=optional.labels.get(index, ()),
@@ -289,10 +290,6 @@ class _Optional:
 
     def _of(self, types: Iterable[int]) -> list[int]:
         return [index for index, type_ in enumerate(self._types) if type_ in types]
-
-
-def _bits_low_first(raw: bytes, count: int) -> Iterator[bool]:
-    return (bool(raw[index >> 3] >> (index & 7) & 1) for index in range(count))
 
 
 def _bits_high_first(raw: bytes, count: int) -> Iterator[bool]:

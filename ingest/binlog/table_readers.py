@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
@@ -28,6 +28,10 @@ _MOST_READERS = 10_000
 NO_EXTRA_DATA = b"\x02\x00"
 
 
+# What a kind of change and its rows are to a reader of current rows only.
+CurrentRows: TypeAlias = "Callable[[int, list[Row]], Iterator[tuple[int, list[Row]]]]"
+
+
 @dataclass(slots=True, eq=False)
 class TableReader:
     """How the rows of one table map are read."""
@@ -38,8 +42,7 @@ class TableReader:
     write_image: bytes  # what a full image's WRITE or DELETE event has between table flags and rows
     update_image: bytes
     table_map: TableMap
-    # Of a system-versioned table: what a kind of change and its rows are to a reader of current rows only.
-    current: Callable[[int, list[Row]], Iterator[tuple[int, list[Row]]]] | None = None
+    current: CurrentRows | None = None  # of a system-versioned table
     rows_head: RowsHead = field(init=False)
     partial: PartialUpdates | None = None  # made when the first such update is read
 

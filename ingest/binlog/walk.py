@@ -11,12 +11,11 @@ from changes.errors import SourceError
 from ingest.binlog.events import IGNORABLE_FLAG, NAMES, ROW_EVENTS, SILENT, Event
 from ingest.binlog.open_transaction import OpenTransaction, Savepoint
 from ingest.binlog.place import Place
-from ingest.binlog.stream_errors import name_of
+from ingest.binlog.stream_errors import BACKFILL_TABLE, name_of
 from ingest.binlog.table_readers import TableReaders
 
 _HEADER = struct.Struct("<4xB8xIH")  # of an event: type, end position, flags
 _HEADER_BYTES = 19
-_FILL_AGAIN = "Fill the views again: viewtail replay VIEW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Walk:
     def take_back(self, savepoint: Savepoint) -> None:
         """A rollback: drop what the open transaction holds since the savepoint."""
         if self.transaction.is_in_pieces:
-            self.halt_touched("a rollback stands behind rows that were delivered already")
+            self.halt_touched("a rollback comes behind rows that were delivered already")
         else:
             self.transaction.take_back(savepoint)
 
@@ -47,9 +46,9 @@ class Walk:
         self.transaction.forget()
 
     def halt(self, tables: Iterable[Followed], log_pos: int, why: str) -> None:
-        """Halt tables whose views must be filled again."""
+        """Halt tables whose views must be backfilled again."""
         for followed in dict.fromkeys(tables):
-            self.tables.halt(followed, self.place.version(log_pos), f"{why}. {_FILL_AGAIN}")
+            self.tables.halt(followed, self.place.version(log_pos), f"{why}. To go on, {BACKFILL_TABLE}")
 
     def halt_too_large(self, event: bytes, size: int) -> None:
         """Halt the table of a row event above `max_event_bytes`; `event` holds its header and first bytes.
@@ -70,5 +69,5 @@ class Walk:
         reader = None if place.saved is not None else self.tables.of_event(whole)
         place.last_pos = log_pos
         if reader:
-            why = f"{above} {bound}. Raise that setting and fill the views again: viewtail replay VIEW"
+            why = f"{above} {bound}. Raise that setting, then {BACKFILL_TABLE}"
             self.tables.halt(reader.followed, place.version(log_pos), why)

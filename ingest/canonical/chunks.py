@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import pymysql
@@ -18,8 +19,7 @@ from changes.batches import Row
 from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
-from ingest.canonical.rows import fetch_rows, source_error
-from ingest.canonical.select import reading, select_list
+from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
 from servers.paging import beyond, one_of
 from servers.sessions import Connection, quote
 
@@ -87,7 +87,8 @@ class CanonicalRows:
         limit = min(self._limit, self.chunk_rows)
         where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
         order = ", ".join(quote(column.name) for column in self._paging)
-        statement = f"SELECT {select_list(self._columns)} {self._from}{where} ORDER BY {order} LIMIT {limit}"
+        table = quote(self._table.schema, self._table.name)
+        statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
         rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
@@ -111,12 +112,8 @@ class CanonicalRows:
             self._connection.close()
         self._connection = None
 
-    @property
-    def _from(self) -> str:
-        return f"FROM {quote(self._table.schema, self._table.name)}"
-
     def _snapshot(
-        self, version: int, statement: str, columns: Sequence[Column], max_bytes: int | None = None
+        self, version: int, statement: str, columns: Sequence[Column], max_bytes: float = inf
     ) -> tuple[list[Row], float]:
         """Rows, and when their snapshot was taken. Those behind `max_bytes` are missing; the session is closed then."""
         while True:
@@ -165,12 +162,9 @@ def absent_keys(
 def row_order(table: Table) -> str:
     """In which order chunks are read; where it is another, the last key of an interrupted reading says nothing."""
     columns = {column.name: column for column in table.columns}
-    return ", ".join(_order_of(columns[name]) for name in table.paging_key)
-
-
-def _order_of(column: Column) -> str:
-    unsigned = "unsigned" * column.is_unsigned
-    return " ".join((column.name, column.kind.value, column.collation or "", unsigned)).strip()
+    key = [columns[name] for name in table.paging_key]
+    parts = ((one.name, one.kind.value, one.collation or "", "unsigned" * one.is_unsigned) for one in key)
+    return ", ".join(" ".join(part).strip() for part in parts)
 
 
 def reading_of(table: Table, names: Sequence[str]) -> object:

@@ -13,32 +13,32 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 import pymysql
 from pymysql.constants import COMMAND, SERVER_STATUS
 
-from changes.batches import Row, Unreadable
-from changes.errors import SourceError, ViewtailError
-from changes.tables import Column, Kind
-from ingest.canonical.select import CONVERTED
-from ingest.charsets import decoder_of
-from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, session_error
+from changes.batches import Row
+from changes.errors import SourceError, SourceUnavailableError, ViewtailError
+from changes.tables import TEXTS_IN_BINARY, Column, Kind
+from ingest.charsets import decoder_of, unreadable_where_invalid
+from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error
+
+# Every valid text of these character sets reaches the client as it is.
+_CONVERTED = frozenset(("utf8mb4", "utf8mb3", "latin1"))
 
 
 def fetch_rows(
-    connection: pymysql.Connection[Any],
-    sql: str,
-    columns: Sequence[Column],
-    max_bytes: int | None = None,
+    connection: pymysql.Connection[Any], sql: str, columns: Sequence[Column], max_bytes: float = inf
 ) -> list[Row]:
     """The rows of `sql`, a SELECT of `select_list(columns)`, with values in canonical form.
 
     A text that is invalid in its character set is `Unreadable` there. All rows are held in memory: limit them
     in the statement. With `max_bytes` reading ends behind the row that reaches it: the first rows are returned, at
-    least one, and the connection is closed, since the server cannot be asked to send no more. After a statement the
-    server refused the connection can be used on; after anything else
-    that goes wrong it is closed. Raises SourceUnavailableError, SourceError or StoreError (access denied).
+    least one, and the connection is closed, since the server cannot be asked to send no more. The connection can be
+    used on after a statement that the server refused; after any other error it is closed. Raises
+    SourceUnavailableError, SourceError or StoreError (access denied).
     """
     session: Any = connection  # its insides have no types
     try:
@@ -60,40 +60,35 @@ def fetch_rows(
         if not _is_refusal(error):
             session._force_close()
         raise source_error(error, connection) from None
-    except (OSError, ValueError, IndexError, struct.error, AttributeError, ViewtailError) as error:
+    except BaseException as error:
         session._force_close()
-        if isinstance(error, ViewtailError):
-            raise
         if isinstance(error, OSError):
             lost = pymysql.err.OperationalError(2013, f"lost while reading rows ({type(error).__name__})")
             raise source_error(lost, connection) from None
-        raise SourceError(
-            f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
-            "If it happens again, report it with the server's version"
-        ) from None
-    except BaseException:
-        session._force_close()
+        if isinstance(error, (ValueError, IndexError, struct.error, AttributeError)):
+            raise SourceError(
+                f"the server's answer to a SELECT cannot be read ({type(error).__name__}); the connection was closed. "
+                "If it happens again, report it with the server's version"
+            ) from None
         raise
 
 
 def _is_refusal(error: pymysql.err.MySQLError) -> bool:
     # The server's own numbers; the client's for lost connections begin at 2000, and 0 is a closed one.
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    return number >= 1000 and not 2000 <= number < 3000
+    return 1000 <= number_of(error) < 2000 or number_of(error) >= 3000
 
 
 def source_error(error: pymysql.err.MySQLError, connection: pymysql.Connection[Any]) -> ViewtailError:
     """The error of viewtail's tree for one that reading from the source met."""
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     address = MySQLAddress(host=str(connection.host), port=connection.port or 3306, user=user_of(connection))
     mapped = session_error(error, address, "source")
-    is_refusal = _is_refusal(error) and number not in TEMPORARY_NUMBERS
-    if not is_refusal or not mapped.__class__.__name__.startswith("SourceUn"):
+    is_final = _is_refusal(error) and number_of(error) not in TEMPORARY_NUMBERS
+    if not is_final or not isinstance(mapped, SourceUnavailableError):
         return mapped
     said = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
     return SourceError(
-        f"{address} refused to read canonical rows: {number} {said}. If the table was changed meanwhile, start "
-        "viewtail again so that it looks at the table anew"
+        f"{address} refused to read canonical rows: {number_of(error)} {said}. If the table was changed meanwhile, "
+        "restart viewtail so that it reads the table's definition again"
     )
 
 
@@ -111,7 +106,7 @@ _EOF, _ERROR = 0xFE, 0xFF
 class _Result:
     """The row packets of one SELECT, read in large pieces and parsed in place."""
 
-    def __init__(self, connection: Any, columns: tuple[Column, ...], max_bytes: int | None) -> None:
+    def __init__(self, connection: Any, columns: tuple[Column, ...], max_bytes: float) -> None:
         self.is_whole = True
         self._left = max_bytes
         self._connection = connection
@@ -123,13 +118,12 @@ class _Result:
     def rows(self) -> list[Row]:
         data = b""
         while True:
-            if self._left is not None and self._left <= 0 and self._rows:
+            if self._left <= 0 and self._rows:
                 self.is_whole = False
                 return self._rows
             at = self._complete_rows(data)
             data = data[at:]
-            if self._left is not None:
-                self._left -= at
+            self._left -= at
             if len(data) >= 4:
                 length = int.from_bytes(data[:3], "little")
                 if length == _LARGEST_PACKET:
@@ -163,8 +157,7 @@ class _Result:
             data = data[4 + length :]
         # The parser looks at lengths only to know whether a row is complete, so that one header serves.
         row = b"".join([b"\0\0\0\0", *pieces])
-        if self._left is not None:
-            self._left -= len(row)
+        self._left -= len(row)
         parse = _compiled(self._columns, is_careful=True, is_single=True)
         if parse(row, 0, len(row), self._rows.append) != len(row):
             raise ValueError("a large row has bytes left")
@@ -192,6 +185,37 @@ class _Result:
         if status & SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS:
             raise ValueError("a second result")
         self._connection.server_status = status
+
+
+# --- What is asked for ---
+
+
+def select_list(columns: Sequence[Column]) -> str:
+    """The expressions behind SELECT with which `fetch_rows` gives these columns' values as the binlog does."""
+    return ", ".join(_expression(column) for column in columns)
+
+
+def reading(column: Column) -> tuple[object, ...]:
+    """How values are asked for and understood: where it changes, what was made for the column before reads others."""
+    return _expression(column), column.kind, column.charset if _has_codec(column) else None
+
+
+def _has_codec(column: Column) -> bool:
+    return column.kind is Kind.TEXT and column.charset not in _CONVERTED
+
+
+def _expression(column: Column) -> str:
+    name, declared = quote(column.name), column.declared.lower()
+    if column.kind is Kind.FLOAT or (column.kind is Kind.DOUBLE and declared != "double"):
+        # [M] A FLOAT is printed with 6 digits, a DOUBLE ZEROFILL of -0.0 as '000-0'; the product with a
+        # double is the same value, printed in full. (A sum would turn -0.0 into 0.0.)
+        return f"{name} * 1e0"
+    if declared.startswith("bit"):
+        return f"CAST({name} AS UNSIGNED)"
+    if _has_codec(column) and declared not in TEXTS_IN_BINARY:
+        # The conversion for the client would turn codes without a character into '?'.
+        return f"CAST({name} AS BINARY)"
+    return name
 
 
 # --- The parser made for some columns ---
@@ -226,13 +250,13 @@ def _compiled(
     lines.append("        q = p + 4")
     for number, column in enumerate(columns):
         value = _VALUES.get(column.kind, "{raw}.decode()")
-        if column.kind is Kind.TEXT and column.charset not in CONVERTED:
-            names[f"decode{number}"] = decoder_of(column.charset or "")
+        decode = decoder_of((column.charset or "") if _has_codec(column) else "utf8mb4")
+        if _has_codec(column):
+            names[f"decode{number}"] = decode
             value = f"decode{number}({{raw}})"
-        if is_careful:
-            names[f"careful{number}"] = _careful(column)
-            if "decode" in value and column.kind is not Kind.DECIMAL:
-                value = f"careful{number}({{raw}})"
+        if is_careful and "decode" in value and column.kind is not Kind.DECIMAL:
+            names[f"careful{number}"] = unreadable_where_invalid(decode, column.name)
+            value = f"careful{number}({{raw}})"
         lines += [
             "        p = q + 1",
             "        n = data[q]",
@@ -255,16 +279,3 @@ def _compiled(
     exec(compile("\n".join(lines), "<parser of rows>", "exec"), names)
     parse: Callable[[bytes, int, int, Callable[[Row], None]], int] = names["parse"]
     return parse
-
-
-def _careful(column: Column) -> Callable[[bytes], str | Unreadable]:
-    is_raw = column.kind is Kind.TEXT and column.charset not in CONVERTED
-    decode = decoder_of((column.charset or "") if is_raw else "utf8mb4")
-
-    def careful(raw: bytes) -> str | Unreadable:
-        try:
-            return decode(raw)
-        except UnicodeDecodeError:
-            return Unreadable(column.name)
-
-    return careful

@@ -35,10 +35,7 @@ _OLD_NAMES = {"utf8": "utf8mb3"}  # before MySQL 8.0.30, and MariaDB
 
 
 def describe(connection: Connection, schema: str, name: str) -> Table:
-    """The table as information_schema shows it now.
-
-    Raises DeclarationError when there is no such table, when the user may not see it, and for a view.
-    """
+    """The table as information_schema shows it now. Raises DeclarationError as `Descriptions.table` does."""
     return Descriptions(connection, [(schema, name)]).table(schema, name)
 
 
@@ -48,23 +45,14 @@ class Descriptions:
     def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
         self._asked = frozenset(tables)
         self._user = user_of(connection)
-        groups = _groups(connection, tables)
-        self._tables = _by_table(connection, groups, "tables", "table_type", "table_name")
-        self._columns = _by_table(
-            connection,
-            groups,
-            "columns",
+        columns = (
             "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "
-            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name",
-            "ordinal_position",
+            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name"
         )
-        self._keys = _by_table(
-            connection,
-            groups,
-            "statistics",
-            "index_name, column_name, sub_part, non_unique",
-            "index_name, seq_in_index",
-        )
+        keys, keys_order = "index_name, column_name, sub_part, non_unique", "index_name, seq_in_index"
+        self._tables = _by_table(connection, tables, "tables", "table_type", "table_name")
+        self._columns = _by_table(connection, tables, "columns", columns, "ordinal_position")
+        self._keys = _by_table(connection, tables, "statistics", keys, keys_order)
 
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
@@ -121,25 +109,25 @@ def _groups(connection: Connection, tables: _Names) -> list[_Names]:
     """
     if len(tables) < 2:
         return [tables] if tables else []
-    try:
-        is_mariadb = facts_of(connection).name == MARIADB
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
-    return [[table] for table in tables] if is_mariadb else [tables]
+    return [[table] for table in tables] if facts_of(connection).name == MARIADB else [tables]
 
 
-def _by_table(connection: Connection, groups: list[_Names], of: str, columns: str, order: str) -> _ByTable:
+def _by_table(connection: Connection, tables: _Names, of: str, columns: str, order: str) -> _ByTable:
     """Rows of one of information_schema's tables, each with schema and table name first."""
     found: _ByTable = {}
-    for tables in groups:
-        rows = _query(
-            connection,
-            f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
-            f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}",
-            (sorted({schema for schema, _ in tables}), sorted({name for _, name in tables})),
-        )
-        for row in rows:
-            found.setdefault((row[0], row[1]), []).append(row)
+    sql = (
+        f"SELECT table_schema, table_name, {columns} FROM information_schema.{of} "
+        f"WHERE table_schema IN %s AND table_name IN %s ORDER BY {order}"
+    )
+    try:
+        # A plain cursor: the caller's session may give rows in another form.
+        with connection.cursor(pymysql.cursors.Cursor) as cursor:
+            for group in _groups(connection, tables):
+                cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
+                for row in cursor.fetchall():
+                    found.setdefault((row[0], row[1]), []).append(row)
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
     return found
 
 
@@ -222,17 +210,7 @@ def is_denial(error: pymysql.err.MySQLError) -> bool:
     return bool(error.args) and error.args[0] in _DENIED
 
 
-def _query(connection: Connection, sql: str, arguments: tuple[object, ...]) -> Sequence[Any]:
-    try:
-        # A plain cursor: the caller's session may give rows in another form.
-        with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            cursor.execute(sql, arguments)
-            return cursor.fetchall()
-    except pymysql.err.MySQLError as error:
-        raise source_error(error, connection) from None
-
-
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """By (schema, table): about how many rows there are, as the server's statistics say."""
-    found = _by_table(connection, _groups(connection, tables), "tables", "table_rows", "table_name")
+    found = _by_table(connection, tables, "tables", "table_rows", "table_name")
     return {table: int(rows[0][2] or 0) for table, rows in found.items()}

@@ -11,12 +11,11 @@ import pytest
 
 from changes.batches import INSERT, Batch, Followed, RowChanges
 from changes.errors import HistoryGoneError
-from ingest import Source
+from ingest import BackfillAgain, GoOn, ReadAgain, Source
 from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from ingest.read_ahead import Limits, ReadAhead
-from ingest.resuming import BackfillAgain, GoOn, ReadAgain
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table

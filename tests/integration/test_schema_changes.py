@@ -57,7 +57,7 @@ HALTED_ALTERS = {
     "made generated": ("DROP COLUMN email, ADD COLUMN email VARCHAR(40) AS (unused) STORED", "email"),
     "narrower": ("MODIFY email VARCHAR(20)", "email"),
     "retyped": ("MODIFY email VARBINARY(40)", "email"),
-    "unsigned": ("MODIFY n INT UNSIGNED", "n was defined anew"),
+    "unsigned": ("MODIFY n INT UNSIGNED", "n was redefined"),
     "converted": ("CONVERT TO CHARACTER SET latin1", "character set"),
     "another key": ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)", "primary key"),
 }

@@ -13,8 +13,7 @@ from typing import Any
 import pymysql
 
 from changes.batches import Followed
-from ingest.binlog.schema_changes import judge
-from ingest.binlog.statements import plain
+from ingest.binlog.statements import judge, plain
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
 from stack import Server

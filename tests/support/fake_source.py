@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from changes.batches import Batch
 from changes.errors import HistoryGoneError
 from changes.positions import Position
-from ingest import Progress
-from ingest.resuming import BackfillAgain, GoOn, ReadAgain, Resuming
+from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
 
 
 class FakeSource:

@@ -38,16 +38,15 @@ import zstandard
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Row, Unreadable
 from changes.errors import TableUnreadableError, ViewtailError
 from changes.versions import base_version
-from ingest.binlog.compression import declared
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import COMPRESSED, IGNORABLE_FLAG, QUERY, TABLE_MAP
 from ingest.binlog.gtids import GTID_BYTES
 from ingest.binlog.mariadb_events import _compressed_at
+from ingest.binlog.mariadb_types import declared
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.row_decoder import Decoder
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.stream_errors import DumpEnded
 from ingest.binlog.table_readers import TableReader, TableReaders
 from ingest.binlog.transaction_layouts import BEGIN_TAIL
 from tests.support.fuzz_corpus import HEAD, OWN, Corpus, Key, corpora
@@ -66,7 +65,7 @@ _OF_THE_FILE = frozenset({4, 15})  # events that say how those behind them are r
 _SIZES = (0, 1, 18, 19, 20, 1 << 31, 0xFFFFFFFF)
 _KNOWN = 200  # row events of a table whose rows were compared: most of them come again
 _UNKNOWN = frozenset({26, 99, 159, 172, 255})
-_READ_AGAIN = ("CorruptEventError", "UncheckedFormatError", "DumpEnded", "WentBackError")
+_READ_AGAIN = ("CorruptEventError", "UncheckedFormatError", "SourceUnavailableError", "WentBackError")
 
 
 # --- Inputs ---
@@ -434,7 +433,7 @@ def feed(made: Input, data: bytes, spool_bytes: int, ends: Sequence[int] = ()) -
                 if ends:
                     _must_be_of_one_transaction(some)
                 batches += some
-    except (ViewtailError, DumpEnded) as failure:  # the latter is an error packet: the source tells of it
+    except ViewtailError as failure:
         error = f"{type(failure).__name__}: {failure}"
     return _outcome(batches, error, at)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from changes.errors import HistoryGoneError
+from ingest import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.resuming import resuming
-from ingest.resuming import BackfillAgain, BeginEpoch, GoOn, ReadAgain, Resuming
 
 Check = Callable[[BinlogPosition], None]
 

@@ -24,7 +24,6 @@ from changes.versions import base_version
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.source import _watermark_table
-from ingest.binlog.stream_errors import DumpEnded
 from tests.support.events import SOURCE_ID, Stream, user_table
 
 FILE = "binlog.000012"
@@ -410,7 +409,7 @@ def test_a_rollback_to_a_savepoint_that_was_not_seen_halts_what_it_touched() -> 
 def test_an_error_packet_and_an_end_packet_end_the_walk() -> None:
     stream = Stream()
     stream.packet(b"\xff\xd4\x04#HY000Could not find first log file name in binary log index file")
-    with pytest.raises(DumpEnded):
+    with pytest.raises(HistoryGoneError, match="Could not find first log file name"):
         walk(dispatcher(), bytes(stream.data))
     stream = Stream()
     stream.packet(b"\xfe\0\0\0\0")

@@ -9,15 +9,16 @@ import pytest
 
 from changes.batches import Followed, TableChangeKind
 from changes.tables import Column, Kind, Table
-from ingest.binlog.schema_changes import judge, reason
 from ingest.binlog.statements import (
     ANSI_QUOTES,
     NO_BACKSLASH_ESCAPES,
     STRICT,
     Meaning,
     Verdict,
+    judge,
     meaning,
     plain,
+    reason,
 )
 
 
@@ -326,7 +327,7 @@ def test_a_verdict_names_the_columns_that_are_lost_or_the_table_as_a_whole(
 
 def test_a_statement_that_concerns_nobody_costs_no_parser() -> None:
     script = (
-        "import sys; from ingest.binlog.schema_changes import judge; "
+        "import sys; from ingest.binlog.statements import judge; "
         "judge('ALTER TABLE other ADD COLUMN a INT', 'shop', []); print('sqlglot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
