@@ -26,7 +26,7 @@ from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import IndexTableShape
+from projectors.stores.index_tables.table import IndexTableShape, Present, present_tables
 from projectors.stores.index_tables.upserts import Upsert
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
@@ -92,20 +92,23 @@ class MySQLSink(GuardedSink):
 
     def connect(self) -> Connection:
         """A living connection with no transaction open."""
-        try:
-            if not self._is_alive():
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+                return self._connection
+            except pymysql.err.MySQLError:
                 self.close()
-                self._connection = self._open()
-            self.connection.rollback()
+        try:
+            self._connection = self._open()
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "connecting") from None
-        return self.connection
+        return self._connection
 
     def missing(self) -> frozenset[str]:
         """Views whose index table is not there, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
-            shapes, _ = self._shapes(facts_of(connection))
-            return frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
+            shapes, _ = self._shapes(connection, facts_of(connection))
+            return frozenset(shape.view.id for shape, present in shapes if not shape.is_whole(present))
 
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
@@ -113,21 +116,20 @@ class MySQLSink(GuardedSink):
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
-            shapes, refused = self._shapes(facts)
+            shapes, refused = self._shapes(connection, facts)
             # The packet has the command's byte too; a little room.
             self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
             if shapes:
                 create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            for shape in shapes:
+            for shape, present in shapes:
                 try:
-                    shape.make_ready(connection)
+                    shape.make_ready(connection, present)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-        self._upserts = {
-            shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes if shape.view.id not in refused
-        }
+        ready = (shape for shape, _ in shapes if shape.view.id not in refused)
+        self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in ready}
         return refused
 
     def fit(self, view: BoundView) -> bool:
@@ -136,7 +138,8 @@ class MySQLSink(GuardedSink):
         with self._committed("widening an index table") as connection:
             shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            shape.ensure(connection)
+            name = view.view.name
+            shape.ensure(connection, present_tables(connection, self._database, [name]).get(name))
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
@@ -153,12 +156,17 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, doing) from None
 
-    def _shapes(self, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
-        """Of the views that can have a table; why the others cannot."""
+    def _shapes(
+        self, connection: Connection, facts: ServerFacts
+    ) -> tuple[list[tuple[IndexTableShape, Present | None]], dict[str, str]]:
+        """Of the views that can have a table, beside the table that there is; why the others cannot."""
+        names = [view.view.name for view in self._views.values()]
+        present = present_tables(connection, self._database, names)
         shapes, refused = [], {}
         for view in self._views.values():
             try:
-                shapes.append(IndexTableShape(self._database, view, facts.binary_collation))
+                shape = IndexTableShape(self._database, view, facts.binary_collation)
+                shapes.append((shape, present.get(view.view.name)))
             except DeclarationError as error:
                 refused[view.id] = str(error)
         return shapes, refused
@@ -171,8 +179,8 @@ class MySQLSink(GuardedSink):
         connection = self.connection
         if upto is not None and self._went_ahead(connection, writes, upto):
             return []
-        # After a deadlock the server has rolled back everything. What this call wrote can be written again here;
-        # what earlier calls wrote (pieces of a large transaction) only the caller has.
+        # A deadlock rolls everything back. What this call wrote can be written again here; what earlier calls wrote
+        # (pieces of a large transaction) only the caller has.
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
@@ -231,9 +239,9 @@ class MySQLSink(GuardedSink):
 
     def _apply(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
-        offsets = self._offsets if upto is not None else None
+        offsets = self._offsets
         # Preparing waits for an answer, so it comes before the flight.
-        if offsets is not None:
+        if offsets is not None and upto is not None:
             offsets.make_ready()
         for of_view in writes:
             self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
@@ -286,7 +294,9 @@ class MySQLSink(GuardedSink):
                 flown.append(item)
         for item, answer in zip(flown, _landed(flight), strict=True):
             if not isinstance(answer, int):
-                yield parked(upsert.view, item, _reason(answer))
+                number = number_of(answer)
+                reason = f"MySQL refused it with error {number}{_what(answer)}: {_ROW_ERRORS[number]}"
+                yield parked(upsert.view, item, reason)
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         connection = self.connection
@@ -301,15 +311,6 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "reading an index table") from None
 
-    def _is_alive(self) -> bool:
-        if self._connection is None or not self._connection.open:
-            return False
-        try:
-            self._connection.ping(reconnect=False)
-        except pymysql.err.MySQLError:
-            return False
-        return True
-
     def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
         """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
         number = number_of(error)
@@ -320,13 +321,16 @@ class MySQLSink(GuardedSink):
             self.close()
         if number in _BROKEN_TABLE:
             return StoreUnavailableError(
-                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail makes it again and fills "
-                "its view"
+                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail creates it again and "
+                "backfills its view"
             )
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(f"{said}{why}; nothing of it was kept, viewtail tries again by itself")
-        remedy = _REMEDIES.get(number, "Look the number up in the MySQL manual, mend it, and start viewtail again")
+        if number in (1044, 1142):
+            remedy = "Grant the user what `viewtail check` lists"
+        else:
+            remedy = "Look the number up in the MySQL manual, mend it, and start viewtail again"
         return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:
@@ -351,11 +355,6 @@ def _is_in_transaction(connection: Connection) -> bool:
     return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
 
 
-def _reason(error: pymysql.err.MySQLError) -> str:
-    number = number_of(error)
-    return f"MySQL refused it with error {number}{_what(error)}: {_ROW_ERRORS[number]}"
-
-
 def _what(error: pymysql.err.MySQLError) -> str:
     """The column that the server names; the rest of its text may quote the value."""
     found = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
@@ -368,8 +367,4 @@ _TEMPORARY_WORDS = {
     1213: " (deadlock with another session, several times)",
     2006: " (the connection broke)",
     2013: " (the connection broke, or the server did not answer in time)",
-}
-_REMEDIES = {
-    1044: "Grant the user what `viewtail check` lists",
-    1142: "Grant the user what `viewtail check` lists",
 }
