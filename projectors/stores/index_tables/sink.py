@@ -98,10 +98,7 @@ class MySQLSink(GuardedSink):
                 return self._connection
             except pymysql.err.MySQLError:
                 self.close()
-        try:
-            self._connection = self._open()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "connecting") from None
+        self._connection = self._open()
         return self._connection
 
     def missing(self) -> frozenset[str]:
