@@ -18,14 +18,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from projectors.stores import Item
-from projectors.stores.elasticsearch.requests import (
-    INDEX_GONE,
-    NDJSON,
-    OverloadedError,
-    Refused,
-    send,
-    trouble,
-)
+from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
 _TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
@@ -42,7 +35,7 @@ class Chunk:
     """Items of one bulk request; parallel lists."""
 
     views: list[str]
-    items: Sequence[Item]
+    items: list[Item]
     lines: list[bytes]  # two an item
 
     def __len__(self) -> int:
@@ -78,10 +71,7 @@ class Refusal:
 
 
 def deliver(
-    client: Elasticsearch,
-    chunk: Chunk,
-    fields: dict[str, frozenset[str]],
-    pause: Callable[[float], Any] = time.sleep,
+    client: Elasticsearch, chunk: Chunk, fields: dict[str, frozenset[str]], pause: Callable[[float], Any] = time.sleep
 ) -> list[Refusal]:
     """Send until each item is acknowledged or refused for good.
 

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -27,7 +28,7 @@ from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothi
 from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
-from projectors.stores.elasticsearch.reading import keys_below
+from projectors.stores.elasticsearch.reading import present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
 
 THREADS = 4
@@ -71,7 +72,7 @@ class ElasticsearchSink(GuardedSink):
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._left_alone: frozenset[str] = frozenset()  # of halted views
-        self._held: dict[str, BoundView] = {}  # those that the store has a place for
+        self._held: dict[str, BoundView] = {}  # those that the store has a place for; halted ones may have none
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._encoders: dict[str, Encode] = {}
@@ -90,15 +91,15 @@ class ElasticsearchSink(GuardedSink):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"viewtail-{self._name}-bulk")
         refused: dict[str, str] = {}
-        for view in self._led().values():
+        for name, view in self._views.items():
             try:
-                make_ready(self._client, view)
+                if name not in self._left_alone:
+                    make_ready(self._client, view)
             except (PlaceRefusedError, DeclarationError) as error:
-                refused[view.id] = str(error)
+                refused[name] = str(error)
         self._held = {name: view for name, view in self._views.items() if name not in refused}
-        led = {name: view for name, view in self._led().items() if name not in refused}
-        self._encoders = {name: encoder(view) for name, view in led.items()}
-        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in led.items()}
+        self._encoders = {name: encoder(view) for name, view in self._held.items()}
+        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in self._held.items()}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
@@ -137,15 +138,12 @@ class ElasticsearchSink(GuardedSink):
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
-        return keys_below(self._living(), self._views[view], version)
+        for page in present_documents(self._living(), self._views[view], has_source=False):
+            yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def leave_alone(self, views: Collection[str]) -> None:
         """Their indices stay as they are; their witnesses go on, or one would stay behind and have all read again."""
         self._left_alone = frozenset(views)
-
-    def _led(self) -> dict[str, BoundView]:
-        """The views whose indices are brought in line with their declarations."""
-        return {name: view for name, view in self._views.items() if name not in self._left_alone}
 
     def fit(self, view: BoundView) -> bool:
         """An index is made again for other fields, before there are changes."""
@@ -177,39 +175,27 @@ class ElasticsearchSink(GuardedSink):
             while start < len(items):
                 part = items[start : start + ROWS_A_REQUEST - len(chunk)]
                 start += len(part)
-                chunk = self._added(chunk, of_view.view, part, letters)
+                self._add(chunk, of_view.view, part, letters)
                 if len(chunk) >= ROWS_A_REQUEST:
                     yield from split(chunk, BYTES_A_REQUEST)
                     chunk = Chunk([], [], [])
         if len(chunk):
             yield from split(chunk, BYTES_A_REQUEST)
 
-    def _added(self, chunk: Chunk, view: str, items: list[Item], letters: list[Parked]) -> Chunk:
-        encode = self._encoders[view]
+    def _add(self, chunk: Chunk, view: str, items: list[Item], letters: list[Parked]) -> None:
+        """Those that can be written; the others are parked."""
         try:
-            lines = encode(items)
-        except (Unfit, ValueError, TypeError):
-            items, lines = self._fit(view, items, letters)
-        return Chunk(
-            chunk.views + [view] * len(items),
-            [*chunk.items, *items] if chunk.items else items,
-            chunk.lines + lines,
-        )
-
-    def _fit(self, view: str, items: list[Item], letters: list[Parked]) -> tuple[list[Item], list[bytes]]:
-        """One by one: those that can be written, with their lines; the others are parked."""
-        fit: list[Item] = []
-        lines: list[bytes] = []
-        for item in items:
-            try:
-                lines += self._encoders[view]([item])
-                fit.append(item)
-            except Unfit as error:
-                letters.append(parked(self._views[view], item, str(error)))
-            except (ValueError, TypeError):
-                reason = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
-                letters.append(parked(self._views[view], item, reason))
-        return fit, lines
+            chunk.lines += self._encoders[view](items)
+        except (Unfit, ValueError, TypeError) as error:
+            if len(items) == 1:
+                why = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
+                letters.append(parked(self._views[view], items[0], str(error) if isinstance(error, Unfit) else why))
+            else:
+                for item in items:
+                    self._add(chunk, view, [item], letters)
+            return
+        chunk.views += [view] * len(items)
+        chunk.items += items
 
     def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Refusal]:
         """All chunks; one alone from this thread, several side by side. Returns when none is under way any more."""
@@ -246,7 +232,8 @@ class ElasticsearchSink(GuardedSink):
         behind = [name for name, mark in self._marks.items() if mark is None or mark.position.version < upto.version]
         if behind:
             lines = list(chain.from_iterable(self._witness_lines(name, upto) for name in behind))
-            answers = _ask_witnesses(client, b"\n".join(lines) + b"\n", len(behind))
+            with _unrefused("moving the witness"):
+                answers = ask_bulk(client, _WITNESS_TARGET, b"\n".join(lines) + b"\n", len(behind))
             for name, answer in zip(behind, answers, strict=True):
                 self._marks[name] = _moved(answer, upto)
         self._unkept = None
@@ -254,7 +241,7 @@ class ElasticsearchSink(GuardedSink):
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:
         mark = self._marks[view]
-        place: dict[str, Any] = {"_index": Names.of(self._views[view]).write_alias, "_id": self._witness_id}
+        place: dict[str, Any] = {"_index": Names(self._views[view]).write_alias, "_id": self._witness_id}
         if mark is None:
             action = {"create": place}
         else:
@@ -262,14 +249,12 @@ class ElasticsearchSink(GuardedSink):
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names.of(view).index, "_id": self._witness_id} for view in self._held.values()]
+        docs = [{"_index": Names(view).index, "_id": self._witness_id} for view in self._held.values()]
         if not docs:
             self._marks = {}
             return
-        try:
+        with _unrefused("reading the witness"):
             found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
-        except Refused as refused:
-            raise _unmovable("reading the witness", refused) from None
         self._marks = {
             name: _mark(name, doc, self._read_position)
             for name, doc in zip(self._held, found, strict=True)
@@ -282,17 +267,14 @@ class ElasticsearchSink(GuardedSink):
         return self._client
 
 
-def _ask_witnesses(client: Elasticsearch, body: bytes, count: int) -> list[dict[str, Any]]:
-    """The answers to a bulk of witnesses."""
+@contextmanager
+def _unrefused(doing: str) -> Iterator[None]:
+    """A witness is always in a form that Elasticsearch takes: where it does not, somebody must look."""
     try:
-        return ask_bulk(client, _WITNESS_TARGET, body, count)
+        yield
     except Refused as refused:
-        raise _unmovable("moving the witness", refused) from None
-
-
-def _unmovable(doing: str, refused: Refused) -> StoreError:
-    said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
-    return StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again")
+        said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
+        raise StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again") from None
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
@@ -317,6 +299,6 @@ def _mark(view: str, doc: dict[str, Any], read_position: ReadPosition) -> _Mark 
     except (ValueError, KeyError, TypeError):
         raise StoreError(
             f"Elasticsearch: the document {doc['_id']} of {view} does not hold what viewtail wrote there. Delete it; "
-            "viewtail then fills the view again"
+            "viewtail then backfills the view again"
         ) from None
     return _Mark(position, doc["_seq_no"], doc["_primary_term"])
