@@ -55,10 +55,7 @@ class Chunk:
 
     def halves(self) -> tuple[Chunk, Chunk]:
         middle = len(self) // 2
-        return (
-            Chunk(self.views[:middle], self.items[:middle], self.lines[: 2 * middle]),
-            Chunk(self.views[middle:], self.items[middle:], self.lines[2 * middle :]),
-        )
+        return self.only(range(middle)), self.only(range(middle, len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
     kind, reason = _error(answer)
     if kind == INDEX_GONE:
         return StoreUnavailableError(
-            "Elasticsearch: an index of these views is gone; viewtail makes it again and fills its view"
+            "Elasticsearch: an index of these views is gone; viewtail creates it again and backfills its view"
         )
     if reason.startswith("no write index is defined"):
         return StoreError(
@@ -140,10 +137,9 @@ def _sort(
             continue
         error = failure_of(answer)
         if error is None:
-            refusals.append(_refusal(chunk, at, answer, fields))
-        elif status == 429 or status >= 500:
-            if _is_blocked(answer):
-                raise error
+            view = chunk.views[at]
+            refusals.append(Refusal(view, chunk.items[at], describe(*_error(answer), fields.get(view, frozenset()))))
+        elif (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception":
             waiting.append(at)
             busy = error
         else:
@@ -172,11 +168,6 @@ def _narrow(
     return [Refusal(chunk.views[0], chunk.items[0], reason)]
 
 
-def _refusal(chunk: Chunk, at: int, answer: dict[str, Any], fields: dict[str, frozenset[str]]) -> Refusal:
-    view = chunk.views[at]
-    return Refusal(view, chunk.items[at], describe(*_error(answer), fields.get(view, frozenset())))
-
-
 def describe(kind: str, reason: str, fields: frozenset[str]) -> str:
     """Error type and field; Elasticsearch's own words quote the value, and call values 'field' as well."""
     told = f"Elasticsearch refused the document: {kind}"
@@ -188,15 +179,9 @@ def describe(kind: str, reason: str, fields: frozenset[str]) -> str:
     return f"{told} in field {name}; change the field's type in the view" if name else told
 
 
-def _is_blocked(answer: dict[str, Any]) -> bool:
-    return _error(answer)[0] == "cluster_block_exception"
-
-
 def _error(answer: dict[str, Any]) -> tuple[str, str]:
-    error = answer.get("error")
-    if isinstance(error, dict):
-        return str(error.get("type", "")), str(error.get("reason", ""))
-    return "", ""
+    error = answer.get("error") or {}
+    return str(error.get("type", "")), str(error.get("reason", ""))
 
 
 def split(chunk: Chunk, max_bytes: int) -> Iterator[Chunk]:

@@ -73,22 +73,18 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
     if kind == "cluster_block_exception":
         return StoreUnavailableError(_blocked(reason))
     if kind == "index_closed_exception":
-        mend = "Open the index (POST /INDEX/_open); viewtail then goes on by itself"
-        return StoreUnavailableError(f"{said}. {mend}")
+        return StoreUnavailableError(f"{said}. Open the index (POST /INDEX/_open); viewtail then goes on by itself")
     if status == 401:
-        mend = "Check the user and password, or the API key, of viewtail in Elasticsearch"
-        return StoreError(f"{said}. {mend}")
+        return StoreError(f"{said}. Check the user and password, or the API key, of viewtail in Elasticsearch")
     if status == 403:
         return StoreError(
             f"{said}. Give viewtail's user the privileges manage, read and write on the indices viewtail-*, "
             "viewtail.* and on the names of its views"
         )
     if status in _RETRYABLE:
-        mend = "viewtail tries again by itself; see GET /_cluster/health if it stays so"
-        return OverloadedError(f"{said}. {mend}")
+        return OverloadedError(f"{said}. viewtail tries again by itself; see GET /_cluster/health if it stays so")
     if status >= 500:
-        mend = "viewtail tries again by itself; the server's log says what is wrong"
-        return StoreUnavailableError(f"{said}. {mend}")
+        return StoreUnavailableError(f"{said}. viewtail tries again by itself; the server's log says what is wrong")
     return None
 
 
