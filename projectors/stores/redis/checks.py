@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -31,29 +31,25 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
     else:
         why = "its scripts lack what the guard needs"
         yield fail(_WHERE, "version", version, why, "use Redis 6 or newer")
-    yield from _server(info)
-    yield from _memory(info)
+    role = info.get("role", "master")
+    if role == "master":
+        yield ok(_WHERE, "role", role)
+    else:
+        yield fail(_WHERE, "role", role, "a replica takes no writes", "set VIEWTAIL_REDIS__URL to the primary")
+    yield from suitability(info)
     if str(info.get("aof_enabled")) == "1":
         yield ok(_WHERE, "persistence", "appendonly yes")
     else:
-        why = "after a restart without it, views are filled again or changes are read again"
+        why = "after a restart without it, views are backfilled again or changes are read again"
         mend = "CONFIG SET appendonly yes (and in redis.conf)"
         yield warn(_WHERE, "persistence", "appendonly no", why, mend)
 
 
-def _server(info: dict[str, Any]) -> Iterator[Finding]:
+def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """What INFO says of a server on which the sink must not write: a failed one stays so until somebody mends it."""
     if str(info.get("cluster_enabled")) == "1":
         why = "viewtail does not write to a cluster yet"
-        yield fail(_WHERE, "one primary", "a Redis Cluster", why, "VIEWTAIL_REDIS__URL of a single primary")
-    elif info.get("role") not in (None, "master"):
-        why = "a replica takes no writes"
-        role = f"role {info.get('role')}"
-        yield fail(_WHERE, "one primary", role, why, "VIEWTAIL_REDIS__URL of the primary")
-    else:
-        yield ok(_WHERE, "one primary", "yes")
-
-
-def _memory(info: dict[str, Any]) -> Iterator[Finding]:
+        yield fail(_WHERE, "one primary", "a Redis Cluster", why, "set VIEWTAIL_REDIS__URL to a single primary")
     policy = str(info.get("maxmemory_policy", "noeviction"))
     limit = int(info.get("maxmemory", 0) or 0)
     if policy == "noeviction":
@@ -74,7 +70,7 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
 def _unreachable(error: exceptions.RedisError) -> Finding:
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         why = "the user or the password is not accepted, or may not do INFO"
-        mend = "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
+        mend = "correct VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
         return fail(_WHERE, "reachable", type(error).__name__, why, mend)
     if isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
         mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"

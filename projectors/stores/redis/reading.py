@@ -63,7 +63,5 @@ class RedisReader(ViewReader):
         self._client.close()
 
 
-def _hash(answer: Any) -> dict[str, Any]:
-    """HGETALL's answer, which is a map or a flat list by protocol."""
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {as_text(field): value for field, value in pairs}
+def _hash(answer: dict[Any, Any]) -> dict[str, Any]:
+    return {as_text(field): value for field, value in answer.items()}
