@@ -18,7 +18,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.bound_views import BoundView
-from projectors.stores.index_tables.reading import lookup
+from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
@@ -56,6 +56,12 @@ def get(
         cursor.execute(f"SELECT version, {values} FROM {quote(database, view.view.name)} WHERE {where}")
         row = cursor.fetchone()
     return None if row is None else (row[0], tuple(row[1:]))
+
+
+def lookup(
+    connection: pymysql.Connection[Any], database: str, view: BoundView, values: Sequence[Any], limit: int = 1_000
+) -> list[Key]:
+    return IndexTableReader(connection, database, view).keys_with(values, limit)
 
 
 class Place:

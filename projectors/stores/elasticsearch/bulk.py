@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,7 +17,10 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from projectors.stores import Item
+from changes.writes import Parked
+from projectors.bound_views import BoundView
+from projectors.stores import Item, parked
+from projectors.stores.elasticsearch.index import mapping_of
 from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
@@ -34,7 +37,7 @@ _INTRODUCED = re.compile(r"introduction of \[([\w.\- ]{1,100})\]")
 class Chunk:
     """Items of one bulk request; parallel lists."""
 
-    views: list[str]
+    views: list[BoundView]
     items: list[Item]
     lines: list[bytes]  # two an item
 
@@ -58,38 +61,27 @@ class Chunk:
         return self.only(range(middle)), self.only(range(middle, len(self)))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An item that Elasticsearch refuses for good."""
+def deliver(client: Elasticsearch, chunk: Chunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
+    """Send until each item is acknowledged or refused for good; returns the latter.
 
-    view: str
-    item: Item
-    reason: str
-
-
-def deliver(
-    client: Elasticsearch, chunk: Chunk, fields: dict[str, frozenset[str]], pause: Callable[[float], Any] = time.sleep
-) -> list[Refusal]:
-    """Send until each item is acknowledged or refused for good.
-
-    `fields` are each view's, the only names that a refusal may tell. Raises StoreUnavailableError, StoreError.
+    Raises StoreUnavailableError, StoreError.
     """
-    refusals: list[Refusal] = []
+    refused: list[Parked] = []
     for pause_s in (*_PAUSES_S, None):
         try:
             answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
-            waiting, busy = _sort(chunk, answers, fields, refusals)
+            waiting, busy = _sort(chunk, answers, refused)
             if busy is None:
                 break
             chunk = chunk.only(waiting)
-        except Refused as refused:
-            return refusals + _narrow(client, chunk, fields, refused, pause)
+        except Refused as answer:
+            return refused + _narrow(client, chunk, answer, pause)
         except OverloadedError as error:
             busy = error
         if pause_s is None:
             raise busy
         pause(pause_s)
-    return refusals
+    return refused
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
@@ -123,10 +115,8 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
     return trouble(answer["status"], kind, reason, _DOING)
 
 
-def _sort(
-    chunk: Chunk, answers: list[dict[str, Any]], fields: dict[str, frozenset[str]], refusals: list[Refusal]
-) -> tuple[list[int], ViewtailError | None]:
-    """The places of the items to be sent again, and why; the refused ones go to `refusals`."""
+def _sort(chunk: Chunk, answers: list[dict[str, Any]], refused: list[Parked]) -> tuple[list[int], ViewtailError | None]:
+    """The places of the items to be sent again, and why; the refused ones go to `refused`."""
     waiting: list[int] = []
     busy: ViewtailError | None = None
     if _FINE.issuperset([answer["status"] for answer in answers]):
@@ -138,7 +128,7 @@ def _sort(
         error = failure_of(answer)
         if error is None:
             view = chunk.views[at]
-            refusals.append(Refusal(view, chunk.items[at], describe(*_error(answer), fields.get(view, frozenset()))))
+            refused.append(parked(view, chunk.items[at], describe(*_error(answer), mapping_of(view)[0])))
         elif (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception":
             waiting.append(at)
             busy = error
@@ -147,13 +137,7 @@ def _sort(
     return waiting, busy
 
 
-def _narrow(
-    client: Elasticsearch,
-    chunk: Chunk,
-    fields: dict[str, frozenset[str]],
-    refused: Refused,
-    pause: Callable[[float], Any],
-) -> list[Refusal]:
+def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:
     """A whole request was refused: too long (413), or one of its documents makes it unreadable (400)."""
     if refused.status not in (400, 413):
         raise StoreError(
@@ -161,15 +145,15 @@ def _narrow(
             "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     if len(chunk) > 1:
-        return [one for half in chunk.halves() for one in deliver(client, half, fields, pause)]
+        return [one for half in chunk.halves() for one in deliver(client, half, pause)]
     reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
     if refused.status == 413:
         reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
-    return [Refusal(chunk.views[0], chunk.items[0], reason)]
+    return [parked(chunk.views[0], chunk.items[0], reason)]
 
 
-def describe(kind: str, reason: str, fields: frozenset[str]) -> str:
-    """Error type and field; Elasticsearch's own words quote the value, and call values 'field' as well."""
+def describe(kind: str, reason: str, fields: Container[str]) -> str:
+    """Error type and field, one of `fields`; Elasticsearch's own words quote the value, and call it a field, too."""
     told = f"Elasticsearch refused the document: {kind}"
     if kind == "strict_dynamic_mapping_exception":
         found = _INTRODUCED.search(reason)

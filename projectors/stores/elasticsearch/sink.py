@@ -25,7 +25,7 @@ from changes.positions import Position, ReadPosition
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothing, parked
-from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
+from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
 from projectors.stores.elasticsearch.reading import present_documents
@@ -68,7 +68,6 @@ class ElasticsearchSink(GuardedSink):
         self._open = client_factory
         self._read_position = read_position
         self.meanwhile = nothing
-        self._name = name
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._left_alone: frozenset[str] = frozenset()  # of halted views
@@ -76,7 +75,6 @@ class ElasticsearchSink(GuardedSink):
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._encoders: dict[str, Encode] = {}
-        self._fields: dict[str, frozenset[str]] = {}
         self._marks: dict[str, _Mark | None] = {}
         self._unkept: Position | None = None  # durable, but not in the witness yet
         self._kept_at = float("-inf")
@@ -89,7 +87,7 @@ class ElasticsearchSink(GuardedSink):
         if self._client is None:
             self._client = self._open()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"viewtail-{self._name}-bulk")
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bulk")
         refused: dict[str, str] = {}
         for name, view in self._views.items():
             try:
@@ -99,7 +97,6 @@ class ElasticsearchSink(GuardedSink):
                 refused[name] = str(error)
         self._held = {name: view for name, view in self._views.items() if name not in refused}
         self._encoders = {name: encoder(view) for name, view in self._held.items()}
-        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in self._held.items()}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
@@ -109,8 +106,7 @@ class ElasticsearchSink(GuardedSink):
         """Apply what is newer; returns the keys whose documents the index refuses."""
         client = self._living()
         letters: list[Parked] = []
-        for refusal in self._send(client, self._chunks(writes, letters)):
-            letters.append(parked(self._views[refusal.view], refusal.item, refusal.reason))
+        letters += self._send(client, self._chunks(writes, letters))
         if upto is not None:
             self._unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
@@ -175,21 +171,21 @@ class ElasticsearchSink(GuardedSink):
             while start < len(items):
                 part = items[start : start + ROWS_A_REQUEST - len(chunk)]
                 start += len(part)
-                self._add(chunk, of_view.view, part, letters)
+                self._add(chunk, self._views[of_view.view], part, letters)
                 if len(chunk) >= ROWS_A_REQUEST:
                     yield from split(chunk, BYTES_A_REQUEST)
                     chunk = Chunk([], [], [])
         if len(chunk):
             yield from split(chunk, BYTES_A_REQUEST)
 
-    def _add(self, chunk: Chunk, view: str, items: list[Item], letters: list[Parked]) -> None:
+    def _add(self, chunk: Chunk, view: BoundView, items: list[Item], letters: list[Parked]) -> None:
         """Those that can be written; the others are parked."""
         try:
-            chunk.lines += self._encoders[view](items)
+            chunk.lines += self._encoders[view.id](items)
         except (Unfit, ValueError, TypeError) as error:
             if len(items) == 1:
                 why = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
-                letters.append(parked(self._views[view], items[0], str(error) if isinstance(error, Unfit) else why))
+                letters.append(parked(view, items[0], str(error) if isinstance(error, Unfit) else why))
             else:
                 for item in items:
                     self._add(chunk, view, [item], letters)
@@ -197,28 +193,28 @@ class ElasticsearchSink(GuardedSink):
         chunk.views += [view] * len(items)
         chunk.items += items
 
-    def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Refusal]:
+    def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Parked]:
         """All chunks; one alone from this thread, several side by side. Returns when none is under way any more."""
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
             return []
         if second is None:
-            return deliver(client, first, self._fields)
+            return deliver(client, first)
         assert self._pool is not None
-        refusals: list[Refusal] = []
-        under_way: deque[Future[list[Refusal]]] = deque()
+        refused: list[Parked] = []
+        under_way: deque[Future[list[Parked]]] = deque()
         try:
             for chunk in chain((first, second), chunks):
                 if len(under_way) >= 2 * THREADS:
-                    refusals += under_way.popleft().result()
-                under_way.append(self._pool.submit(deliver, client, chunk, self._fields))
+                    refused += under_way.popleft().result()
+                under_way.append(self._pool.submit(deliver, client, chunk))
             while under_way:
-                refusals += under_way.popleft().result()
+                refused += under_way.popleft().result()
         finally:
             for future in under_way:
                 future.cancel()
             wait(under_way)
-        return refusals
+        return refused
 
     def _keep(self, client: Elasticsearch) -> None:
         """Move the witnesses to what is durable.
