@@ -103,7 +103,7 @@ class Server(Group):
         parsed = self.parsed(url, MYSQL)
         return MySQLAddress(
             host=parsed.host,
-            port=parsed.port or MYSQL.default_port,
+            port=parsed.port,
             user=parsed.user or "root",
             password=parsed.password or "",
             unix_socket=parsed.socket,

@@ -108,9 +108,12 @@ def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
         yield f"{what}: the digits after the point would be lost; use double or scaled_float"
     elif kind in _RANGES and column.kind is Kind.INTEGER:
         least, most = _range(column)
-        fitting = [name for name, range_ in _RANGES.items() if range_[0] <= least and most <= range_[1]]
-        if kind not in fitting:
-            yield f"{what}: its values go from {least} to {most}; use {fitting[0]}, or keyword"
+        if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
+            yield f"{what}: its values go from {least} to {most}; use {_first_fitting(least, most)}, or keyword"
+
+
+def _first_fitting(least: int, most: int) -> str:
+    return next(name for name, (low, high) in _RANGES.items() if low <= least and most <= high)
 
 
 def _range(column: Column) -> tuple[int, int]:

@@ -75,7 +75,7 @@ class ElasticsearchSettings(Server):
         scheme = "https" if context is not None else "http"
         host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
         return Elasticsearch(
-            f"{scheme}://{host}:{parsed.port or ELASTICSEARCH.default_port}{parsed.path or ''}",
+            f"{scheme}://{host}:{parsed.port}{parsed.path or ''}",
             request_timeout=30,
             max_retries=0,
             retry_on_timeout=False,

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pymysql
 from pymysql.constants import SERVER_STATUS
@@ -238,7 +238,7 @@ class MySQLSink(GuardedSink):
         """All statements in one flight, each made while the server executes those before it."""
         offsets = self._offsets
         # Preparing waits for an answer, so it comes before the flight.
-        if offsets is not None and upto is not None:
+        if offsets is not None:
             offsets.make_ready()
         for of_view in writes:
             self._upserts[of_view.view].make_ready(connection, len(of_view.writes))
@@ -250,11 +250,11 @@ class MySQLSink(GuardedSink):
         self.meanwhile()
         answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        letters = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]
+        letters: list[Parked] = []
+        for upsert, items in apart:
+            letters += self._one_by_one(connection, upsert, items)
         if offsets is not None and upto is not None:
-            found = answers[-1]
-            assert isinstance(found, int), "no row error is about an offset"
-            offsets.moved(upto, found)
+            offsets.moved(upto, cast(int, answers[-1]))  # no row error is about an offset
         return letters
 
     def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:

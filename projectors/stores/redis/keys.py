@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable
 from string import Formatter
 from typing import Any
@@ -37,19 +38,16 @@ class RedisKeys:
         assert isinstance(view.view, RedisHash | RedisJson)
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = view.key
+        self._names = ", ".join(f"{{{column.name}}}" for column in view.key)
         if VERSION in (column.name for column in view.values):
             raise self._wrong(
                 f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
                 "through a generated column of another name"
             )
-        if view.view.key is None:
-            self._parts: list[Part] = [(":" if at else f"{view.view.name}:", one) for at, one in enumerate(view.key)]
-        else:
-            self._parts = self._parsed(view.view.key)
-        self._check()
+        self._parts = _default(view) if view.view.key is None else self._parsed(view.view.key)
         self._placed = [column for _, column in self._parts if column is not None]
-        # The template with the kind of each column in place of its name: 'user:{INTEGER}'.
-        self._shape = "".join(text + (f"{{{column.kind.name}}}" if column else "") for text, column in self._parts)
+        self._check()
+        self._shape = _shape(self._parts)
         self._pattern = re.compile(_pattern(self._shape))
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
@@ -109,23 +107,23 @@ class RedisKeys:
 
     def _parsed(self, template: str) -> list[Part]:
         by_name = {column.name: column for column in self._columns}
-        names = ", ".join("{" + name + "}" for name in by_name)
         wrong = f"key template {template!r}"
         try:
             parsed = list(Formatter().parse(template))
         except ValueError as error:
-            raise self._wrong(f"{wrong}: {error}; it may name {names}") from None
+            raise self._wrong(f"{wrong}: {error}; it may name {self._names}") from None
         for _, name, form, conversion in parsed:
-            if name is not None and (name not in by_name or form or conversion):
-                raise self._wrong(f"{wrong}: {{{name}}} is not one of the key columns {names}")
-        if sorted(name for _, name, *_ in parsed if name is not None) != sorted(by_name):
-            raise self._wrong(f"{wrong} must name each of {names} once, or two entities would share one Redis key")
-        return [(text, None if name is None else by_name[name]) for text, name, *_ in parsed]
+            if name is not None and (form or conversion or name not in by_name):
+                raise self._wrong(f"{wrong}: {{{name}}} is not one of the key columns {self._names}")
+        return [(text, by_name.get(name or "")) for text, name, *_ in parsed]
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
 
     def _check(self) -> None:
+        if Counter(self._placed) != Counter(self._columns):
+            why = f"the key template must name each of {self._names} once, or two entities would share one Redis key"
+            raise self._wrong(why)
         if not self._parts[0][0]:
             name = self._columns[0].name
             raise self._wrong(
@@ -138,12 +136,26 @@ class RedisKeys:
                 "it out of the name or the template"
             )
         for (_, left), (between, right) in itertools.pairwise(self._parts):
-            clear = _CLEAR_SEPARATORS.get(left.kind) if left else None
-            if left and right and ":" not in between and not (clear and clear.match(between)):
+            if left and right and not _keeps_apart(left, between):
                 raise self._wrong(
                     f"in the key template the values of {left.name} and {right.name} could run into each other; put a "
                     "':' between them"
                 )
+
+
+def _default(view: BoundView) -> list[Part]:
+    return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(view.key)]
+
+
+def _keeps_apart(left: Column, text: str) -> bool:
+    """Whether it is plain where a value ends that this text follows."""
+    clear = _CLEAR_SEPARATORS.get(left.kind)
+    return ":" in text or (clear is not None and clear.match(text) is not None)
+
+
+def _shape(parts: list[Part]) -> str:
+    """The template with the kind of each column in place of its name: 'user:{INTEGER}'."""
+    return "".join(text if column is None else f"{text}{{{column.kind.name}}}" for text, column in parts)
 
 
 def _pattern(shape: str) -> str:

@@ -264,9 +264,8 @@ class RedisSink(GuardedSink):
     def _versions(self, names: list[bytes], is_hash: bool) -> list[int | None]:
         """The stored version of each key; None for a key that is gone, or holds something foreign."""
         head = b"" if is_hash else _JSON_HEAD
-        commands = [
-            ("HGET", name, VERSION) if is_hash else ("GETRANGE", name, 0, len(head) + WIDTH - 1) for name in names
-        ]
+        ask: tuple[object, ...] = ("HGET", VERSION) if is_hash else ("GETRANGE", 0, len(head) + WIDTH - 1)
+        commands = [(ask[0], name, *ask[1:]) for name in names]
         connection = self._living()
         connection.send_packed_command(connection.pack_commands(commands), check_health=False)
         versions: list[int | None] = []
@@ -277,9 +276,8 @@ class RedisSink(GuardedSink):
                 if "WRONGTYPE" not in str(error):
                     raise
                 answer = b""
-            text = answer.removeprefix(head)
-            is_ours = answer.startswith(head) and len(text) == WIDTH and text.isdigit()
-            versions.append(int(text) if is_ours else None)
+            found = re.fullmatch(re.escape(head) + rb"(\d{%d})" % WIDTH, answer)
+            versions.append(int(found[1]) if found else None)
         return versions
 
     def _living(self) -> Any:

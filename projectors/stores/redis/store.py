@@ -59,7 +59,7 @@ class RedisSettings(Server):
         parsed = self.parsed(self.url, REDIS)
         return Redis(
             host=parsed.host,
-            port=parsed.port or REDIS.default_port,
+            port=parsed.port,
             unix_socket_path=parsed.socket,
             db=int(parsed.path or 0),
             username=parsed.user,
