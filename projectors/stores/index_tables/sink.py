@@ -26,7 +26,7 @@ from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import IndexTableShape, Present, present_tables
+from projectors.stores.index_tables.table import IndexTableShape, present_tables
 from projectors.stores.index_tables.upserts import Upsert
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
@@ -105,7 +105,7 @@ class MySQLSink(GuardedSink):
         """Views whose index table is not there, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
             shapes, _ = self._shapes(connection, facts_of(connection))
-            return frozenset(shape.view.id for shape, present in shapes if not shape.is_whole(present))
+            return frozenset(shape.view.id for shape in shapes if not shape.is_whole)
 
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
@@ -120,23 +120,24 @@ class MySQLSink(GuardedSink):
             if shapes:
                 create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            for shape, present in shapes:
+            for shape in shapes:
                 try:
-                    shape.make_ready(connection, present)
+                    shape.make_ready(connection)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-        ready = (shape for shape, _ in shapes if shape.view.id not in refused)
-        self._upserts = {shape.view.id: Upsert(shape, facts, self._max_statement) for shape in ready}
+        self._upserts = {
+            shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes if shape.view.id not in refused
+        }
         return refused
 
     def fit(self, view: BoundView) -> bool:
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
-            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
+            present = present_tables(connection, self._database, [view.view.name]).get(view.view.name)
+            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            name = view.view.name
-            shape.ensure(connection, present_tables(connection, self._database, [name]).get(name))
+            shape.ensure(connection)
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
@@ -153,17 +154,14 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, doing) from None
 
-    def _shapes(
-        self, connection: Connection, facts: ServerFacts
-    ) -> tuple[list[tuple[IndexTableShape, Present | None]], dict[str, str]]:
-        """Of the views that can have a table, beside the table that there is; why the others cannot."""
-        names = [view.view.name for view in self._views.values()]
-        present = present_tables(connection, self._database, names)
+    def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
+        """Of the views that can have a table; why the others cannot."""
+        present = present_tables(connection, self._database, [view.view.name for view in self._views.values()])
         shapes, refused = [], {}
         for view in self._views.values():
+            there = present.get(view.view.name)
             try:
-                shape = IndexTableShape(self._database, view, facts.binary_collation)
-                shapes.append((shape, present.get(view.view.name)))
+                shapes.append(IndexTableShape(self._database, view, facts.binary_collation, there))
             except DeclarationError as error:
                 refused[view.id] = str(error)
         return shapes, refused

@@ -76,13 +76,15 @@ class _RowsDoNotFitError(PlaceRefusedError):
 
 
 class IndexTableShape:
-    """The table of one view; raises DeclarationError where the declaration cannot be made into one."""
+    """The table of one view, and what there is in its place. Raises DeclarationError for a view that can have none."""
 
-    def __init__(self, database: str, view: BoundView, collation: str = COLLATION) -> None:
+    def __init__(
+        self, database: str, view: BoundView, collation: str = COLLATION, present: Present | None = None
+    ) -> None:
         self.view = view
+        self._present = present
         self._collation = collation
         self._label = f"IndexTable({view.view.name!r})"
-        self._database = database
         self._check_name()
         self._check_columns()
         self.table = quote(database, view.view.name)
@@ -108,26 +110,28 @@ class IndexTableShape:
         if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
             raise self._too_long()
 
-    def is_whole(self, present: Present | None) -> bool:
+    @property
+    def is_whole(self) -> bool:
         """Whether the table is there with all its columns, so that its rows may be relied on."""
         wanted = {definition.name: definition.shape for definition in self.columns}
-        return present is not None and present.indexes.get("PRIMARY") == self.key_names and present.columns == wanted
+        found = self._present
+        return found is not None and found.indexes.get("PRIMARY") == self.key_names and found.columns == wanted
 
-    def make_ready(self, connection: Connection, present: Present | None) -> None:
+    def make_ready(self, connection: Connection) -> None:
         """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:
-            self.ensure(connection, present)
+            self.ensure(connection)
         except _RowsDoNotFitError:
             connection.query("SET SESSION sql_mode = ''")
             try:
-                self.ensure(connection, present)
+                self.ensure(connection)
             finally:
                 connection.query(f"SET SESSION sql_mode = '{SQL_MODE}'")
 
-    def ensure(self, connection: Connection, present: Present | None) -> None:
+    def ensure(self, connection: Connection) -> None:
         """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
         with connection.cursor() as cursor:
-            for statement in [self._create()] if present is None else self._changes(present):
+            for statement in [self._create()] if self._present is None else self._changes(self._present):
                 try:
                     cursor.execute(statement)
                 except pymysql.err.MySQLError as error:
