@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_transport import TransportError
 from elasticsearch import ApiError
 
-from changes.findings import Finding, fail, ok, warn
+from changes.findings import Finding, expect, fail, ok, warn
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -45,10 +45,9 @@ def _version(client: Elasticsearch) -> Iterator[Finding]:
         return
     versions = sorted({str(node.get("version", "?")) for node in nodes.values()})
     seen = ", ".join(versions)
-    if all(re.match(r"([89]|\d\d)", version) for version in versions):
-        yield ok(_WHERE, "version", seen)
-    else:
-        yield fail(_WHERE, "version", seen, "viewtail's client speaks to 8 and 9", "use Elasticsearch 8 or newer")
+    is_new = all(re.match(r"[89]|\d\d", version) for version in versions)
+    why, mend = "viewtail's client speaks to 8 and 9", "use Elasticsearch 8 or newer"
+    yield expect(is_new, _WHERE, "version", seen, why, mend)
 
 
 def _disk(client: Elasticsearch) -> Iterator[Finding]:
@@ -58,12 +57,10 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
         return
     flagged = [name for name, settings in found.items() if "read_only_allow_delete" in str(settings)]
     blocked = [name for name in flagged if not name.startswith(".")]
-    if blocked:
-        why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
-        mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
-        yield fail(_WHERE, "disk", f"write-blocked: {', '.join(blocked[:5])}", why, mend)
-    else:
-        yield ok(_WHERE, "disk", "no index is write-blocked")
+    seen = f"write-blocked: {', '.join(blocked[:5])}" if blocked else "no index is write-blocked"
+    why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
+    mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
+    yield expect(not blocked, _WHERE, "disk", seen, why, mend)
 
 
 def _unreachable(error: ApiError | TransportError) -> Finding:

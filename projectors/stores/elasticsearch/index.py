@@ -184,26 +184,29 @@ class _Index:
 
     def _put(self, doing: str, target: str, body: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Send the mapping, with what serves instead of field types that this server lacks."""
-        fields = dict(self._properties)
-        for _ in range(1 + len(OPTIONAL_FIELD_TYPES)):
-            mappings = {"dynamic": "strict", "_meta": {"viewtail": self._meta}, "properties": {**fields, **_OWN_FIELDS}}
-            try:
-                ask(self._client, doing, "PUT", target, body(mappings))
-                return
-            except Refused as refused:
-                found = _LACKING.search(refused.reason)
-                kind = found[1] if found else ""
-                lacking = [name for name in self._derived if fields[name].get("type") == kind]
-                if kind not in OPTIONAL_FIELD_TYPES or not lacking:
-                    raise
-            fields.update((name, OPTIONAL_FIELD_TYPES[kind]) for name in lacking)
-            _log.warning(
-                "field type is not there on this Elasticsearch: ranges and sorting go by text",
-                index=self.names.index,
-                fields=sorted(lacking),
-                type=kind,
-                instead=OPTIONAL_FIELD_TYPES[kind]["type"],
-            )
+        mappings = {
+            "dynamic": "strict",
+            "_meta": {"viewtail": self._meta},
+            "properties": {**self._properties, **_OWN_FIELDS},
+        }
+        try:
+            ask(self._client, doing, "PUT", target, body(mappings))
+            return
+        except Refused as refused:
+            found = _LACKING.search(refused.reason)
+            kind = found[1] if found else ""
+            lacking = [name for name in self._derived if self._properties[name].get("type") == kind]
+            if kind not in OPTIONAL_FIELD_TYPES or not lacking:
+                raise
+        self._properties.update(dict.fromkeys(lacking, OPTIONAL_FIELD_TYPES[kind]))
+        _log.warning(
+            "this Elasticsearch lacks a field type: ranges and sorting of these fields go by text",
+            index=self.names.index,
+            fields=sorted(lacking),
+            type=kind,
+            instead=OPTIONAL_FIELD_TYPES[kind]["type"],
+        )
+        self._put(doing, target, body)
 
     def _delete(self, index: str) -> None:
         ask(self._client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pymysql
 
@@ -14,9 +14,7 @@ from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
 from servers.literals import literal, selected
 from servers.paging import beyond, one_of
-from servers.sessions import number_of, quote
-
-Connection: TypeAlias = "pymysql.Connection[Any]"
+from servers.sessions import Connection, number_of, quote
 
 ROWS_A_PAGE = 20_000  # looked at by one query
 KEYS_A_QUERY = 500

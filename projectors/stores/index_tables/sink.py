@@ -30,9 +30,8 @@ from projectors.stores.index_tables.table import IndexTableShape, present_tables
 from projectors.stores.index_tables.upserts import Upsert
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, create_database, number_of, value_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, value_of
 
-Connection: TypeAlias = "pymysql.Connection[Any]"
 _Block: TypeAlias = tuple[Upsert, list[Item]]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone

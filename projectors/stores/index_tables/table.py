@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import pymysql
 
@@ -19,9 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
-from servers.sessions import SQL_MODE, number_of, quote
-
-Connection: TypeAlias = "pymysql.Connection[Any]"
+from servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"

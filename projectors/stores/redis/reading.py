@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
-import redis
-from redis import exceptions
+from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
@@ -17,13 +16,11 @@ from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
 
-Client: TypeAlias = "redis.Redis"
-
 
 class RedisReader(ViewReader):
     """One view, over a client of the reader's own."""
 
-    def __init__(self, client: Client, view: BoundView) -> None:
+    def __init__(self, client: Redis, view: BoundView) -> None:
         self.view = view
         self._client = client
         self._keys = RedisKeys(view)

@@ -15,12 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import orjson
-import redis
-from redis import exceptions
+from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.findings import Level
@@ -34,8 +33,6 @@ from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.stores.redis.views import RedisHash
-
-Client: TypeAlias = "redis.Redis"
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
@@ -65,7 +62,7 @@ class RedisSink(GuardedSink):
 
     def __init__(
         self,
-        client_factory: Callable[[], Client],
+        client_factory: Callable[[], Redis],
         views: Sequence[BoundView],
         database: str,
         name: str,
@@ -80,7 +77,7 @@ class RedisSink(GuardedSink):
         self._packers = {view.id: Packer(view, self._keys[view.id]) for view in views}
         # Deployments may share a Redis, so their database is in it.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
-        self._client: Client | None = None
+        self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._looked_at = 0.0
