@@ -71,10 +71,9 @@ class ElasticsearchSink(GuardedSink):
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._left_alone: frozenset[str] = frozenset()  # of halted views
-        self._held: dict[str, BoundView] = {}  # those that the store has a place for; halted ones may have none
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._encoders: dict[str, Encode] = {}
+        self._encoders: dict[str, Encode] = {}  # of the views that the store did not refuse
         self._marks: dict[str, _Mark | None] = {}
         self._unkept: Position | None = None  # durable, but not in the witness yet
         self._kept_at = float("-inf")
@@ -95,8 +94,7 @@ class ElasticsearchSink(GuardedSink):
                     make_ready(self._client, view)
             except (PlaceRefusedError, DeclarationError) as error:
                 refused[name] = str(error)
-        self._held = {name: view for name, view in self._views.items() if name not in refused}
-        self._encoders = {name: encoder(view) for name, view in self._held.items()}
+        self._encoders = {name: encoder(view) for name, view in self._views.items() if name not in refused}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
@@ -245,7 +243,7 @@ class ElasticsearchSink(GuardedSink):
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names(view).index, "_id": self._witness_id} for view in self._held.values()]
+        docs = [{"_index": Names(self._views[name]).index, "_id": self._witness_id} for name in self._encoders]
         if not docs:
             self._marks = {}
             return
@@ -253,7 +251,7 @@ class ElasticsearchSink(GuardedSink):
             found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
         self._marks = {
             name: _mark(name, doc, self._read_position)
-            for name, doc in zip(self._held, found, strict=True)
+            for name, doc in zip(self._encoders, found, strict=True)
             if name not in self._left_alone or doc.get("found")
         }
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import pymysql
 
 from changes.errors import SourceError
 from changes.findings import Finding, expect, fail, ok, warn
 from servers.asking import findings
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import MySQLAddress, value_of
+from servers.sessions import Connection, MySQLAddress, value_of
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
@@ -24,7 +21,7 @@ def checks(address: MySQLAddress, database: str) -> list[Finding]:
     return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database))
 
 
-def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+def _asked(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
     try:
         facts = facts_of(connection)
     except SourceError as error:
@@ -47,7 +44,7 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
         yield warn(_WHERE, name, "not 1", why, facts.setting.format(name=name, value=1))
 
 
-def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+def _database(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
     exists = value_of(connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database)
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
     seen = f"not granted: {', '.join(missing)}" if missing else "granted"
