@@ -72,7 +72,7 @@ class GuardedSink(Sink, Protocol):
     def missing(self) -> frozenset[str]:
         """The views of which the store holds nothing: new ones, and those whose place somebody took away.
 
-        Asked before `prepare`, which makes their place: from then on nothing would show that it is empty.
+        Asked before `prepare`, which makes their place: after it nothing shows that the place was empty.
         """
 
     def incarnation(self) -> str:
@@ -101,7 +101,7 @@ class GuardedSink(Sink, Protocol):
         """
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """These views are halted: their places stay as they are, and show what they show, whatever their shape."""
+        """These views are halted: their places stay as they are, whatever their shape."""
         return
 
     def fit(self, view: BoundView) -> bool:

@@ -101,7 +101,7 @@ def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> lis
 
 
 def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
-    """The error that an item's answer stands for, when it is not about the document."""
+    """The error behind an item's answer; None when it is about the document."""
     kind, reason = _error(answer)
     if kind == INDEX_GONE:
         return StoreUnavailableError(
@@ -154,13 +154,13 @@ def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callab
 
 def describe(kind: str, reason: str, fields: Container[str]) -> str:
     """Error type and field, one of `fields`; Elasticsearch's own words quote the value, and call it a field, too."""
-    told = f"Elasticsearch refused the document: {kind}"
+    said = f"Elasticsearch refused the document: {kind}"
     if kind == "strict_dynamic_mapping_exception":
         found = _INTRODUCED.search(reason)
         name = f" {found[1]}" if found else ""
-        return f"{told}: a field{name} that the view does not declare; add it to its fields"
+        return f"{said}: a field{name} that the view does not declare; add it to its fields"
     name = next((name for name in _FIELD.findall(reason) if name.split(".")[0] in fields), "")
-    return f"{told} in field {name}; change the field's type in the view" if name else told
+    return f"{said} in field {name}; change the field's type in the view" if name else said
 
 
 def _error(answer: dict[str, Any]) -> tuple[str, str]:

@@ -41,7 +41,7 @@ def _version(client: Elasticsearch) -> Iterator[Finding]:
     try:
         nodes: dict[str, Any] = client.nodes.info(filter_path="nodes.*.version").body["nodes"]
     except (ApiError, TransportError):
-        yield warn(_WHERE, "version", "not told", "it should be 8 or 9", "allow the user the privilege monitor")
+        yield warn(_WHERE, "version", "not known", "it should be 8 or 9", "allow the user the privilege monitor")
         return
     versions = sorted({str(node.get("version", "?")) for node in nodes.values()})
     seen = ", ".join(versions)

@@ -77,7 +77,7 @@ def mapping_of(view: BoundView) -> tuple[dict[str, Any], frozenset[str]]:
 
 
 def make_ready(client: Elasticsearch, view: BoundView) -> None:
-    """Create the index and its aliases, or bring those that are there in line with the declaration.
+    """Create the index and its aliases, or change those that exist to what is declared.
 
     Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
     concerns them all; somebody else's index is not touched.
@@ -90,10 +90,10 @@ def make_ready(client: Elasticsearch, view: BoundView) -> None:
         if refused.status == 404 or refused.kind == "validation_exception":
             # Somebody deleted it meanwhile, or the cluster has no room for another shard.
             raise StoreUnavailableError(
-                f"{index.names.label}: its index cannot be made ready now: {said} viewtail tries again by itself"
+                f"{index.names.label}: no index can be created or changed now: {said} viewtail tries again by itself"
             ) from None
         raise PlaceRefusedError(
-            f"{index.names.label}: making its index ready failed: {said} Mend that in Elasticsearch"
+            f"{index.names.label}: creating or changing its index failed: {said} Fix the cause in Elasticsearch"
         ) from None
 
 
@@ -139,7 +139,7 @@ class _Index:
             )
 
     def _adapt(self, content: dict[str, Any]) -> None:
-        """Add new fields; where a field changed, make the index again: its view is backfilled anyway."""
+        """Add new fields; where a field changed, create the index again: its view is backfilled in any case."""
         index = self.names.index
         if content["mappings"]["_meta"]["viewtail"] != self._meta:
             try:
@@ -154,7 +154,7 @@ class _Index:
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
 
     def _replace(self, refused: Refused) -> None:
-        """Delete and create; try the mapping on an index of its own first, lest a mistake in views.py cost the view."""
+        """Delete and create. A trial index takes the mapping first: a mistake in views.py must not cost the view."""
         self._delete(self.names.check)
         try:
             self._create(self.names.check, {})

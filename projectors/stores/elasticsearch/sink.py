@@ -112,7 +112,7 @@ class ElasticsearchSink(GuardedSink):
         return letters
 
     def missing(self) -> frozenset[str]:
-        """Views whose index has no witness: it is new, or was deleted and made again."""
+        """Views whose index has no witness: it is new, or was deleted and created again."""
         self.prepare()
         return frozenset(name for name, mark in self._marks.items() if mark is None)
 
@@ -136,11 +136,11 @@ class ElasticsearchSink(GuardedSink):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """Their indices stay as they are; their witnesses go on, or one would stay behind and have all read again."""
+        """Their indices stay as they are. Their witnesses go on: one that stayed behind would look like a loss."""
         self._left_alone = frozenset(views)
 
     def fit(self, view: BoundView) -> bool:
-        """An index is made again for other fields, before there are changes."""
+        """False where the mapping differs: the index is created again for it, before there are changes."""
         return mapping_of(self._views[view.id]) == mapping_of(view)
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ def _unrefused(doing: str) -> Iterator[None]:
         yield
     except Refused as refused:
         said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
-        raise StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again") from None
+        raise StoreError(f"{said}. Fix the cause in Elasticsearch and start viewtail again") from None
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
@@ -276,7 +276,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
         return _Mark(upto, answer["_seq_no"], answer["_primary_term"])
     raise failure_of(answer) or StoreUnavailableError(
         f"Elasticsearch: moving the witness failed: {answer['status']}: the index was restored, or another process "
-        "keeps this view as well; viewtail looks again at what the index holds"
+        "writes this view as well; viewtail checks again what the index holds"
     )
 
 

@@ -140,7 +140,7 @@ class MySQLSink(GuardedSink):
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
+        """The tables of these halted views stay as they are."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
 
     @contextmanager
@@ -324,7 +324,7 @@ class MySQLSink(GuardedSink):
         if number in (1044, 1142):
             remedy = "Grant the user what `viewtail check` lists"
         else:
-            remedy = "Look the number up in the MySQL manual, mend it, and start viewtail again"
+            remedy = "Look the number up in the MySQL manual, fix the cause, and start viewtail again"
         return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:

@@ -74,7 +74,7 @@ class _RowsDoNotFitError(PlaceRefusedError):
 
 
 class IndexTableShape:
-    """The table of one view, and what there is in its place. Raises DeclarationError for a view that can have none."""
+    """The table of one view, beside the one that exists. Raises DeclarationError for a view that can have none."""
 
     def __init__(
         self, database: str, view: BoundView, collation: str = COLLATION, present: Present | None = None

@@ -38,8 +38,8 @@ class Upsert:
         row = f"({', '.join('?' * self._width)})"
         guard = f"{facts.upsert_alias} {on_duplicate(shape, facts)}"
         statements = {size: f"{insert} {', '.join([row] * size)} {guard}" for size in BLOCKS}
-        # A version that is NULL, since nobody owns the pipeline so, is an error of its column. The other values are
-        # parameters of VALUES as ever: those of a SELECT get a type of their own first, which changes some of them.
+        # Where the fence was raised the version is NULL, which its column refuses. The other values stay parameters of
+        # VALUES: those of a SELECT get a type of their own first, which changes some of them.
         self._owned = (
             f"{insert} ({'?, ' * (self._width - 1)}(SELECT CAST(? AS UNSIGNED) FROM ",
             f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {guard}",
@@ -71,14 +71,14 @@ class Upsert:
             yield some, self.single(some[0]) if size == 1 else self._block(some)
 
     def single(self, item: Item) -> bytes | None:
-        """One item's execution; None when a text in it is none: a lone surrogate."""
+        """One item's execution; None when a text in it has a lone surrogate, which is no character."""
         try:
             return self._prepared[1].packed(self.parameters(item))
         except UnicodeEncodeError:
             return None
 
     def parameters(self, item: Item) -> tuple[Any, ...]:
-        """What stands for the question marks of one row."""
+        """The values for the question marks of one row."""
         key, (version, values) = item
         return (*key, *(self._no_values if values is None else values), version)
 

@@ -85,7 +85,7 @@ class RedisKeys:
         return self._redis_key(*key)
 
     def key_of(self, redis_key: str) -> Key | None:
-        """The entity key that a Redis key was made of; None for a key that is none of this view's."""
+        """The entity key that a Redis key was made of; None for a key of something else."""
         found = self._pattern.fullmatch(redis_key)
         if found is None:
             return None
@@ -159,7 +159,7 @@ def _shape(parts: list[Part]) -> str:
 
 
 def _pattern(shape: str) -> str:
-    """The regular expression of what a shape, or a segment of one, stands for; a group each value."""
+    """The regular expression for a shape, or for a segment of one; a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
 

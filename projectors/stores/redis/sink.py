@@ -191,7 +191,7 @@ class RedisSink(GuardedSink):
             if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
                 why = "viewtail tries again by itself; is Redis up, with memory left?"
                 raise StoreUnavailableError(f"{said}. {why}") from None
-            raise StoreError(f"{said}. Mend that in Redis and start viewtail again") from None
+            raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
     def _connect(self) -> None:
         if self._client is None:
@@ -203,7 +203,7 @@ class RedisSink(GuardedSink):
         info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
         for one in suitability(info):
             if one.level is Level.FAIL:
-                raise StoreError(f"Redis: {one.what}: {one.seen}; {one.why}. To mend it: {one.mend}")
+                raise StoreError(f"Redis: {one.what}: {one.seen}; {one.why}. To fix it: {one.mend}")
 
     def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         letters: list[Parked] = []
@@ -296,6 +296,6 @@ def as_text(answer: Any) -> str:
 
 
 _WITNESS_CHANGED = (
-    "Redis: the witness is not what viewtail left there: Redis was flushed or restored, or another process keeps these "
-    "views as well; viewtail looks again at what Redis holds"
+    "Redis: the witness is not what viewtail left there: Redis was flushed or restored, or another process writes "
+    "these views as well; viewtail checks again what Redis holds"
 )

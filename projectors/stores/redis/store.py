@@ -29,7 +29,7 @@ _RAW = (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR)
 
 def _number(path: str) -> str:
     if not (path.isascii() and path.isdigit()):
-        raise ValueError("after the / stands the number of the database, e.g. /0")
+        raise ValueError("after the / comes the number of the database, e.g. /0")
     return path
 
 
