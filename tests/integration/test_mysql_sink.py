@@ -303,6 +303,38 @@ def test_identifiers_are_quoted(place: Place, name: str) -> None:
     sink.close()
 
 
+def test_the_tables_of_many_views_are_looked_at_together(place: Place) -> None:
+    def asked(*views: BoundView) -> int:
+        sink = place.prepared(*views)
+        before = _selects(sink)
+        assert sink.missing() == frozenset()
+        after = _selects(sink)
+        sink.close()
+        return after - before
+
+    views = [index_table(f"many_{number}", [EMAIL]) for number in range(30)]
+    assert asked(*views) == asked(views[0])
+
+
+def _selects(sink: MySQLSink) -> int:
+    with sink.connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS WHERE Variable_name = 'Com_select'")
+        ((_, count),) = cursor.fetchall()
+    return int(count)
+
+
+def test_views_whose_names_differ_in_case_alone_have_tables_of_their_own(place: Place) -> None:
+    upper, lower = index_table("By_Email", [EMAIL]), index_table("by_email", [EMAIL, AGE])
+    place.prepared(lower).close()
+    sink = place.sink(upper, lower)
+    assert sink.missing() == {upper.id}
+    assert sink.prepare() == {}
+    assert sink.missing() == frozenset()
+    assert set(place.columns("By_Email")) == {"id", "email", "version"}
+    assert set(place.columns("by_email")) == {"id", "email", "age", "version"}
+    sink.close()
+
+
 def test_somebody_elses_table_is_left_alone(place: Place) -> None:
     place.ask(f"CREATE DATABASE {place.database}")
     place.ask(f"CREATE TABLE {place.database}.index_user_email (id BIGINT PRIMARY KEY, email TEXT) COMMENT 'ours'")
