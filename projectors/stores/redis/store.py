@@ -69,9 +69,9 @@ class RedisSettings(Server):
             socket_connect_timeout=10.0,
             retry=Retry(NoBackoff(), 0),
             ssl=self.context(parsed) is not None,  # redis-py takes no context of ours
-            ssl_ca_certs=self.tls_ca and str(self.tls_ca),
-            ssl_certfile=self.tls_cert and str(self.tls_cert),
-            ssl_keyfile=self.tls_key and str(self.tls_key),
+            ssl_ca_certs=None if self.tls_ca is None else str(self.tls_ca),
+            ssl_certfile=None if self.tls_cert is None else str(self.tls_cert),
+            ssl_keyfile=None if self.tls_key is None else str(self.tls_key),
             ssl_cert_reqs="required" if self.tls_verify else "none",
             ssl_check_hostname=self.tls_verify,
         )
