@@ -39,3 +39,8 @@ def warn(where: str, what: str, seen: object, why: str, mend: str) -> Finding:
 def fail(where: str, what: str, seen: object, why: str, mend: str) -> Finding:
     """Something to mend before viewtail runs."""
     return Finding(where=where, what=what, level=Level.FAIL, seen=str(seen), why=why, mend=mend)
+
+
+def expect(is_met: object, where: str, what: str, seen: object, why: str, mend: str) -> Finding:
+    """A requirement that is met, or something to mend before viewtail runs."""
+    return ok(where, what, seen) if is_met else fail(where, what, seen, why, mend)

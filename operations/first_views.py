@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, MisuseError
 from changes.tables import Column, Kind, Table
 from ingest.canonical import describe
 from projectors.binding import bind
-from projectors.stores.examples import Choice, Example
+from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
 from projectors.suggestions import nearest
 

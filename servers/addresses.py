@@ -28,7 +28,7 @@ class Parsed:
     """The parts of an address, percent-decoded."""
 
     host: str
-    port: int | None
+    port: int
     user: str | None
     password: str | None = field(repr=False)
     path: str | None  # MySQL: the database. Redis: the number of the database. Elasticsearch: a path prefix
@@ -69,7 +69,7 @@ def _split(text: str, kind: AddressForm) -> SplitResult:
     return parts
 
 
-def _port(parts: SplitResult, kind: AddressForm) -> int | None:
+def _port(parts: SplitResult, kind: AddressForm) -> int:
     try:
         port = parts.port
     except ValueError:  # its text repeats what stands there, perhaps half a password
@@ -77,7 +77,7 @@ def _port(parts: SplitResult, kind: AddressForm) -> int | None:
         raise _wrong(kind, why) from None
     if port == 0:
         raise _wrong(kind, "the port is a number from 1 to 65535")
-    return port
+    return kind.default_port if port is None else port
 
 
 def _parameters(parts: SplitResult, kind: AddressForm) -> dict[str, str]:

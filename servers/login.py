@@ -1,12 +1,13 @@
 """Settings that every kind of server has: where it is, how to log in, over which TLS.
 
-A store's own group of settings (projectors/stores/*/settings.py) is a `Server` with an address of its form. No message
+A store's own group of settings (projectors/stores/*/store.py) is a `Server` with an address of its form. No message
 repeats a secret or an address. Nothing here opens a connection.
 """
 
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -72,6 +73,12 @@ class Server(Group):
             return secret_of(self.password_file)
         return None if self.password is None else self.password.get_secret_value()
 
+    def parsed(self, url: SecretStr, form: AddressForm) -> Parsed:
+        """The parts of an address; the login given beside it comes first."""
+        found = parse(url.get_secret_value(), form)
+        password = self.secret()
+        return replace(found, user=self.user or found.user, password=found.password if password is None else password)
+
     def context(self, parsed: Parsed) -> ssl.SSLContext | None:
         """A context when TLS is asked for, here or by the address. Raises SettingsError for files that hold no key."""
         is_asked_for = any((self.tls, parsed.is_tls, self.tls_ca, self.tls_cert, not self.tls_verify))
@@ -92,14 +99,13 @@ class Server(Group):
             ) from None
 
     def mysql_address(self, url: SecretStr, database: str | None) -> MySQLAddress:
-        """Of a MySQL server at `url`, with this login where the address has none."""
-        parsed = parse(url.get_secret_value(), MYSQL)
-        password = self.secret()
+        """Of a MySQL server at `url`."""
+        parsed = self.parsed(url, MYSQL)
         return MySQLAddress(
             host=parsed.host,
-            port=parsed.port or MYSQL.default_port,
-            user=self.user or parsed.user or "root",
-            password=(parsed.password or "") if password is None else password,
+            port=parsed.port,
+            user=parsed.user or "root",
+            password=parsed.password or "",
             unix_socket=parsed.socket,
             database=database,
             tls=self.context(parsed),

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from changes.errors import SettingsError
 from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.index_tables.settings import MySQLSettings
+from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.suggestions import nearest
 from projectors.views import View

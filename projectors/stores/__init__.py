@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from changes.errors import StoreError
 from changes.positions import Position
 from changes.rendering import render_key
+from changes.tables import Column, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.bound_views import BoundView
 from projectors.views import View
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
-    from projectors.stores.examples import Choice, Example
     from servers.addresses import AddressForm
     from servers.login import Server
 
@@ -72,7 +72,7 @@ class GuardedSink(Sink, Protocol):
     def missing(self) -> frozenset[str]:
         """The views of which the store holds nothing: new ones, and those whose place somebody took away.
 
-        Asked before `prepare`, which makes their place: from then on nothing would show that it is empty.
+        Asked before `prepare`, which makes their place: after it nothing shows that the place was empty.
         """
 
     def incarnation(self) -> str:
@@ -101,7 +101,7 @@ class GuardedSink(Sink, Protocol):
         """
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """These views are halted: their places stay as they are, and show what they show, whatever their shape."""
+        """These views are halted: their places stay as they are, whatever their shape."""
         return
 
     def fit(self, view: BoundView) -> bool:
@@ -175,6 +175,26 @@ class ViewReader(ABC):
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
         """One page of the documents that match a simple query string; where the store `has_search`."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The table that the examples of `viewtail init` are over, and the columns of each."""
+
+    table: Table
+    indexed: Column | None  # what people look rows up by
+    is_looked_up: bool  # the table has an index of its own on that column
+    shown: tuple[Column, ...]
+    searched: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A first view of that table, as Python and as text."""
+
+    view: View
+    declaration: str  # over a variable `entity`
+    comment: str
 
 
 class Store(ABC):

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pymysql
-
 from changes.positions import ReadPosition
 from offsets import OffsetStore
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
-from servers.sessions import MySQLAddress, open_session
+from servers.sessions import Connection, MySQLAddress, open_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +22,9 @@ class Access:
     read_position: ReadPosition  # of the source
     offset_interval_s: float = 1.0
     # Lets the next owner of a pipeline find the session.
-    mark: Callable[[pymysql.Connection[Any]], None] = lambda _: None
+    mark: Callable[[Connection], None] = lambda _: None
 
-    def open_own(self) -> pymysql.Connection[Any]:
+    def open_own(self) -> Connection:
         """A session on the server of viewtail's own tables; no database is selected, it may not exist yet."""
         connection = open_session(replace(self.own, database=None), role="store")
         self.mark(connection)

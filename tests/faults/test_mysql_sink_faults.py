@@ -322,7 +322,7 @@ def test_a_reader_that_holds_the_table_delays_a_new_shape_for_a_bounded_time(
 def test_a_dropped_table_is_missing_until_it_is_made_again(scene: Scene) -> None:
     assert scene.sink.missing() == frozenset()
     scene.ask(f"DROP TABLE {scene.table}")
-    with pytest.raises(StoreUnavailableError, match=r"1146.*makes it again and fills"):
+    with pytest.raises(StoreUnavailableError, match=r"1146.*creates it again and backfills"):
         scene.write({(1,): Write(5, ("e", "n"))})
     assert scene.sink.missing() == {scene.view.id}
     scene.sink.prepare()

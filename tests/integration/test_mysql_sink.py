@@ -18,7 +18,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.bound_views import BoundView
-from projectors.stores.index_tables.reading import lookup
+from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
@@ -56,6 +56,12 @@ def get(
         cursor.execute(f"SELECT version, {values} FROM {quote(database, view.view.name)} WHERE {where}")
         row = cursor.fetchone()
     return None if row is None else (row[0], tuple(row[1:]))
+
+
+def lookup(
+    connection: pymysql.Connection[Any], database: str, view: BoundView, values: Sequence[Any], limit: int = 1_000
+) -> list[Key]:
+    return IndexTableReader(connection, database, view).keys_with(values, limit)
 
 
 class Place:
@@ -294,6 +300,38 @@ def test_identifiers_are_quoted(place: Place, name: str) -> None:
     write(sink, view, {(1,): Write(5, ("v",))})
     assert lookup(sink.connection, place.database, view, ("v",)) == [(1,)]
     assert list(sink.keys_below(view.id, 6)) == [[((1,), 5)]]
+    sink.close()
+
+
+def test_the_tables_of_many_views_are_looked_at_together(place: Place) -> None:
+    def asked(*views: BoundView) -> int:
+        sink = place.prepared(*views)
+        before = _selects(sink)
+        assert sink.missing() == frozenset()
+        after = _selects(sink)
+        sink.close()
+        return after - before
+
+    views = [index_table(f"many_{number}", [EMAIL]) for number in range(30)]
+    assert asked(*views) == asked(views[0])
+
+
+def _selects(sink: MySQLSink) -> int:
+    with sink.connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS WHERE Variable_name = 'Com_select'")
+        ((_, count),) = cursor.fetchall()
+    return int(count)
+
+
+def test_views_whose_names_differ_in_case_alone_have_tables_of_their_own(place: Place) -> None:
+    upper, lower = index_table("By_Email", [EMAIL]), index_table("by_email", [EMAIL, AGE])
+    place.prepared(lower).close()
+    sink = place.sink(upper, lower)
+    assert sink.missing() == {upper.id}
+    assert sink.prepare() == {}
+    assert sink.missing() == frozenset()
+    assert set(place.columns("By_Email")) == {"id", "email", "version"}
+    assert set(place.columns("by_email")) == {"id", "email", "age", "version"}
     sink.close()
 
 

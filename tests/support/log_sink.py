@@ -16,7 +16,7 @@ from changes.writes import KeptChange, Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
 from projectors.stores import Store, ViewReader, nothing
 from projectors.stores.access import Access
-from projectors.stores.redis.settings import REDIS, RedisSettings
+from projectors.stores.redis.store import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash
 from tests.support.fake_sink import Faults
 

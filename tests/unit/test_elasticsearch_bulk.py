@@ -21,7 +21,6 @@ from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import Entity
 
-FIELDS = {"v": frozenset({"email", "age"})}
 Answer = Callable[[list[str]], Any]
 
 
@@ -78,14 +77,14 @@ def whole(status: int, kind: str = "", reason: str = "", if_any: str = "") -> An
 
 def chunk(*ids: str) -> Chunk:
     lines = [line for one in ids for line in (orjson.dumps({"index": {"_id": one}}), b"{}")]
-    return Chunk(["v"] * len(ids), [((one,), Write(7, ())) for one in ids], lines)
+    return Chunk([VIEW] * len(ids), [((one,), Write(7, ())) for one in ids], lines)
 
 
 def sent(client: Client, what: Chunk) -> tuple[list[tuple[str, str]], list[float]]:
     """(key, reason) of the refused, and the pauses that were made."""
     pauses: list[float] = []
-    refusals = deliver(client, what, FIELDS, pauses.append)  # type: ignore[arg-type]
-    return [(one.item[0][0], one.reason) for one in refusals], pauses
+    refused = deliver(client, what, pauses.append)  # type: ignore[arg-type]
+    return [(one.key, one.reason) for one in refused], pauses
 
 
 def test_a_superseded_write_is_fine() -> None:
@@ -224,7 +223,7 @@ def test_a_write_alias_over_two_indices_parks_no_key() -> None:
     ],
 )
 def test_a_refusal_names_type_and_field_and_never_the_value(kind: str, reason: str, field: str | None) -> None:
-    told = describe(kind, reason, FIELDS["v"])
+    told = describe(kind, reason, {"email", "age"})
     assert kind in told
     assert "secret" not in told and "115" not in told
     assert field is None or f" {field}" in told
@@ -261,6 +260,7 @@ ID = column("id", Kind.INTEGER, "bigint")
 NAME = column("name", Kind.TEXT, "varchar(800)")
 DAY = column("day", Kind.DATE, "date")
 INFO = column("info", Kind.JSON, "json")
+VIEW = bound(SearchIndex("v", Entity("s.t"), fields=["name"]), (ID, NAME), ("name",), ("name",))
 
 
 def shown(view: BoundView, *items: tuple[Any, Write]) -> list[tuple[dict[str, Any], Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from changes.errors import SettingsError
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.redis.settings import REDIS
+from projectors.stores.redis.store import REDIS
 from projectors.stores.redis.views import RedisHash
 from projectors.stores.registry import store_named
 from projectors.views import Entity

@@ -11,7 +11,7 @@ import pymysql
 
 from changes.errors import MisuseError, ViewtailError
 from operations import first_views
-from projectors.stores.examples import Choice
+from projectors.stores import Choice
 from projectors.stores.registry import STORES
 from servers.addresses import MYSQL, parse
 from servers.sessions import open_session, session_error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,15 +17,11 @@ from typing import Any
 from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
-from projectors.stores import Item
-from projectors.stores.elasticsearch.requests import (
-    INDEX_GONE,
-    NDJSON,
-    OverloadedError,
-    Refused,
-    send,
-    trouble,
-)
+from changes.writes import Parked
+from projectors.bound_views import BoundView
+from projectors.stores import Item, parked
+from projectors.stores.elasticsearch.index import mapping_of
+from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
 _TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
@@ -41,8 +37,8 @@ _INTRODUCED = re.compile(r"introduction of \[([\w.\- ]{1,100})\]")
 class Chunk:
     """Items of one bulk request; parallel lists."""
 
-    views: list[str]
-    items: Sequence[Item]
+    views: list[BoundView]
+    items: list[Item]
     lines: list[bytes]  # two an item
 
     def __len__(self) -> int:
@@ -62,47 +58,30 @@ class Chunk:
 
     def halves(self) -> tuple[Chunk, Chunk]:
         middle = len(self) // 2
-        return (
-            Chunk(self.views[:middle], self.items[:middle], self.lines[: 2 * middle]),
-            Chunk(self.views[middle:], self.items[middle:], self.lines[2 * middle :]),
-        )
+        return self.only(range(middle)), self.only(range(middle, len(self)))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An item that Elasticsearch refuses for good."""
+def deliver(client: Elasticsearch, chunk: Chunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
+    """Send until each item is acknowledged or refused for good; returns the latter.
 
-    view: str
-    item: Item
-    reason: str
-
-
-def deliver(
-    client: Elasticsearch,
-    chunk: Chunk,
-    fields: dict[str, frozenset[str]],
-    pause: Callable[[float], Any] = time.sleep,
-) -> list[Refusal]:
-    """Send until each item is acknowledged or refused for good.
-
-    `fields` are each view's, the only names that a refusal may tell. Raises StoreUnavailableError, StoreError.
+    Raises StoreUnavailableError, StoreError.
     """
-    refusals: list[Refusal] = []
+    refused: list[Parked] = []
     for pause_s in (*_PAUSES_S, None):
         try:
             answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
-            waiting, busy = _sort(chunk, answers, fields, refusals)
+            waiting, busy = _sort(chunk, answers, refused)
             if busy is None:
                 break
             chunk = chunk.only(waiting)
-        except Refused as refused:
-            return refusals + _narrow(client, chunk, fields, refused, pause)
+        except Refused as answer:
+            return refused + _narrow(client, chunk, answer, pause)
         except OverloadedError as error:
             busy = error
         if pause_s is None:
             raise busy
         pause(pause_s)
-    return refusals
+    return refused
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
@@ -122,11 +101,11 @@ def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> lis
 
 
 def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
-    """The error that an item's answer stands for, when it is not about the document."""
+    """The error behind an item's answer; None when it is about the document."""
     kind, reason = _error(answer)
     if kind == INDEX_GONE:
         return StoreUnavailableError(
-            "Elasticsearch: an index of these views is gone; viewtail makes it again and fills its view"
+            "Elasticsearch: an index of these views is gone; viewtail creates it again and backfills its view"
         )
     if reason.startswith("no write index is defined"):
         return StoreError(
@@ -136,10 +115,8 @@ def failure_of(answer: dict[str, Any]) -> ViewtailError | None:
     return trouble(answer["status"], kind, reason, _DOING)
 
 
-def _sort(
-    chunk: Chunk, answers: list[dict[str, Any]], fields: dict[str, frozenset[str]], refusals: list[Refusal]
-) -> tuple[list[int], ViewtailError | None]:
-    """The places of the items to be sent again, and why; the refused ones go to `refusals`."""
+def _sort(chunk: Chunk, answers: list[dict[str, Any]], refused: list[Parked]) -> tuple[list[int], ViewtailError | None]:
+    """The places of the items to be sent again, and why; the refused ones go to `refused`."""
     waiting: list[int] = []
     busy: ViewtailError | None = None
     if _FINE.issuperset([answer["status"] for answer in answers]):
@@ -150,10 +127,9 @@ def _sort(
             continue
         error = failure_of(answer)
         if error is None:
-            refusals.append(_refusal(chunk, at, answer, fields))
-        elif status == 429 or status >= 500:
-            if _is_blocked(answer):
-                raise error
+            view = chunk.views[at]
+            refused.append(parked(view, chunk.items[at], describe(*_error(answer), mapping_of(view)[0])))
+        elif (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception":
             waiting.append(at)
             busy = error
         else:
@@ -161,13 +137,7 @@ def _sort(
     return waiting, busy
 
 
-def _narrow(
-    client: Elasticsearch,
-    chunk: Chunk,
-    fields: dict[str, frozenset[str]],
-    refused: Refused,
-    pause: Callable[[float], Any],
-) -> list[Refusal]:
+def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:
     """A whole request was refused: too long (413), or one of its documents makes it unreadable (400)."""
     if refused.status not in (400, 413):
         raise StoreError(
@@ -175,38 +145,27 @@ def _narrow(
             "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     if len(chunk) > 1:
-        return [one for half in chunk.halves() for one in deliver(client, half, fields, pause)]
+        return [one for half in chunk.halves() for one in deliver(client, half, pause)]
     reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
     if refused.status == 413:
         reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
-    return [Refusal(chunk.views[0], chunk.items[0], reason)]
+    return [parked(chunk.views[0], chunk.items[0], reason)]
 
 
-def _refusal(chunk: Chunk, at: int, answer: dict[str, Any], fields: dict[str, frozenset[str]]) -> Refusal:
-    view = chunk.views[at]
-    return Refusal(view, chunk.items[at], describe(*_error(answer), fields.get(view, frozenset())))
-
-
-def describe(kind: str, reason: str, fields: frozenset[str]) -> str:
-    """Error type and field; Elasticsearch's own words quote the value, and call values 'field' as well."""
-    told = f"Elasticsearch refused the document: {kind}"
+def describe(kind: str, reason: str, fields: Container[str]) -> str:
+    """Error type and field, one of `fields`; Elasticsearch's own words quote the value, and call it a field, too."""
+    said = f"Elasticsearch refused the document: {kind}"
     if kind == "strict_dynamic_mapping_exception":
         found = _INTRODUCED.search(reason)
         name = f" {found[1]}" if found else ""
-        return f"{told}: a field{name} that the view does not declare; add it to its fields"
+        return f"{said}: a field{name} that the view does not declare; add it to its fields"
     name = next((name for name in _FIELD.findall(reason) if name.split(".")[0] in fields), "")
-    return f"{told} in field {name}; change the field's type in the view" if name else told
-
-
-def _is_blocked(answer: dict[str, Any]) -> bool:
-    return _error(answer)[0] == "cluster_block_exception"
+    return f"{said} in field {name}; change the field's type in the view" if name else said
 
 
 def _error(answer: dict[str, Any]) -> tuple[str, str]:
-    error = answer.get("error")
-    if isinstance(error, dict):
-        return str(error.get("type", "")), str(error.get("reason", ""))
-    return "", ""
+    error = answer.get("error") or {}
+    return str(error.get("type", "")), str(error.get("reason", ""))
 
 
 def split(chunk: Chunk, max_bytes: int) -> Iterator[Chunk]:

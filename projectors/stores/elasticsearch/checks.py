@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_transport import TransportError
 from elasticsearch import ApiError
 
-from changes.findings import Finding, fail, ok, warn
+from changes.findings import Finding, expect, fail, ok, warn
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -26,35 +27,27 @@ def checks(connect: Callable[[], Elasticsearch]) -> Iterator[Finding]:
             yield _unreachable(error)
             return
         yield ok(_WHERE, "reachable", health.get("cluster_name", "yes"))
-        yield from _health(str(health.get("status")))
+        status = str(health.get("status"))
+        if status in ("green", "yellow"):
+            yield ok(_WHERE, "cluster health", status)
+        else:
+            why = "some shard has no copy at the moment; writes to it wait"
+            yield warn(_WHERE, "cluster health", status, why, "GET _cluster/allocation/explain says why")
         yield from _version(client)
         yield from _disk(client)
-
-
-def _health(status: str) -> Iterator[Finding]:
-    if status in ("green", "yellow"):
-        yield ok(_WHERE, "cluster health", status)
-    else:
-        why, mend = (
-            "some shard has no copy at the moment; writes to it wait",
-            "GET _cluster/allocation/explain says why",
-        )
-        yield warn(_WHERE, "cluster health", status, why, mend)
 
 
 def _version(client: Elasticsearch) -> Iterator[Finding]:
     try:
         nodes: dict[str, Any] = client.nodes.info(filter_path="nodes.*.version").body["nodes"]
     except (ApiError, TransportError):
-        mend = "allow the user the privilege monitor"
-        yield warn(_WHERE, "version", "not told", "it should be 8 or 9", mend)
+        yield warn(_WHERE, "version", "not known", "it should be 8 or 9", "allow the user the privilege monitor")
         return
     versions = sorted({str(node.get("version", "?")) for node in nodes.values()})
-    if all(version.split(".")[0].isdigit() and int(version.split(".")[0]) >= 8 for version in versions):
-        yield ok(_WHERE, "version", ", ".join(versions))
-    else:
-        why = "viewtail's client speaks to 8 and 9"
-        yield fail(_WHERE, "version", ", ".join(versions), why, "use Elasticsearch 8 or newer")
+    seen = ", ".join(versions)
+    is_new = all(re.match(r"[89]|\d\d", version) for version in versions)
+    why, mend = "viewtail's client speaks to 8 and 9", "use Elasticsearch 8 or newer"
+    yield expect(is_new, _WHERE, "version", seen, why, mend)
 
 
 def _disk(client: Elasticsearch) -> Iterator[Finding]:
@@ -62,25 +55,20 @@ def _disk(client: Elasticsearch) -> Iterator[Finding]:
         found = client.indices.get_settings(name="index.blocks.*", expand_wildcards="all").body
     except (ApiError, TransportError):
         return
-    blocked = [
-        name
-        for name, settings in found.items()
-        if "read_only_allow_delete" in str(settings) and not name.startswith(".")
-    ]
-    if blocked:
-        why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
-        mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
-        yield fail(_WHERE, "disk", f"write-blocked: {', '.join(blocked[:5])}", why, mend)
-    else:
-        yield ok(_WHERE, "disk", "no index is write-blocked")
+    flagged = [name for name, settings in found.items() if "read_only_allow_delete" in str(settings)]
+    blocked = [name for name in flagged if not name.startswith(".")]
+    seen = f"write-blocked: {', '.join(blocked[:5])}" if blocked else "no index is write-blocked"
+    why = "a node's disk passed the flood-stage watermark, so these indices take no writes"
+    mend = 'free disk space, then: PUT INDEX/_settings {"index.blocks.read_only_allow_delete": null}'
+    yield expect(not blocked, _WHERE, "disk", seen, why, mend)
 
 
 def _unreachable(error: ApiError | TransportError) -> Finding:
     status = error.meta.status if isinstance(error, ApiError) else 0
     if status in (401, 403):
         why = "user, password or API key are not accepted, or lack the privilege monitor"
-        mend = "VIEWTAIL_ELASTICSEARCH__URL, __USER and __PASSWORD, or __API_KEY"
+        mend = "correct VIEWTAIL_ELASTICSEARCH__URL, __USER and __PASSWORD, or __API_KEY"
         return fail(_WHERE, "reachable", f"HTTP {status}", why, mend)
     seen = f"HTTP {status}" if status else type(error).__name__
-    mend = "start Elasticsearch, or set VIEWTAIL_ELASTICSEARCH__URL"
-    return fail(_WHERE, "reachable", seen, "nothing can be written", mend)
+    why, mend = "nothing can be written", "start Elasticsearch, or set VIEWTAIL_ELASTICSEARCH__URL"
+    return fail(_WHERE, "reachable", seen, why, mend)

@@ -22,13 +22,12 @@ from changes.writes import Key
 from projectors.bound_views import BoundView
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.elasticsearch.index import DELETED, Names
-from projectors.stores.elasticsearch.rules import RESERVED
+from projectors.stores.elasticsearch.rules import MAX_ID_BYTES, RESERVED
 
 Encode = Callable[[Sequence[Item]], list[bytes]]
 
 WITNESS_ID = "{viewtail:witness}"  # no key is rendered with a brace
 _EMPTY_ID = "{}"
-_MAX_ID_BYTES = 512
 _TOMBSTONE = orjson.dumps({DELETED: True})
 
 
@@ -54,7 +53,7 @@ def key_of(identity: str, view: BoundView) -> Key | None:
 def encoder(view: BoundView) -> Encode:
     """items -> two lines each, without line ends. Raises Unfit, ValueError or TypeError when one cannot be written."""
     names: dict[str, Any] = {
-        "head": f'{{"index":{{"_index":{_quoted(Names.of(view).write_alias)},"_id":',
+        "head": f'{{"index":{{"_index":{_quoted(Names(view).write_alias)},"_id":',
         "identity": _identity(view),
         "dumps": orjson.dumps,
         "one_line": _one_line,
@@ -92,9 +91,9 @@ def _identity(view: BoundView) -> Callable[[Key], str]:
 
     def identity(key: Key) -> str:
         text = render(key)
-        if 4 * len(text) > _MAX_ID_BYTES and len(text.encode()) > _MAX_ID_BYTES:
+        if 4 * len(text) > MAX_ID_BYTES and len(text.encode()) > MAX_ID_BYTES:
             raise Unfit(
-                f"its key is longer than the {_MAX_ID_BYTES} bytes that an Elasticsearch _id may have; "
+                f"its key is longer than the {MAX_ID_BYTES} bytes that an Elasticsearch _id may have; "
                 "key the entity by something shorter"
             )
         return _quoted(text)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -49,30 +48,17 @@ _ABOUT_THE_MAPPING = frozenset(
     f"{name}_exception" for name in ("mapper_parsing", "illegal_argument", "invalid_index_name", "parse")
 )
 
-Properties = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a view is called in Elasticsearch."""
+    """What a view is called in Elasticsearch; rules.py has refused one whose name cannot be an index's."""
 
-    label: str  # for messages
-    index: str
-    alias: str  # for readers
-    write_alias: str
-    check: str  # an index that exists for a moment, to try a mapping
-
-    @classmethod
-    def of(cls, view: BoundView) -> Names:
-        """The names; rules.py has refused a view whose name cannot be an index's."""
+    def __init__(self, view: BoundView) -> None:
         name = view.view.name
-        return cls(
-            label=f"SearchIndex({name!r})",
-            index=f"viewtail-{name}",
-            alias=name,
-            write_alias=f"viewtail.write-{name}",
-            check=f"viewtail.check-{name}",
-        )
+        self.label = f"SearchIndex({name!r})"  # for messages
+        self.index = f"viewtail-{name}"
+        self.alias = name  # for readers
+        self.write_alias = f"viewtail.write-{name}"
+        self.check = f"viewtail.check-{name}"  # an index that exists for a moment, to try a mapping
 
 
 def path(name: str) -> str:
@@ -80,7 +66,7 @@ def path(name: str) -> str:
     return "/" + quote(name, safe="")
 
 
-def mapping_of(view: BoundView) -> tuple[Properties, frozenset[str]]:
+def mapping_of(view: BoundView) -> tuple[dict[str, Any], frozenset[str]]:
     """The mapping of a view's fields, and those of them whose mapping was derived from the column's type."""
     declared = view.view
     assert isinstance(declared, SearchIndex)
@@ -91,22 +77,23 @@ def mapping_of(view: BoundView) -> tuple[Properties, frozenset[str]]:
 
 
 def make_ready(client: Elasticsearch, view: BoundView) -> None:
-    """Create the index and its aliases, or bring those that are there in line with the declaration.
+    """Create the index and its aliases, or change those that exist to what is declared.
 
     Raises PlaceRefusedError or DeclarationError for this view alone, StoreError or StoreUnavailableError for what
     concerns them all; somebody else's index is not touched.
     """
+    index = _Index(client, view)
     try:
-        _Index(client, view).make_ready()
+        index.make_ready()
     except Refused as refused:
+        said = f"{refused.status} {refused.kind}: {refused.reason[:500]}"
         if refused.status == 404 or refused.kind == "validation_exception":
+            # Somebody deleted it meanwhile, or the cluster has no room for another shard.
             raise StoreUnavailableError(
-                f"{Names.of(view).label}: its index cannot be made ready now: {refused.status} {refused.kind}: "
-                f"{refused.reason[:500]} viewtail tries again by itself"
-            ) from None  # somebody deleted it meanwhile, or the cluster has no room for another shard
+                f"{index.names.label}: no index can be created or changed now: {said} viewtail tries again by itself"
+            ) from None
         raise PlaceRefusedError(
-            f"{Names.of(view).label}: making its index ready failed: {refused.status} {refused.kind}: "
-            f"{refused.reason[:500]} Mend that in Elasticsearch"
+            f"{index.names.label}: creating or changing its index failed: {said} Fix the cause in Elasticsearch"
         ) from None
 
 
@@ -115,117 +102,111 @@ class _Index:
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
         self._client = client
-        self._names = Names.of(view)
+        self.names = Names(view)
         self._properties, self._derived = mapping_of(view)
         digest = hashlib.sha256(orjson.dumps(self._properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
         self._meta = {"view": view.id, "fingerprint": view.fingerprint, "mapping": digest}
-        self._aliases: dict[str, Any] = {self._names.alias: {"filter": PRESENT}, self._names.write_alias: {}}
+        self._aliases: dict[str, Any] = {self.names.alias: {"filter": PRESENT}, self.names.write_alias: {}}
 
     def make_ready(self) -> None:
-        names = self._names
-        found = self._look()
-        self._require_ours(found)
-        if names.index in found:
-            self._adapt(found[names.index])
-        elif not self._create(names.index, self._aliases):
-            raise StoreUnavailableError(
-                f"{names.label}: somebody else made the index {names.index} at the same time; viewtail tries again by "
-                "itself"
-            )
-
-    def _look(self) -> dict[str, Any]:
-        wanted = ",".join(path(name)[1:] for name in (self._names.index, *self._aliases))
+        index = self.names.index
+        wanted = ",".join(path(name)[1:] for name in (index, *self._aliases))
         try:
-            return ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
+            found = ask(self._client, "looking at indices", "GET", f"/{wanted}?ignore_unavailable=true")
         except Refused as refused:
-            if refused.status == 404:
-                return {}
-            raise
+            if refused.status != 404:
+                raise
+            found = {}
+        self._require_ours(found)
+        if index in found:
+            self._adapt(found[index])
+        else:
+            self._create(index, self._aliases)
 
     def _require_ours(self, found: dict[str, Any]) -> None:
         for index, content in found.items():
             meta = content.get("mappings", {}).get("_meta", {}).get("viewtail")
-            if index == self._names.index and isinstance(meta, dict) and meta.get("view") == self._meta["view"]:
+            if index == self.names.index and isinstance(meta, dict) and meta.get("view") == self._meta["view"]:
                 continue
-            if index == self._names.index or index in self._aliases:
+            if index == self.names.index or index in self._aliases:
                 what = f"an index {index}"
             else:
                 taken = next(name for name in self._aliases if name in content["aliases"])
                 what = f"an alias {taken} of the index {index}"
             raise PlaceRefusedError(
-                f"{self._names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, "
+                f"{self.names.label}: there is {what} that viewtail did not make; it is left alone. Rename the view, "
                 "or delete what is there if nobody needs it"
             )
 
     def _adapt(self, content: dict[str, Any]) -> None:
-        """Add new fields; where a field changed, make the index again: its view is backfilled anyway."""
-        index = self._names.index
+        """Add new fields; where a field changed, create the index again: its view is backfilled in any case."""
+        index = self.names.index
         if content["mappings"]["_meta"]["viewtail"] != self._meta:
             try:
-                self._put("mapping", f"{path(index)}/_mapping", lambda mappings: mappings)
+                self._put("changing the mapping", f"{path(index)}/_mapping", lambda mappings: mappings)
             except Refused as refused:
                 self._replace(refused)
                 return
         aliases = content.get("aliases", {})
-        is_filtered = aliases.get(self._names.alias, {}).get("filter") == PRESENT
+        is_filtered = aliases.get(self.names.alias, {}).get("filter") == PRESENT
         if not is_filtered or not self._aliases.keys() <= aliases.keys():
             actions = [{"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()]
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
 
     def _replace(self, refused: Refused) -> None:
-        """Delete and create; try the mapping on an index of its own first, lest a mistake in views.py cost the view."""
-        self._delete(self._names.check)
+        """Delete and create. A trial index takes the mapping first: a mistake in views.py must not cost the view."""
+        self._delete(self.names.check)
         try:
-            self._create(self._names.check, {})
+            self._create(self.names.check, {})
         finally:
-            self._delete(self._names.check)
+            self._delete(self.names.check)
         why = refused.reason[:300]
-        _log.warning("index made anew: its mapping cannot be changed", index=self._names.index, reason=why)
-        self._delete(self._names.index)
-        self._create(self._names.index, self._aliases)
+        _log.warning("index deleted and created: its mapping cannot be changed", index=self.names.index, reason=why)
+        self._delete(self.names.index)
+        self._create(self.names.index, self._aliases)
 
-    def _create(self, index: str, aliases: dict[str, Any]) -> bool:
-        """Whether it was made; False when another made it meanwhile."""
+    def _create(self, index: str, aliases: dict[str, Any]) -> None:
         content = {"settings": {"index": _SETTINGS}, "aliases": aliases}
         try:
             self._put(f"creating index {index}", path(index), lambda mappings: {**content, "mappings": mappings})
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":
-                return False
+                raise StoreUnavailableError(
+                    f"{self.names.label}: somebody else created the index {index} at the same time; viewtail tries "
+                    "again by itself"
+                ) from None
             if refused.status == 400 and refused.kind in _ABOUT_THE_MAPPING:
                 raise DeclarationError(
-                    f"{self._names.label}: Elasticsearch refuses its fields: {refused.reason[:500]} Change `fields` of "
+                    f"{self.names.label}: Elasticsearch refuses its fields: {refused.reason[:500]} Change `fields` of "
                     "the view"
                 ) from None
             raise
-        return True
 
     def _put(self, doing: str, target: str, body: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Send the mapping, with what serves instead of field types that this server lacks."""
-        fields = dict(self._properties)
-        for _ in range(1 + len(OPTIONAL_FIELD_TYPES)):
-            mappings = {
-                "dynamic": "strict",
-                "_meta": {"viewtail": self._meta},
-                "properties": {**fields, **_OWN_FIELDS},
-            }
-            try:
-                ask(self._client, doing, "PUT", target, body(mappings))
-                return
-            except Refused as refused:
-                found = _LACKING.search(refused.reason)
-                kind = found[1] if found else ""
-                lacking = [name for name in self._derived if fields[name].get("type") == kind]
-                if kind not in OPTIONAL_FIELD_TYPES or not lacking:
-                    raise
-            fields.update((name, OPTIONAL_FIELD_TYPES[kind]) for name in lacking)
-            _log.warning(
-                "field type is not there on this Elasticsearch: ranges and sorting go by text",
-                index=self._names.index,
-                fields=sorted(lacking),
-                type=kind,
-                instead=OPTIONAL_FIELD_TYPES[kind]["type"],
-            )
+        mappings = {
+            "dynamic": "strict",
+            "_meta": {"viewtail": self._meta},
+            "properties": {**self._properties, **_OWN_FIELDS},
+        }
+        try:
+            ask(self._client, doing, "PUT", target, body(mappings))
+            return
+        except Refused as refused:
+            found = _LACKING.search(refused.reason)
+            kind = found[1] if found else ""
+            lacking = [name for name in self._derived if self._properties[name].get("type") == kind]
+            if kind not in OPTIONAL_FIELD_TYPES or not lacking:
+                raise
+        self._properties.update(dict.fromkeys(lacking, OPTIONAL_FIELD_TYPES[kind]))
+        _log.warning(
+            "this Elasticsearch lacks a field type: ranges and sorting of these fields go by text",
+            index=self.names.index,
+            fields=sorted(lacking),
+            type=kind,
+            instead=OPTIONAL_FIELD_TYPES[kind]["type"],
+        )
+        self._put(doing, target, body)
 
     def _delete(self, index: str) -> None:
         ask(self._client, f"deleting index {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")

@@ -1,8 +1,8 @@
-"""Reading a SearchIndex view: one document, a page of search results, and the keys for a sweep.
+"""Reading a SearchIndex view: documents by key, all of them in pages, and search results.
 
-`get` sees each acknowledged write at once (realtime). `search` sees it after the index's refresh interval: a second, or
-for an index that nobody searched for 30 s, at the search that follows. Both go through the alias; the filter that hides
-tombstones does not apply to a get by id, so `get` looks at the flag.
+`rows` sees each acknowledged write at once (realtime). `search` sees it after the index's refresh interval: a second,
+or for an index that nobody searched for 30 s, at the search that follows. Both go through the alias; the filter that
+hides tombstones does not apply to a get by id, so `rows` looks at the flag.
 """
 
 from __future__ import annotations
@@ -33,108 +33,99 @@ class DocumentReader(ViewReader):
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
         self.view = view
         self._client = client
+        self._names = Names(view)
+        self._id_of = id_of(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        found = ((key, get(self._client, self.view, key)) for key in keys)
-        return [StoredRow(key, *one) for key, one in found if one is not None]
+        return [row for key in keys if (row := self._row(key)) is not None]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
-        for hits in _hits(self._client, self.view, has_source=True):
-            found = ((key_of(hit["_id"], self.view), hit) for hit in hits)
-            yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in found if key is not None]
+        for page in present_documents(self._client, self.view, has_source=True):
+            yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
-        return search(self._client, self.view, query, fields=fields, page=page, size=size)
+        """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
+
+        Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
+        Pages count from 1. Raises MisuseError too.
+        """
+        _check_page(page, size)
+        words = {"query": query, "fields": self._searched(fields), "lenient": True, "default_operator": "and"}
+        wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
+        body = {"query": {"simple_query_string": words}, **wanted}
+        try:
+            found = ask(self._client, "searching", "POST", f"{path(self._names.alias)}/_search", body)
+        except Refused as refused:
+            if refused.status == 400:
+                why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
+                raise MisuseError(f"{why}. Change the query") from None
+            raise self._not_there(refused) from None
+        hits = [
+            Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
+            for hit in found["hits"]["hits"]
+        ]
+        return SearchPage(total=int(found["hits"]["total"]["value"]), took_ms=int(found["took"]), hits=hits)
 
     def close(self) -> None:
         self._client.close()
 
+    def _row(self, key: Key) -> StoredRow | None:
+        target = f"{path(self._names.alias)}/_doc/{quote(self._id_of(key), safe='')}"
+        try:
+            found = ask(self._client, "reading", "GET", target)
+        except Refused as refused:
+            if refused.status == 404 and not refused.kind:
+                return None
+            raise self._not_there(refused) from None
+        document = found["_source"]
+        return None if document.get(DELETED) else StoredRow(key, int(found["_version"]), document)
 
-def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
-    """(version, document) of an entity, as of the last acknowledged write; None when the view does not show it.
+    def _searched(self, fields: Sequence[str] | None) -> list[str]:
+        properties, _ = mapping_of(self.view)
+        if fields is None:
+            textual = [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL]
+            return textual or list(properties)
+        known = ", ".join(properties)
+        for field in fields:
+            name = field.partition("^")[0]
+            if name not in properties and name.split(".")[0] not in properties:
+                raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {known}")
+        if not fields:
+            raise MisuseError(f"no field to search; view {self.view.id} has {known}")
+        return list(fields)
 
-    Raises StoreUnavailableError, StoreError.
-    """
-    names = Names.of(view)
-    target = f"{path(names.alias)}/_doc/{quote(id_of(view)(key), safe='')}"
-    try:
-        found = ask(client, "reading", "GET", target)
-    except Refused as refused:
-        if refused.status == 404 and not refused.kind:
-            return None
-        raise _not_there(names, refused) from None
-    document = dict(found["_source"])
-    return None if document.get(DELETED) else (int(found["_version"]), document)
-
-
-def search(
-    client: Elasticsearch,
-    view: BoundView,
-    query: str,
-    *,
-    fields: Sequence[str] | None = None,
-    page: int = 1,
-    size: int = 10,
-) -> SearchPage:
-    """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
-
-    Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
-    Pages count from 1. Raises MisuseError, StoreUnavailableError, StoreError.
-    """
-    _check_page(page, size)
-    names = Names.of(view)
-    fields = _searched(view, fields)
-    words = {"query": query, "fields": fields, "lenient": True, "default_operator": "and"}
-    wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
-    body = {"query": {"simple_query_string": words}, **wanted}
-    try:
-        found = ask(client, "searching", "POST", f"{path(names.alias)}/_search", body)
-    except Refused as refused:
-        if refused.status == 400:
-            why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
-            raise MisuseError(f"{why}. Change the query") from None
-        raise _not_there(names, refused) from None
-    hits = [
-        Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
-        for hit in found["hits"]["hits"]
-    ]
-    return SearchPage(total=int(found["hits"]["total"]["value"]), took_ms=int(found["took"]), hits=hits)
+    def _not_there(self, refused: Refused) -> StoreError:
+        why = f"reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
+        if refused.kind == INDEX_GONE:
+            why = "Elasticsearch has no index for it yet. Start `viewtail run`, which creates it"
+        return StoreError(f"{self._names.label}: {why}")
 
 
-def keys_below(client: Elasticsearch, view: BoundView, version: int) -> Iterator[list[tuple[Key, int]]]:
-    """(key, version) of the present documents of a smaller version, as they were at the first page.
-
-    A page for each KEYS_A_PAGE documents that were looked at.
-    """
-    for hits in _hits(client, view, has_source=False):
-        yield [
-            (key, hit["_version"])
-            for hit in hits
-            if hit["_version"] < version and (key := key_of(hit["_id"], view)) is not None
-        ]
-
-
-def _hits(client: Elasticsearch, view: BoundView, *, has_source: bool) -> Iterator[list[dict[str, Any]]]:
-    """Every present document, a page at a time, as they were at the first page."""
-    index = path(Names.of(view).index)
+def present_documents(
+    client: Elasticsearch, view: BoundView, *, has_source: bool
+) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
+    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page."""
+    index = path(Names(view).index)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")
         point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
-        after: list[Any] | None = None
+        body: dict[str, Any] = {"query": PRESENT, "version": True, "_source": has_source, "track_total_hits": False}
+        body |= {"sort": [{"_shard_doc": "asc"}], "size": KEYS_A_PAGE}
         while True:
-            found = ask(client, "sweeping", "POST", "/_search", _sweep(point, after, has_source))
+            body["pit"] = {"id": point, "keep_alive": _KEEP_ALIVE}
+            found = ask(client, "sweeping", "POST", "/_search", body)
             hits = found["hits"]["hits"]
             point = found.get("pit_id", point)
             if found["timed_out"] or found["_shards"]["failed"]:
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            yield hits
+            yield [(key, hit) for hit in hits if (key := key_of(hit["_id"], view)) is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
-            after = hits[-1]["sort"]
+            body["search_after"] = hits[-1]["sort"]
     except Refused as refused:
         # Gone in between: the index, or the point in time after a long pause or a restart.
         raise StoreUnavailableError(
@@ -143,16 +134,6 @@ def _hits(client: Elasticsearch, view: BoundView, *, has_source: bool) -> Iterat
     finally:
         if point is not None:
             _close_point(client, point)
-
-
-def _sweep(point: str, after: list[Any] | None, has_source: bool) -> dict[str, Any]:
-    place = {
-        "pit": {"id": point, "keep_alive": _KEEP_ALIVE},
-        "sort": [{"_shard_doc": "asc"}],
-        "size": KEYS_A_PAGE,
-    }
-    body = {**place, "query": PRESENT, "version": True, "_source": has_source, "track_total_hits": False}
-    return body if after is None else {**body, "search_after": after}
 
 
 def _close_point(client: Elasticsearch, point: str) -> None:
@@ -170,24 +151,3 @@ def _check_page(page: int, size: int) -> None:
             f"page {page} of size {size} ends behind the first {MAX_HITS:,} hits, which is as far as Elasticsearch "
             "pages; ask for a smaller page number, or for something more particular"
         )
-
-
-def _searched(view: BoundView, fields: Sequence[str] | None) -> list[str]:
-    properties, _ = mapping_of(view)
-    if fields is None:
-        textual = [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL]
-        return textual or list(properties)
-    for field in fields:
-        name = field.partition("^")[0]
-        if name not in properties and name.split(".")[0] not in properties:
-            raise MisuseError(f"view {view.id} has no field {name!r}; it has {', '.join(properties)}")
-    if not fields:
-        raise MisuseError(f"no field to search; view {view.id} has {', '.join(properties)}")
-    return list(fields)
-
-
-def _not_there(names: Names, refused: Refused) -> StoreError:
-    why = f"reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
-    if refused.kind == INDEX_GONE:
-        why = "Elasticsearch has no index for it yet. Start `viewtail run`, which makes it"
-    return StoreError(f"{names.label}: {why}")

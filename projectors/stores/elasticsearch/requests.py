@@ -43,7 +43,7 @@ def ask(
     if not isinstance(answer, dict):
         # Elasticsearch answers nothing else: it is a proxy's page, or an answer whose head was cut short.
         raise StoreUnavailableError(
-            f"Elasticsearch: {doing} failed: the answer is no JSON object. viewtail tries again by itself; does a "
+            f"Elasticsearch: {doing} failed: the answer is not a JSON object. viewtail tries again by itself; does a "
             "proxy between them answer in its place, or cut answers short?"
         )
     return answer
@@ -73,36 +73,32 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
     if kind == "cluster_block_exception":
         return StoreUnavailableError(_blocked(reason))
     if kind == "index_closed_exception":
-        mend = "Open the index (POST /INDEX/_open); viewtail then goes on by itself"
-        return StoreUnavailableError(f"{said}. {mend}")
+        return StoreUnavailableError(f"{said}. Open the index (POST /INDEX/_open); viewtail then goes on by itself")
     if status == 401:
-        mend = "Check the user and password, or the API key, of viewtail in Elasticsearch"
-        return StoreError(f"{said}. {mend}")
+        return StoreError(f"{said}. Check the user and password, or the API key, of viewtail in Elasticsearch")
     if status == 403:
         return StoreError(
             f"{said}. Give viewtail's user the privileges manage, read and write on the indices viewtail-*, "
             "viewtail.* and on the names of its views"
         )
     if status in _RETRYABLE:
-        mend = "viewtail tries again by itself; see GET /_cluster/health if it stays so"
-        return OverloadedError(f"{said}. {mend}")
+        return OverloadedError(f"{said}. viewtail tries again by itself; see GET /_cluster/health if it stays so")
     if status >= 500:
-        mend = "viewtail tries again by itself; the server's log says what is wrong"
-        return StoreUnavailableError(f"{said}. {mend}")
+        return StoreUnavailableError(f"{said}. viewtail tries again by itself; the server's log says what is wrong")
     return None
 
 
 def _blocked(reason: str) -> str:
     # Words about the index and the block, never about a document.
-    told = f"Elasticsearch refuses writes: {reason[:300]}"
+    said = f"Elasticsearch refuses writes: {reason[:300]}"
     if "flood-stage" in reason:
         return (
-            f"{told} The disk of the node is nearly full: make room or add a node; the block goes by itself, or with "
-            'PUT /INDEX/_settings {"index.blocks.read_only_allow_delete": null}. viewtail then goes on by itself'
+            f"{said} The disk of the node is nearly full: make room or add a node. The server then lifts the block, or "
+            'you do: PUT /INDEX/_settings {"index.blocks.read_only_allow_delete": null}. viewtail goes on by itself'
         )
     return (
-        f"{told} Somebody set that block: PUT /INDEX/_settings "
-        '{"index.blocks.write": null, "index.blocks.read_only": null} takes it away. viewtail then goes on by itself'
+        f"{said} Somebody set that block. Lift it: PUT /INDEX/_settings "
+        '{"index.blocks.write": null, "index.blocks.read_only": null}. viewtail then goes on by itself'
     )
 
 
@@ -112,12 +108,12 @@ def _cause(body: Any) -> tuple[str, str]:
         causes = error.get("root_cause")
         # A search says 'all shards failed', and why underneath.
         is_sum = error.get("type") == "search_phase_execution_exception"
-        told = causes[0] if is_sum and causes else error
-        return str(told.get("type", "")), str(told.get("reason", ""))
+        cause = causes[0] if is_sum and causes else error
+        return str(cause.get("type", "")), str(cause.get("reason", ""))
     return "", str(error or "")
 
 
 def _short(error: TransportError) -> str:
     """The kind of failure; a SerializationError's own words would quote the answer."""
-    told = str(error.message) if type(error).__name__ != "SerializationError" else "the answer is no JSON"
-    return f"{type(error).__name__}: {told[:200]}"
+    said = str(error.message) if type(error).__name__ != "SerializationError" else "the answer is not JSON"
+    return f"{type(error).__name__}: {said[:200]}"

@@ -93,10 +93,8 @@ def _field_problems(field: str, mapping: Mapping[str, Any] | None) -> Iterator[s
     if kind is None:
         yield f"field {field}: the mapping names no type; give one, e.g. {{'type': 'keyword'}}"
     elif not isinstance(kind, str) or kind not in _KNOWN:
-        near = nearest(str(kind), _KNOWN)
-        yield f"field {field}: {kind!r} is no Elasticsearch field type" + (
-            near or "; common ones: text, keyword, long, date"
-        )
+        near = nearest(str(kind), _KNOWN) or "; common ones: text, keyword, long, date"
+        yield f"field {field}: {kind!r} is no Elasticsearch field type{near}"
 
 
 def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
@@ -105,24 +103,17 @@ def _type_problems(column: Column, mapping: Mapping[str, Any]) -> Iterator[str]:
         return
     what = f"column {column.name} is {column.type_name} and cannot be an Elasticsearch {kind}"
     if kind not in _ALLOWED[column.kind]:
-        yield f"{what}; use {_advice(column)}"
+        yield f"{what}; use {' or '.join(_ALLOWED[column.kind][:2])}, or make the value with document=FUNCTION"
     elif kind in _RANGES and column.kind is Kind.DECIMAL and column.scale:
         yield f"{what}: the digits after the point would be lost; use double or scaled_float"
     elif kind in _RANGES and column.kind is Kind.INTEGER:
-        yield from (f"{what}: {problem}" for problem in _range_problems(column, kind))
+        least, most = _range(column)
+        if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
+            yield f"{what}: its values go from {least} to {most}; use {_first_fitting(least, most)}, or keyword"
 
 
-def _range_problems(column: Column, kind: str) -> Iterator[str]:
-    least, most = _range(column)
-    if least < _RANGES[kind][0] or most > _RANGES[kind][1]:
-        fitting = [name for name, (low, high) in _RANGES.items() if low <= least and most <= high]
-        yield f"its values go from {least} to {most}; use {fitting[0]}, or keyword"
-
-
-def _advice(column: Column) -> str:
-    if column.kind in (Kind.TEXT, Kind.ENUM, Kind.SET):
-        return "text or keyword, or make the value with document=FUNCTION"
-    return " or ".join(_ALLOWED[column.kind][:2])
+def _first_fitting(least: int, most: int) -> str:
+    return next(name for name, (low, high) in _RANGES.items() if low <= least and most <= high)
 
 
 def _range(column: Column) -> tuple[int, int]:

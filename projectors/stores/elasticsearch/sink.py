@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -24,10 +25,10 @@ from changes.positions import Position, ReadPosition
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothing, parked
-from projectors.stores.elasticsearch.bulk import Chunk, Refusal, ask_bulk, deliver, failure_of, split
+from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
-from projectors.stores.elasticsearch.reading import keys_below
+from projectors.stores.elasticsearch.reading import present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
 
 THREADS = 4
@@ -67,15 +68,12 @@ class ElasticsearchSink(GuardedSink):
         self._open = client_factory
         self._read_position = read_position
         self.meanwhile = nothing
-        self._name = name
         self._witness_id = witness_id(name)
         self._views = {view.id: view for view in views}
         self._left_alone: frozenset[str] = frozenset()  # of halted views
-        self._held: dict[str, BoundView] = {}  # those that the store has a place for
         self._client: Elasticsearch | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._encoders: dict[str, Encode] = {}
-        self._fields: dict[str, frozenset[str]] = {}
+        self._encoders: dict[str, Encode] = {}  # of the views that the store did not refuse
         self._marks: dict[str, _Mark | None] = {}
         self._unkept: Position | None = None  # durable, but not in the witness yet
         self._kept_at = float("-inf")
@@ -88,17 +86,15 @@ class ElasticsearchSink(GuardedSink):
         if self._client is None:
             self._client = self._open()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"viewtail-{self._name}-bulk")
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bulk")
         refused: dict[str, str] = {}
-        for view in self._led().values():
+        for name, view in self._views.items():
             try:
-                make_ready(self._client, view)
+                if name not in self._left_alone:
+                    make_ready(self._client, view)
             except (PlaceRefusedError, DeclarationError) as error:
-                refused[view.id] = str(error)
-        self._held = {name: view for name, view in self._views.items() if name not in refused}
-        led = {name: view for name, view in self._led().items() if name not in refused}
-        self._encoders = {name: encoder(view) for name, view in led.items()}
-        self._fields = {name: frozenset(mapping_of(view)[0]) for name, view in led.items()}
+                refused[name] = str(error)
+        self._encoders = {name: encoder(view) for name, view in self._views.items() if name not in refused}
         self._read_marks(self._client)
         self._kept_at = float("-inf")
         self._is_ready = True
@@ -108,8 +104,7 @@ class ElasticsearchSink(GuardedSink):
         """Apply what is newer; returns the keys whose documents the index refuses."""
         client = self._living()
         letters: list[Parked] = []
-        for refusal in self._send(client, self._chunks(writes, letters)):
-            letters.append(parked(self._views[refusal.view], refusal.item, refusal.reason))
+        letters += self._send(client, self._chunks(writes, letters))
         if upto is not None:
             self._unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
@@ -117,7 +112,7 @@ class ElasticsearchSink(GuardedSink):
         return letters
 
     def missing(self) -> frozenset[str]:
-        """Views whose index has no witness: it is new, or was deleted and made again."""
+        """Views whose index has no witness: it is new, or was deleted and created again."""
         self.prepare()
         return frozenset(name for name, mark in self._marks.items() if mark is None)
 
@@ -137,18 +132,15 @@ class ElasticsearchSink(GuardedSink):
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
-        return keys_below(self._living(), self._views[view], version)
+        for page in present_documents(self._living(), self._views[view], has_source=False):
+            yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """Their indices stay as they are; their witnesses go on, or one would stay behind and have all read again."""
+        """Their indices stay as they are. Their witnesses go on: one that stayed behind would look like a loss."""
         self._left_alone = frozenset(views)
 
-    def _led(self) -> dict[str, BoundView]:
-        """The views whose indices are brought in line with their declarations."""
-        return {name: view for name, view in self._views.items() if name not in self._left_alone}
-
     def fit(self, view: BoundView) -> bool:
-        """An index is made again for other fields, before there are changes."""
+        """False where the mapping differs: the index is created again for it, before there are changes."""
         return mapping_of(self._views[view.id]) == mapping_of(view)
 
     def close(self) -> None:
@@ -177,62 +169,50 @@ class ElasticsearchSink(GuardedSink):
             while start < len(items):
                 part = items[start : start + ROWS_A_REQUEST - len(chunk)]
                 start += len(part)
-                chunk = self._added(chunk, of_view.view, part, letters)
+                self._add(chunk, self._views[of_view.view], part, letters)
                 if len(chunk) >= ROWS_A_REQUEST:
                     yield from split(chunk, BYTES_A_REQUEST)
                     chunk = Chunk([], [], [])
         if len(chunk):
             yield from split(chunk, BYTES_A_REQUEST)
 
-    def _added(self, chunk: Chunk, view: str, items: list[Item], letters: list[Parked]) -> Chunk:
-        encode = self._encoders[view]
+    def _add(self, chunk: Chunk, view: BoundView, items: list[Item], letters: list[Parked]) -> None:
+        """Those that can be written; the others are parked."""
         try:
-            lines = encode(items)
-        except (Unfit, ValueError, TypeError):
-            items, lines = self._fit(view, items, letters)
-        return Chunk(
-            chunk.views + [view] * len(items),
-            [*chunk.items, *items] if chunk.items else items,
-            chunk.lines + lines,
-        )
+            chunk.lines += self._encoders[view.id](items)
+        except (Unfit, ValueError, TypeError) as error:
+            if len(items) == 1:
+                why = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
+                letters.append(parked(view, items[0], str(error) if isinstance(error, Unfit) else why))
+            else:
+                for item in items:
+                    self._add(chunk, view, [item], letters)
+            return
+        chunk.views += [view] * len(items)
+        chunk.items += items
 
-    def _fit(self, view: str, items: list[Item], letters: list[Parked]) -> tuple[list[Item], list[bytes]]:
-        """One by one: those that can be written, with their lines; the others are parked."""
-        fit: list[Item] = []
-        lines: list[bytes] = []
-        for item in items:
-            try:
-                lines += self._encoders[view]([item])
-                fit.append(item)
-            except Unfit as error:
-                letters.append(parked(self._views[view], item, str(error)))
-            except (ValueError, TypeError):
-                reason = "JSON cannot hold it: a text has a lone surrogate, or a number is too large"
-                letters.append(parked(self._views[view], item, reason))
-        return fit, lines
-
-    def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Refusal]:
+    def _send(self, client: Elasticsearch, chunks: Iterator[Chunk]) -> list[Parked]:
         """All chunks; one alone from this thread, several side by side. Returns when none is under way any more."""
         first, second = next(chunks, None), next(chunks, None)
         if first is None:
             return []
         if second is None:
-            return deliver(client, first, self._fields)
+            return deliver(client, first)
         assert self._pool is not None
-        refusals: list[Refusal] = []
-        under_way: deque[Future[list[Refusal]]] = deque()
+        refused: list[Parked] = []
+        under_way: deque[Future[list[Parked]]] = deque()
         try:
             for chunk in chain((first, second), chunks):
                 if len(under_way) >= 2 * THREADS:
-                    refusals += under_way.popleft().result()
-                under_way.append(self._pool.submit(deliver, client, chunk, self._fields))
+                    refused += under_way.popleft().result()
+                under_way.append(self._pool.submit(deliver, client, chunk))
             while under_way:
-                refusals += under_way.popleft().result()
+                refused += under_way.popleft().result()
         finally:
             for future in under_way:
                 future.cancel()
             wait(under_way)
-        return refusals
+        return refused
 
     def _keep(self, client: Elasticsearch) -> None:
         """Move the witnesses to what is durable.
@@ -246,7 +226,8 @@ class ElasticsearchSink(GuardedSink):
         behind = [name for name, mark in self._marks.items() if mark is None or mark.position.version < upto.version]
         if behind:
             lines = list(chain.from_iterable(self._witness_lines(name, upto) for name in behind))
-            answers = _ask_witnesses(client, b"\n".join(lines) + b"\n", len(behind))
+            with _unrefused("moving the witness"):
+                answers = ask_bulk(client, _WITNESS_TARGET, b"\n".join(lines) + b"\n", len(behind))
             for name, answer in zip(behind, answers, strict=True):
                 self._marks[name] = _moved(answer, upto)
         self._unkept = None
@@ -254,7 +235,7 @@ class ElasticsearchSink(GuardedSink):
 
     def _witness_lines(self, view: str, upto: Position) -> tuple[bytes, bytes]:
         mark = self._marks[view]
-        place: dict[str, Any] = {"_index": Names.of(self._views[view]).write_alias, "_id": self._witness_id}
+        place: dict[str, Any] = {"_index": Names(self._views[view]).write_alias, "_id": self._witness_id}
         if mark is None:
             action = {"create": place}
         else:
@@ -262,17 +243,15 @@ class ElasticsearchSink(GuardedSink):
         return orjson.dumps(action), orjson.dumps({DELETED: True, POSITION: upto.to_text()})
 
     def _read_marks(self, client: Elasticsearch) -> None:
-        docs = [{"_index": Names.of(view).index, "_id": self._witness_id} for view in self._held.values()]
+        docs = [{"_index": Names(self._views[name]).index, "_id": self._witness_id} for name in self._encoders]
         if not docs:
             self._marks = {}
             return
-        try:
+        with _unrefused("reading the witness"):
             found = ask(client, "reading the witness", "POST", "/_mget", {"docs": docs})["docs"]
-        except Refused as refused:
-            raise _unmovable("reading the witness", refused) from None
         self._marks = {
             name: _mark(name, doc, self._read_position)
-            for name, doc in zip(self._held, found, strict=True)
+            for name, doc in zip(self._encoders, found, strict=True)
             if name not in self._left_alone or doc.get("found")
         }
 
@@ -282,17 +261,14 @@ class ElasticsearchSink(GuardedSink):
         return self._client
 
 
-def _ask_witnesses(client: Elasticsearch, body: bytes, count: int) -> list[dict[str, Any]]:
-    """The answers to a bulk of witnesses."""
+@contextmanager
+def _unrefused(doing: str) -> Iterator[None]:
+    """A witness is always in a form that Elasticsearch takes: where it does not, somebody must look."""
     try:
-        return ask_bulk(client, _WITNESS_TARGET, body, count)
+        yield
     except Refused as refused:
-        raise _unmovable("moving the witness", refused) from None
-
-
-def _unmovable(doing: str, refused: Refused) -> StoreError:
-    said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
-    return StoreError(f"{said}. Mend that in Elasticsearch and start viewtail again")
+        said = f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}"
+        raise StoreError(f"{said}. Fix the cause in Elasticsearch and start viewtail again") from None
 
 
 def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
@@ -300,7 +276,7 @@ def _moved(answer: dict[str, Any], upto: Position) -> _Mark:
         return _Mark(upto, answer["_seq_no"], answer["_primary_term"])
     raise failure_of(answer) or StoreUnavailableError(
         f"Elasticsearch: moving the witness failed: {answer['status']}: the index was restored, or another process "
-        "keeps this view as well; viewtail looks again at what the index holds"
+        "writes this view as well; viewtail checks again what the index holds"
     )
 
 
@@ -317,6 +293,6 @@ def _mark(view: str, doc: dict[str, Any], read_position: ReadPosition) -> _Mark 
     except (ValueError, KeyError, TypeError):
         raise StoreError(
             f"Elasticsearch: the document {doc['_id']} of {view} does not hold what viewtail wrote there. Delete it; "
-            "viewtail then fills the view again"
+            "viewtail then backfills the view again"
         ) from None
     return _Mark(position, doc["_seq_no"], doc["_primary_term"])

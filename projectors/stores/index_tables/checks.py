@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import pymysql
 
 from changes.errors import SourceError
-from changes.findings import Finding, fail, ok, warn
+from changes.findings import Finding, expect, fail, ok, warn
 from servers.asking import findings
 from servers.facts import facts_of
 from servers.privileges import Privileges, account, on_database
-from servers.sessions import MySQLAddress, value_of
+from servers.sessions import Connection, MySQLAddress, value_of
 
 PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", "DELETE")
 _WHERE = "mysql"
 
 
 def checks(address: MySQLAddress, database: str) -> list[Finding]:
-    """Reachable, version, the database, rights in it, and the collation of keys."""
+    """Reachable, version, the database, and rights in it."""
     variable = "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
     return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database))
 
 
-def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+def _asked(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
     try:
         facts = facts_of(connection)
     except SourceError as error:
@@ -33,13 +30,6 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
         yield fail(_WHERE, "version", error, why, mend)
         return
     yield ok(_WHERE, "version", f"{facts.name} {'.'.join(map(str, facts.version))}")
-    collation = facts.binary_collation
-    count = "SELECT COUNT(*) FROM information_schema.collations WHERE collation_name = %s"
-    if value_of(connection, count, collation):
-        yield ok(_WHERE, f"collation {collation}", "available")
-    else:
-        why = "keys that differ in bytes must stay two keys"
-        yield fail(_WHERE, f"collation {collation}", "missing", why, "use MySQL 8.4 or newer")
     if value_of(connection, facts.is_read_only):
         why = "index tables and offsets are written there"
         mend = "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE"
@@ -54,13 +44,11 @@ def _asked(connection: pymysql.Connection[Any], address: MySQLAddress, database:
         yield warn(_WHERE, name, "not 1", why, facts.setting.format(name=name, value=1))
 
 
-def _database(connection: pymysql.Connection[Any], address: MySQLAddress, database: str) -> Iterator[Finding]:
+def _database(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
     exists = value_of(connection, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", database)
     missing = Privileges.of(connection).missing(PRIVILEGES, database)
-    if missing:
-        why = "index tables and offsets are kept there"
-        mend = f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
-        yield fail(_WHERE, f"rights on {database}.*", f"not granted: {', '.join(missing)}", why, mend)
-    else:
-        yield ok(_WHERE, f"rights on {database}.*", "granted")
+    seen = f"not granted: {', '.join(missing)}" if missing else "granted"
+    mend = f"GRANT {', '.join(PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
+    yield expect(not missing, _WHERE, f"rights on {database}.*", seen, "index tables and offsets are kept there", mend)
+    if not missing:
         yield ok(_WHERE, f"database {database}", "exists" if exists else "missing; `run` creates it")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import pymysql
 
@@ -21,8 +20,7 @@ from offsets import Owner
 from projectors.stores import Item
 from projectors.stores.index_tables.upserts import Upsert
 from servers.pipelined import Flight, Prepared
-
-Connection: TypeAlias = "pymysql.Connection[Any]"
+from servers.sessions import Connection
 
 REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pymysql
 from pymysql.constants import SERVER_STATUS
@@ -26,13 +26,12 @@ from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import IndexTableShape
+from projectors.stores.index_tables.table import IndexTableShape, present_tables
 from projectors.stores.index_tables.upserts import Upsert
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, create_database, number_of, value_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, value_of
 
-Connection: TypeAlias = "pymysql.Connection[Any]"
 _Block: TypeAlias = tuple[Upsert, list[Item]]
 
 BYTES_A_STATEMENT = 1 << 20  # longer statements were not faster; a single larger row is sent alone
@@ -92,20 +91,20 @@ class MySQLSink(GuardedSink):
 
     def connect(self) -> Connection:
         """A living connection with no transaction open."""
-        try:
-            if not self._is_alive():
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+                return self._connection
+            except pymysql.err.MySQLError:
                 self.close()
-                self._connection = self._open()
-            self.connection.rollback()
-        except pymysql.err.MySQLError as error:
-            raise self._failure(error, "connecting") from None
-        return self.connection
+        self._connection = self._open()
+        return self._connection
 
     def missing(self) -> frozenset[str]:
         """Views whose index table is not there, or lacks columns that it had."""
         with self._committed("looking at the index tables") as connection:
-            shapes, _ = self._shapes(facts_of(connection))
-            return frozenset(shape.view.id for shape in shapes if not shape.is_whole(connection))
+            shapes, _ = self._shapes(connection, facts_of(connection))
+            return frozenset(shape.view.id for shape in shapes if not shape.is_whole)
 
     def prepare(self) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape."""
@@ -113,7 +112,7 @@ class MySQLSink(GuardedSink):
             for upsert in self._upserts.values():
                 upsert.forget()
             facts = facts_of(connection)
-            shapes, refused = self._shapes(facts)
+            shapes, refused = self._shapes(connection, facts)
             # The packet has the command's byte too; a little room.
             self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
@@ -134,13 +133,14 @@ class MySQLSink(GuardedSink):
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
-            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation)
+            present = present_tables(connection, self._database, [view.view.name]).get(view.view.name)
+            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
-        """These views are halted: their tables stay as they are, and show what they show, whatever their shape."""
+        """The tables of these halted views stay as they are."""
         self._views = {name: view for name, view in self._views.items() if name not in views}
 
     @contextmanager
@@ -153,12 +153,14 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, doing) from None
 
-    def _shapes(self, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
+    def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""
+        present = present_tables(connection, self._database, [view.view.name for view in self._views.values()])
         shapes, refused = [], {}
         for view in self._views.values():
+            there = present.get(view.view.name)
             try:
-                shapes.append(IndexTableShape(self._database, view, facts.binary_collation))
+                shapes.append(IndexTableShape(self._database, view, facts.binary_collation, there))
             except DeclarationError as error:
                 refused[view.id] = str(error)
         return shapes, refused
@@ -171,8 +173,8 @@ class MySQLSink(GuardedSink):
         connection = self.connection
         if upto is not None and self._went_ahead(connection, writes, upto):
             return []
-        # After a deadlock the server has rolled back everything. What this call wrote can be written again here;
-        # what earlier calls wrote (pieces of a large transaction) only the caller has.
+        # A deadlock rolls everything back. What this call wrote can be written again here; what earlier calls wrote
+        # (pieces of a large transaction) only the caller has.
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
@@ -231,7 +233,7 @@ class MySQLSink(GuardedSink):
 
     def _apply(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
-        offsets = self._offsets if upto is not None else None
+        offsets = self._offsets
         # Preparing waits for an answer, so it comes before the flight.
         if offsets is not None:
             offsets.make_ready()
@@ -245,11 +247,11 @@ class MySQLSink(GuardedSink):
         self.meanwhile()
         answers = _landed(flight)
         apart += [one for one, answer in zip(flown, answers, strict=False) if not isinstance(answer, int)]
-        letters = [letter for upsert, items in apart for letter in self._one_by_one(connection, upsert, items)]
+        letters: list[Parked] = []
+        for upsert, items in apart:
+            letters += self._one_by_one(connection, upsert, items)
         if offsets is not None and upto is not None:
-            found = answers[-1]
-            assert isinstance(found, int), "no row error is about an offset"
-            offsets.moved(upto, found)
+            offsets.moved(upto, cast(int, answers[-1]))  # no row error is about an offset
         return letters
 
     def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:
@@ -286,7 +288,9 @@ class MySQLSink(GuardedSink):
                 flown.append(item)
         for item, answer in zip(flown, _landed(flight), strict=True):
             if not isinstance(answer, int):
-                yield parked(upsert.view, item, _reason(answer))
+                number = number_of(answer)
+                reason = f"MySQL refused it with error {number}{_what(answer)}: {_ROW_ERRORS[number]}"
+                yield parked(upsert.view, item, reason)
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         connection = self.connection
@@ -301,15 +305,6 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "reading an index table") from None
 
-    def _is_alive(self) -> bool:
-        if self._connection is None or not self._connection.open:
-            return False
-        try:
-            self._connection.ping(reconnect=False)
-        except pymysql.err.MySQLError:
-            return False
-        return True
-
     def _failure(self, error: pymysql.err.MySQLError, doing: str) -> ViewtailError:
         """Roll back, and the error of viewtail's tree. The server's text stays out: it may hold values."""
         number = number_of(error)
@@ -320,13 +315,16 @@ class MySQLSink(GuardedSink):
             self.close()
         if number in _BROKEN_TABLE:
             return StoreUnavailableError(
-                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail makes it again and fills "
-                "its view"
+                f"{said}{_what(error)}: somebody dropped or changed an index table; viewtail creates it again and "
+                "backfills its view"
             )
         if number in TEMPORARY_NUMBERS or number == 0:
             why = _TEMPORARY_WORDS.get(number, "")
             return StoreUnavailableError(f"{said}{why}; nothing of it was kept, viewtail tries again by itself")
-        remedy = _REMEDIES.get(number, "Look the number up in the MySQL manual, mend it, and start viewtail again")
+        if number in (1044, 1142):
+            remedy = "Grant the user what `viewtail check` lists"
+        else:
+            remedy = "Look the number up in the MySQL manual, fix the cause, and start viewtail again"
         return StoreError(f"{said} ({type(error).__name__}){_what(error)}. {remedy}")
 
     def _roll_back(self) -> None:
@@ -351,11 +349,6 @@ def _is_in_transaction(connection: Connection) -> bool:
     return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
 
 
-def _reason(error: pymysql.err.MySQLError) -> str:
-    number = number_of(error)
-    return f"MySQL refused it with error {number}{_what(error)}: {_ROW_ERRORS[number]}"
-
-
 def _what(error: pymysql.err.MySQLError) -> str:
     """The column that the server names; the rest of its text may quote the value."""
     found = _COLUMN.search(str(error.args[1])) if len(error.args) > 1 else None
@@ -368,8 +361,4 @@ _TEMPORARY_WORDS = {
     1213: " (deadlock with another session, several times)",
     2006: " (the connection broke)",
     2013: " (the connection broke, or the server did not answer in time)",
-}
-_REMEDIES = {
-    1044: "Grant the user what `viewtail check` lists",
-    1142: "Grant the user what `viewtail check` lists",
 }

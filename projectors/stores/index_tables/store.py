@@ -1,17 +1,20 @@
-"""All that is known about index tables: the store called `mysql`."""
+"""All that is known about index tables: the store called `mysql`, and its settings [mysql]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from changes.errors import DeclarationError
 from projectors.bound_views import BoundView
-from projectors.stores import Sink, Store, ViewReader
-from projectors.stores.examples import Choice, Example
-from projectors.stores.index_tables.settings import ADDRESS, MySQLSettings
+from projectors.stores import Choice, Example, Sink, Store, ViewReader
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import Entity
+from servers.addresses import MYSQL
+from servers.login import MySQLUrl, Server
 
 if TYPE_CHECKING:
     from changes.findings import Finding
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTH = 64
 
 
+class MySQLSettings(Server):
+    """The MySQL server of the index tables and of viewtail's own tables."""
+
+    url: MySQLUrl | None = Field(
+        default=None, description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail"
+    )
+
+
 class IndexTablesStore(Store):
     """MySQL tables, on the server of viewtail's own ones: rows and offset are one transaction."""
 
@@ -30,7 +41,7 @@ class IndexTablesStore(Store):
     title = "MySQL"
     view_classes = (IndexTable,)
     section = MySQLSettings
-    address = ADDRESS
+    address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
     has_index = True

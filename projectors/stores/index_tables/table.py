@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pymysql
 
@@ -19,14 +19,13 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
-from servers.sessions import SQL_MODE, number_of, quote
+from servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
 VERSION = "version"
 INDEX = "value_idx"
 COLLATION = "utf8mb4_0900_bin"  # MySQL's; another server's is given to IndexTableShape
 MAX_KEY_BYTES = 3072  # InnoDB, DYNAMIC rows, 16 KiB pages; the columns of one index together
-_BYTES_A_CHARACTER = 4  # utf8mb4
 
 # What two servers print differently for one type: display widths (but tinyint(1) and zerofill keep theirs).
 _WIDTH = re.compile(r"^(tinyint(?!\(1\))|smallint|mediumint|int|bigint|year)\(\d+\)(?!.*zerofill)")
@@ -37,35 +36,37 @@ _OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *sch
 _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
 
 
+class _Shape(NamedTuple):
+    """What a column can hold."""
+
+    type: str  # as information_schema.columns.column_type prints it
+    collation: str | None  # of text
+    is_nullable: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """One column of an index table."""
 
     name: str
-    type: str  # as information_schema.columns.column_type prints it
-    collation: str | None  # of text
-    is_nullable: bool
+    shape: _Shape
     comment: str
 
     @property
     def ddl(self) -> str:
-        text = f" CHARACTER SET utf8mb4 COLLATE {self.collation}" if self.collation else ""
-        null = "NULL" if self.is_nullable else "NOT NULL"
-        return f"{quote(self.name)} {self.type}{text} {null} COMMENT {_string(self.comment)}"
-
-    @property
-    def shape(self) -> tuple[str, str | None, bool]:
-        return self.type, self.collation, self.is_nullable
+        type_, collation, is_nullable = self.shape
+        text = f" CHARACTER SET utf8mb4 COLLATE {collation}" if collation else ""
+        null = "NULL" if is_nullable else "NOT NULL"
+        return f"{quote(self.name)} {type_}{text} {null} COMMENT {_string(self.comment[:1024])}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Present:
+@dataclass(slots=True)
+class Present:
     """A table as it is."""
 
-    columns: dict[str, tuple[str, str | None, bool]]
-    primary_key: tuple[str, ...]
-    index: tuple[str, ...]
     comment: str
+    columns: dict[str, _Shape] = field(default_factory=dict)
+    indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class _RowsDoNotFitError(PlaceRefusedError):
@@ -73,56 +74,48 @@ class _RowsDoNotFitError(PlaceRefusedError):
 
 
 class IndexTableShape:
-    """The table of one view; raises DeclarationError where the declaration cannot be made into one."""
+    """The table of one view, beside the one that exists. Raises DeclarationError for a view that can have none."""
 
-    def __init__(self, database: str, view: BoundView, collation: str = COLLATION) -> None:
+    def __init__(
+        self, database: str, view: BoundView, collation: str = COLLATION, present: Present | None = None
+    ) -> None:
         self.view = view
+        self._present = present
         self._collation = collation
         self._label = f"IndexTable({view.view.name!r})"
-        self._database = database
         self._check_name()
         self._check_columns()
         self.table = quote(database, view.view.name)
         entity = view.table.full_name
         self._key = [
-            Definition(column.name, *self._type_of(column), False, f"entity key, {entity}.{column.name}"[:1024])
+            Definition(column.name, _Shape(*self._type_of(column), False), f"entity key, {entity}.{column.name}")
             for column in view.key
         ]
         is_null = "NULL where there is none or the entity is gone"
         self._values = [
             Definition(
-                column.name,
-                *self._type_of(column),
-                True,
-                f"indexed value, {entity}.{column.name}; {is_null}"[:1024],
+                column.name, _Shape(*self._type_of(column), True), f"indexed value, {entity}.{column.name}; {is_null}"
             )
             for column in view.values
         ]
         comment = "version of the change that this row is from; only newer ones apply"
-        self._version = Definition(VERSION, "bigint unsigned", None, False, comment)
+        self._version = Definition(VERSION, _Shape("bigint unsigned", None, False), comment)
         self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
-        self._check_lengths()
+        self.columns = [*self._key, *self._values, self._version]
+        self.key_names = tuple(definition.name for definition in self._key)
+        self.value_names = tuple(definition.name for definition in self._values)
+        self._indexed = [*self._values, *self._key]
+        if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
+            raise self._too_long()
 
     @property
-    def columns(self) -> list[Definition]:
-        return [*self._key, *self._values, self._version]
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        return tuple(definition.name for definition in self._key)
-
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        return tuple(definition.name for definition in self._values)
-
-    def is_whole(self, connection: pymysql.Connection[Any]) -> bool:
+    def is_whole(self) -> bool:
         """Whether the table is there with all its columns, so that its rows may be relied on."""
-        with connection.cursor() as cursor:
-            present = _describe(cursor, self._database, self.view.view.name)
         wanted = {definition.name: definition.shape for definition in self.columns}
-        return present is not None and present.primary_key == self.key_names and present.columns == wanted
+        found = self._present
+        return found is not None and found.indexes.get("PRIMARY") == self.key_names and found.columns == wanted
 
-    def make_ready(self, connection: pymysql.Connection[Any]) -> None:
+    def make_ready(self, connection: Connection) -> None:
         """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:
             self.ensure(connection)
@@ -133,11 +126,10 @@ class IndexTableShape:
             finally:
                 connection.query(f"SET SESSION sql_mode = '{SQL_MODE}'")
 
-    def ensure(self, connection: pymysql.Connection[Any]) -> None:
+    def ensure(self, connection: Connection) -> None:
         """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
         with connection.cursor() as cursor:
-            present = _describe(cursor, self._database, self.view.view.name)
-            for statement in [self._create()] if present is None else self._changes(present):
+            for statement in [self._create()] if self._present is None else self._changes(self._present):
                 try:
                     cursor.execute(statement)
                 except pymysql.err.MySQLError as error:
@@ -145,32 +137,33 @@ class IndexTableShape:
 
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.columns]
-        lines += [f"PRIMARY KEY ({_names(self.key_names)})", self._index()]
+        lines += [f"PRIMARY KEY ({_names(self._key)})", self._index()]
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
             f"DEFAULT CHARSET=utf8mb4 COLLATE={self._collation} COMMENT={_string(self.comment)}"
         )
 
     def _index(self) -> str:
-        return f"INDEX {quote(INDEX)} ({_names((*self.value_names, *self.key_names))})"
+        return f"INDEX {quote(INDEX)} ({_names(self._indexed)})"
 
-    def _changes(self, present: _Present) -> list[str]:
+    def _changes(self, present: Present) -> list[str]:
         """The statements between the table that is there and the one declared."""
         if not present.comment.startswith(MARK):
             raise PlaceRefusedError(
                 f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
                 f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
             )
-        is_same_key = present.primary_key == self.key_names and all(
-            _takes_all(definition, present.columns.get(definition.name)) for definition in (*self._key, self._version)
+        is_same_key = present.indexes.get("PRIMARY") == self.key_names and all(
+            _takes_all(definition.shape, present.columns.get(definition.name))
+            for definition in (*self._key, self._version)
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
             # Rows under another key are of no use: the backfill begins with an empty table.
             return [f"DROP TABLE {self.table}", self._create()]
         return self._alter(present)
 
-    def _alter(self, present: _Present) -> list[str]:
-        wanted = {definition.name: definition for definition in self.columns}
+    def _alter(self, present: Present) -> list[str]:
+        wanted = {definition.name for definition in self.columns}
         parts = [f"DROP COLUMN {quote(name)}" for name in present.columns if name not in wanted]
         for definition in (*self._key, *self._values):
             shape = present.columns.get(definition.name)
@@ -178,15 +171,17 @@ class IndexTableShape:
                 parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
             elif shape != definition.shape:
                 parts.append(f"MODIFY COLUMN {definition.ddl}")
-        if present.index != (*self.value_names, *self.key_names):
-            parts += [f"DROP INDEX {quote(INDEX)}"] if present.index else []
+        if present.indexes.get(INDEX) != (*self.value_names, *self.key_names):
+            parts += [f"DROP INDEX {quote(INDEX)}"] if INDEX in present.indexes else []
             parts.append(f"ADD {self._index()}")
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
 
     def _failure(self, error: pymysql.err.MySQLError) -> Exception | None:
         number = number_of(error)
         if number in _CHANGED_MEANWHILE:
-            return StoreUnavailableError(f"{self._label}: {self.table} was changed by somebody else meanwhile; again")
+            return StoreUnavailableError(
+                f"{self._label}: somebody else changed {self.table} at the same time; viewtail tries again by itself"
+            )
         if number in (1071, 1118):
             return self._too_long()
         if number in (1264, 1265, 1292, 1366, 1406):
@@ -236,56 +231,54 @@ class IndexTableShape:
         for column in self.view.values:
             if column.name.lower() in keys:
                 raise self._wrong(
-                    f"column {column.name} is a key column, which each index table has anyway; "
-                    "take it out of value=[...]"
+                    f"column {column.name} is a key column, which each index table has anyway; take it out of "
+                    "value=[...]"
                 )
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
 
-    def _check_lengths(self) -> None:
-        if sum(map(_max_bytes, (*self._values, *self._key))) > MAX_KEY_BYTES:
-            raise self._too_long()
-
     def _too_long(self) -> DeclarationError:
-        definitions = [*self._values, *self._key]
-        longest = max(definitions, key=_max_bytes)
+        longest = max(self._indexed, key=_max_bytes)
         kind = "value" if longest in self._values else "key"
         return self._wrong(
-            f"its index over ({', '.join(definition.name for definition in definitions)}) needs up to "
-            f"{sum(map(_max_bytes, definitions))} bytes, InnoDB allows {MAX_KEY_BYTES}. The longest is {kind} column "
-            f"{longest.name}, {longest.type.upper()}, {_max_bytes(longest)} bytes in utf8mb4: shorten it, or use a "
-            "shorter column (a generated one, e.g. its first 100 characters or a hash)"
+            f"its index over ({', '.join(definition.name for definition in self._indexed)}) needs up to "
+            f"{sum(map(_max_bytes, self._indexed))} bytes, InnoDB allows {MAX_KEY_BYTES}. The longest is {kind} column "
+            f"{longest.name}, {longest.shape.type.upper()}, {_max_bytes(longest)} bytes in utf8mb4: shorten it, or "
+            "use a shorter column (a generated one, e.g. its first 100 characters or a hash)"
         )
 
 
-def _describe(cursor: Any, database: str, table: str) -> _Present | None:
-    def asked(columns: str, of: str, order: str) -> list[tuple[Any, ...]]:
+def present_tables(connection: Connection, database: str, names: Sequence[str]) -> dict[str, Present]:
+    """Those of these tables that exist; asked for together, many cost little more than one."""
+    found: dict[str, Present] = {}
+
+    def ask(columns: str, of: str, order: str) -> Sequence[tuple[Any, ...]]:
         cursor.execute(
-            f"SELECT {columns} FROM information_schema.{of} "
-            f"WHERE table_schema = %s AND table_name = %s ORDER BY {order}",
-            (database, table),
+            f"SELECT table_name, {columns} FROM information_schema.{of} "
+            f"WHERE table_schema = %s AND table_name IN %s ORDER BY {order}",
+            (database, names or [""]),
         )
-        return list(cursor.fetchall())
+        return [row for row in cursor.fetchall() if of == "tables" or row[0] in found]
 
-    found = asked("table_comment", "tables", "1")
-    if not found:
-        return None
-    columns = asked("column_name, column_type, collation_name, is_nullable", "columns", "ordinal_position")
-    parts = asked("index_name, column_name", "statistics", "seq_in_index")
-    return _Present(
-        columns={name: (_plain(type_), collation, null == "YES") for name, type_, collation, null in columns},
-        primary_key=tuple(column for index, column in parts if index == "PRIMARY"),
-        index=tuple(column for index, column in parts if index == INDEX),
-        comment=found[0][0] or "",
-    )
+    with connection.cursor() as cursor:
+        for table, comment in ask("table_comment", "tables", "1"):
+            found[table] = Present(comment or "")
+        described = "column_name, column_type, collation_name, is_nullable"
+        for table, name, type_, collation, null in ask(described, "columns", "ordinal_position"):
+            found[table].columns[name] = _Shape(_plain(type_), collation, null == "YES")
+        for table, name, column in ask("index_name, column_name", "statistics", "seq_in_index"):
+            found[table].indexes[name] = (*found[table].indexes.get(name, ()), column)
+    # Some servers keep names in lower case.
+    lower = {table: one for table, one in found.items() if table not in names}
+    return {name: one for name in names if (one := found.get(name) or lower.get(name.lower()))}
 
 
-def _takes_all(wanted: Definition, present: tuple[str, str | None, bool] | None) -> bool:
+def _takes_all(wanted: _Shape, present: _Shape | None) -> bool:
     """Whether a key column can be made the wanted one where it is, since only its size differs and does not shrink."""
-    if present is None or wanted.shape[1:] != present[1:]:
+    if present is None or wanted[1:] != present[1:]:
         return False
-    (family, size), (family_before, size_before) = _sized(wanted.type), _sized(present[0])
+    (family, size), (family_before, size_before) = _sized(wanted.type), _sized(present.type)
     return family == family_before and size >= size_before
 
 
@@ -306,15 +299,14 @@ def _plain(declared: str) -> str:
 
 
 def _max_bytes(definition: Definition) -> int:
-    found = re.match(r"(?:var)?(char|binary)\((\d+)\)", definition.type)
-    if found:
-        return int(found[2]) * (_BYTES_A_CHARACTER if found[1] == "char" else 1)
-    found = re.match(r"decimal\((\d+)", definition.type)
+    if found := re.match(r"(?:var)?(char|binary)\((\d+)\)", definition.shape.type):
+        return int(found[2]) * (4 if found[1] == "char" else 1)  # in utf8mb4
+    found = re.match(r"decimal\((\d+)", definition.shape.type)
     return int(found[1]) // 2 + 4 if found else 8
 
 
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(map(quote, names))
+def _names(definitions: Sequence[Definition]) -> str:
+    return ", ".join(quote(definition.name) for definition in definitions)
 
 
 def _string(text: str) -> str:

@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-import pymysql
-
 from changes.tables import Column, Kind
 from offsets import Owner
 from projectors.bound_views import BoundView
@@ -20,9 +18,8 @@ from projectors.stores import Item, takes_equal_versions
 from projectors.stores.index_tables.table import VERSION, IndexTableShape
 from servers.facts import ServerFacts
 from servers.pipelined import Parameter, Prepared
-from servers.sessions import quote
+from servers.sessions import Connection, quote
 
-Connection: TypeAlias = "pymysql.Connection[Any]"
 Packer: TypeAlias = Callable[[Sequence[Item]], tuple[int, list[bytes]]]
 
 # Rows of a statement. Larger ones were not faster, and neither were four sizes. With two, drains and backfills take a
@@ -41,8 +38,8 @@ class Upsert:
         row = f"({', '.join('?' * self._width)})"
         guard = f"{facts.upsert_alias} {on_duplicate(shape, facts)}"
         statements = {size: f"{insert} {', '.join([row] * size)} {guard}" for size in BLOCKS}
-        # A version that is NULL, since nobody owns the pipeline so, is an error of its column. The other values are
-        # parameters of VALUES as ever: those of a SELECT get a type of their own first, which changes some of them.
+        # Where the fence was raised the version is NULL, which its column refuses. The other values stay parameters of
+        # VALUES: those of a SELECT get a type of their own first, which changes some of them.
         self._owned = (
             f"{insert} ({'?, ' * (self._width - 1)}(SELECT CAST(? AS UNSIGNED) FROM ",
             f" AS owner WHERE owner.id = ? AND owner.fence = ? LOCK IN SHARE MODE)) {guard}",
@@ -52,7 +49,8 @@ class Upsert:
             for size, statement in statements.items()
             if size == 1 or (len(statement.encode()) <= max_bytes and size * self._width <= MAX_PARAMETERS)
         }
-        self._types = b"".join(_parameter(column).value for column in _columns(self.view))
+        types = [_parameter(column) for column in (*self.view.key, *self.view.values)]
+        self._types = b"".join(one.value for one in (*types, Parameter.SIGNED))  # the version comes last
         self._pack = compile_rows(self.view.key, self.view.values)
         self._no_values = (None,) * len(self.view.values)
         self._prepared: dict[int, Prepared] = {}
@@ -73,14 +71,14 @@ class Upsert:
             yield some, self.single(some[0]) if size == 1 else self._block(some)
 
     def single(self, item: Item) -> bytes | None:
-        """One item's execution; None when a text in it is none: a lone surrogate."""
+        """One item's execution; None when a text in it has a lone surrogate, which is no character."""
         try:
             return self._prepared[1].packed(self.parameters(item))
         except UnicodeEncodeError:
             return None
 
     def parameters(self, item: Item) -> tuple[Any, ...]:
-        """What stands for the question marks of one row."""
+        """The values for the question marks of one row."""
         key, (version, values) = item
         return (*key, *(self._no_values if values is None else values), version)
 
@@ -184,11 +182,6 @@ def _packing(name: str, column: Column, indent: str) -> list[str]:
         f"{indent}size = len(data)",
         f"{indent}add(LENGTHS[size] + data if size < 251 else b'\\xfe' + size.to_bytes(8, 'little') + data)",
     ]
-
-
-def _columns(view: BoundView) -> list[Column]:
-    version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
-    return [*view.key, *view.values, version]
 
 
 def _parameter(column: Column) -> Parameter:

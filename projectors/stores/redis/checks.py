@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
-from changes.findings import Finding, fail, ok, warn
+from changes.findings import Finding, expect, fail, ok, warn
 
 if TYPE_CHECKING:
     from redis import Redis
 
-MIN_VERSION = (6, 0)
 _WHERE = "redis"
 
 
@@ -26,58 +25,43 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
         yield _unreachable(error)
         return
     version = str(info.get("redis_version", "0"))
-    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= MIN_VERSION:
-        yield ok(_WHERE, "version", version)
-    else:
-        why = "its scripts lack what the guard needs"
-        yield fail(_WHERE, "version", version, why, "use Redis 6 or newer")
-    yield from _server(info)
-    yield from _memory(info)
+    is_new = int(version.split(".")[0]) >= 6
+    yield expect(is_new, _WHERE, "version", version, "its scripts lack what the guard needs", "use Redis 6 or newer")
+    role, mend = info.get("role", "master"), "set VIEWTAIL_REDIS__URL to the primary"
+    yield expect(role == "master", _WHERE, "role", role, "a replica takes no writes", mend)
+    yield from suitability(info)
     if str(info.get("aof_enabled")) == "1":
         yield ok(_WHERE, "persistence", "appendonly yes")
     else:
-        why = "after a restart without it, views are filled again or changes are read again"
+        why = "after a restart without it, views are backfilled again or changes are read again"
         mend = "CONFIG SET appendonly yes (and in redis.conf)"
         yield warn(_WHERE, "persistence", "appendonly no", why, mend)
 
 
-def _server(info: dict[str, Any]) -> Iterator[Finding]:
+def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """What INFO says of a server on which the sink must not write: a failed one stays so until somebody mends it."""
     if str(info.get("cluster_enabled")) == "1":
         why = "viewtail does not write to a cluster yet"
-        yield fail(_WHERE, "one primary", "a Redis Cluster", why, "VIEWTAIL_REDIS__URL of a single primary")
-    elif info.get("role") not in (None, "master"):
-        why = "a replica takes no writes"
-        role = f"role {info.get('role')}"
-        yield fail(_WHERE, "one primary", role, why, "VIEWTAIL_REDIS__URL of the primary")
+        yield fail(_WHERE, "one primary", "a Redis Cluster", why, "set VIEWTAIL_REDIS__URL to a single primary")
+    policy, has_limit = str(info.get("maxmemory_policy", "noeviction")), bool(int(info.get("maxmemory", 0)))
+    why = "Redis would drop keys and their versions when its memory is full"
+    mend = "CONFIG SET maxmemory-policy noeviction (and in redis.conf)"
+    if policy == "noeviction" or has_limit:
+        yield expect(policy == "noeviction", _WHERE, "maxmemory-policy", policy, why, mend)
     else:
-        yield ok(_WHERE, "one primary", "yes")
-
-
-def _memory(info: dict[str, Any]) -> Iterator[Finding]:
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    limit = int(info.get("maxmemory", 0) or 0)
-    if policy == "noeviction":
-        yield ok(_WHERE, "maxmemory-policy", policy)
-    else:
-        why = "Redis would drop keys and their versions when its memory is full"
-        mend = "CONFIG SET maxmemory-policy noeviction (and in redis.conf)"
-        found = fail if limit else warn
-        yield found(_WHERE, "maxmemory-policy", policy + ("" if limit else ", without maxmemory"), why, mend)
+        yield warn(_WHERE, "maxmemory-policy", f"{policy}, without maxmemory", why, mend)
     evicted = int(info.get("evicted_keys", 0) or 0)
-    if evicted:
-        why, mend = "keys of views, or versions, may be gone", "CONFIG RESETSTAT, then: viewtail replay --all"
-        yield fail(_WHERE, "evicted_keys", evicted, why, mend)
-    else:
-        yield ok(_WHERE, "evicted_keys", 0)
+    why, mend = "keys of views, or versions, may be gone", "CONFIG RESETSTAT, then: viewtail replay --all"
+    yield expect(not evicted, _WHERE, "evicted_keys", evicted, why, mend)
 
 
 def _unreachable(error: exceptions.RedisError) -> Finding:
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         why = "the user or the password is not accepted, or may not do INFO"
-        mend = "VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
-        return fail(_WHERE, "reachable", type(error).__name__, why, mend)
-    if isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
+        mend = "correct VIEWTAIL_REDIS__URL, VIEWTAIL_REDIS__PASSWORD"
+    elif isinstance(error, exceptions.ResponseError):  # it answers; what it says holds no values
         mend = "VIEWTAIL_REDIS__URL: its last part is the number of the database"
         return fail(_WHERE, "reachable", str(error), "Redis refuses the connection", mend)
-    why = "nothing can be written"
-    return fail(_WHERE, "reachable", type(error).__name__, why, "start Redis, or set VIEWTAIL_REDIS__URL")
+    else:
+        why, mend = "nothing can be written", "start Redis, or set VIEWTAIL_REDIS__URL"
+    return fail(_WHERE, "reachable", type(error).__name__, why, mend)

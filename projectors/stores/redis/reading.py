@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
-import redis
-from redis import exceptions
+from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
@@ -17,13 +16,11 @@ from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
 
-Client: TypeAlias = "redis.Redis"
-
 
 class RedisReader(ViewReader):
     """One view, over a client of the reader's own."""
 
-    def __init__(self, client: Client, view: BoundView) -> None:
+    def __init__(self, client: Redis, view: BoundView) -> None:
         self.view = view
         self._client = client
         self._keys = RedisKeys(view)
@@ -63,7 +60,5 @@ class RedisReader(ViewReader):
         self._client.close()
 
 
-def _hash(answer: Any) -> dict[str, Any]:
-    """HGETALL's answer, which is a map or a flat list by protocol."""
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {as_text(field): value for field, value in pairs}
+def _hash(answer: dict[Any, Any]) -> dict[str, Any]:
+    return {as_text(field): value for field, value in answer.items()}

@@ -1,7 +1,7 @@
 """The guard of the Redis sink: one Lua script applies a batch of writes, each only if newer (or equal, where asked).
 
 KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since
-Lua's numbers end at 2^53. At most one of the two keys exists, and holds the version that stands. The script
+Lua's numbers end at 2^53. At most one of the two keys exists, and holds the newest version. The script
 returns the numbers (from 0) of the pairs whose key holds something that viewtail did not write; those it leaves.
 """
 

@@ -15,25 +15,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import orjson
-import redis
-from redis import exceptions
+from redis import Redis, exceptions
 
-from changes.errors import StoreError, StoreUnavailableError, ViewtailError
+from changes.errors import StoreError, StoreUnavailableError
+from changes.findings import Level
 from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, Unfit, nothing, parked
+from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.stores.redis.views import RedisHash
-
-Client: TypeAlias = "redis.Redis"
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
@@ -41,7 +40,6 @@ BYTES_A_SCRIPT = 8 << 20
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
-TIMEOUT_S = 60.0  # where the client was made without one: a stopped server must not hold us for ever
 
 _JSON_HEAD = f'{{"{VERSION}":"'.encode()
 _TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
@@ -64,7 +62,7 @@ class RedisSink(GuardedSink):
 
     def __init__(
         self,
-        client_factory: Callable[[], Client],
+        client_factory: Callable[[], Redis],
         views: Sequence[BoundView],
         database: str,
         name: str,
@@ -75,18 +73,17 @@ class RedisSink(GuardedSink):
         self._read_position = read_position
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
-        self._witness_key = witness_key(database, name)
-        self._client: Client | None = None
+        self._keys = {view.id: RedisKeys(view) for view in views}
+        self._packers = {view.id: Packer(view, self._keys[view.id]) for view in views}
+        # Deployments may share a Redis, so their database is in it.
+        self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
+        self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._looked_at = 0.0
-        self._keys: dict[str, RedisKeys] = {}
-        self._packers: dict[str, Packer] = {}
 
     def prepare(self) -> dict[str, str]:
         """Connect again, check that Redis evicts nothing, and load the script. Every view has its place."""
-        self._keys = {name: RedisKeys(view) for name, view in self._views.items()}
-        self._packers = {name: Packer(view, self._keys[name]) for name, view in self._views.items()}
         self._drop()
         with self._mapped("connecting"):
             self._connect()
@@ -148,7 +145,7 @@ class RedisSink(GuardedSink):
         except ValueError:
             raise StoreError(
                 f"Redis: the key {self._witness_key} does not hold what viewtail wrote there. Delete it "
-                f"(redis-cli DEL {self._witness_key}); viewtail then fills the views again"
+                f"(redis-cli DEL {self._witness_key}); viewtail then backfills the views again"
             ) from None
 
     def _ask_witness(self) -> Any:
@@ -182,38 +179,31 @@ class RedisSink(GuardedSink):
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[None]:
-        """Errors of redis-py become those of viewtail."""
+        """Errors of redis-py become those of viewtail. Redis's own texts name commands and keys, never values."""
         try:
             yield
         except (exceptions.RedisError, OSError) as error:
-            raise self._failure(error, doing) from None
+            self._drop()
+            said = f"Redis: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
+            if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
+                why = "Check user, password and permissions (ACL) of viewtail in Redis"
+                raise StoreError(f"{said}. {why}") from None
+            if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
+                why = "viewtail tries again by itself; is Redis up, with memory left?"
+                raise StoreUnavailableError(f"{said}. {why}") from None
+            raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
     def _connect(self) -> None:
         if self._client is None:
             self._client = self._open()
-        if not isinstance(self._client, redis.Redis):
-            raise StoreError(_NO_CLUSTER)
-        settings = self._client.connection_pool.connection_kwargs
-        if settings.get("socket_timeout") is None:
-            settings["socket_timeout"] = TIMEOUT_S
         self._connection = self._client.connection_pool.get_connection()
 
     def _check_server(self) -> None:
         answer = as_text(self._ask("INFO"))
         info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
-        if info.get("cluster_enabled") == "1":
-            raise StoreError(_NO_CLUSTER)
-        policy = info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction" and info.get("maxmemory", "0") != "0":
-            raise StoreError(
-                f"Redis: maxmemory-policy is {policy}: Redis would drop keys and their versions when its memory is "
-                "full. Run: CONFIG SET maxmemory-policy noeviction (a managed Redis has it among its parameters)"
-            )
-        if info.get("evicted_keys", "0") != "0":
-            raise StoreError(
-                f"Redis: {info['evicted_keys']} keys were evicted, perhaps of these views. Run CONFIG RESETSTAT, and "
-                f"DEL {self._witness_key}: viewtail then fills the views again"
-            )
+        for one in suitability(info):
+            if one.level is Level.FAIL:
+                raise StoreError(f"Redis: {one.what}: {one.seen}; {one.why}. To fix it: {one.mend}")
 
     def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         letters: list[Parked] = []
@@ -270,21 +260,21 @@ class RedisSink(GuardedSink):
 
     def _versions(self, names: list[bytes], is_hash: bool) -> list[int | None]:
         """The stored version of each key; None for a key that is gone, or holds something foreign."""
-        if is_hash:
-            commands: list[tuple[object, ...]] = [("HGET", name, VERSION) for name in names]
-        else:
-            commands = [("GETRANGE", name, 0, len(_JSON_HEAD) + WIDTH - 1) for name in names]
+        head = b"" if is_hash else _JSON_HEAD
+        ask: tuple[object, ...] = ("HGET", VERSION) if is_hash else ("GETRANGE", 0, len(head) + WIDTH - 1)
+        commands = [(ask[0], name, *ask[1:]) for name in names]
         connection = self._living()
         connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        head = b"" if is_hash else _JSON_HEAD
         versions: list[int | None] = []
         for _ in commands:
             try:
-                versions.append(_version(connection.read_response(disable_decoding=True), head))
+                answer = connection.read_response(disable_decoding=True) or b""
             except exceptions.ResponseError as error:
                 if "WRONGTYPE" not in str(error):
                     raise
-                versions.append(None)
+                answer = b""
+            found = re.fullmatch(re.escape(head) + rb"(\d{%d})" % WIDTH, answer)
+            versions.append(int(found[1]) if found else None)
         return versions
 
     def _living(self) -> Any:
@@ -299,40 +289,13 @@ class RedisSink(GuardedSink):
             connection.disconnect()
             self._client.connection_pool.release(connection)
 
-    def _failure(self, error: Exception, doing: str) -> ViewtailError:
-        """The error of viewtail's tree; Redis's own texts name commands and keys, never values."""
-        self._drop()
-        said = f"Redis: {doing} failed: {str(error).rstrip('.')} ({type(error).__name__})"
-        if isinstance(error, _DENIED) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", str(error)):
-            return StoreError(f"{said}. Check user, password and permissions (ACL) of viewtail in Redis")
-        if isinstance(error, _UNREACHABLE + _WAITED_FOR) or _TEMPORARY.search(str(error)):
-            return StoreUnavailableError(f"{said}. viewtail tries again by itself; is Redis up, with memory left?")
-        return StoreError(f"{said}. Mend that in Redis and start viewtail again")
-
-
-def witness_key(database: str, name: str) -> str:
-    """Where a pipeline's witness is. Deployments may share a Redis, so their database is in it."""
-    return f"viewtail:{quote(database, safe='')}:{name}:witness"
-
 
 def as_text(answer: Any) -> str:
     """An answer of Redis; bytes that are no UTF-8 become lone surrogates."""
     return answer.decode("utf-8", "surrogateescape") if isinstance(answer, bytes) else str(answer)
 
 
-def _version(answer: bytes | None, head: bytes) -> int | None:
-    """The version that stands behind `head`."""
-    if answer is None or not answer.startswith(head):
-        return None
-    text = answer[len(head) :]
-    return int(text) if len(text) == WIDTH and text.isdigit() else None
-
-
 _WITNESS_CHANGED = (
-    "Redis: the witness is not what viewtail left there: Redis was flushed or restored, or another process keeps these "
-    "views as well; viewtail looks again at what Redis holds"
-)
-_NO_CLUSTER = (
-    "Redis: this is a Redis Cluster, which viewtail does not write to yet; give the address of a single primary in "
-    "VIEWTAIL_REDIS__URL"
+    "Redis: the witness is not what viewtail left there: Redis was flushed or restored, or another process writes "
+    "these views as well; viewtail checks again what Redis holds"
 )

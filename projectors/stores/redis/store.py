@@ -1,26 +1,80 @@
-"""All that is known about Redis views: the store called `redis`."""
+"""All that is known about Redis views: the store called `redis`, and its settings [redis]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, SecretStr
 
 from changes.errors import DeclarationError
 from changes.tables import Kind
 from projectors.bound_views import BoundView
-from projectors.stores import Store, ViewReader
-from projectors.stores.examples import Choice, Example
+from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.settings import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity
+from servers.addresses import AddressForm
+from servers.login import Server, is_address
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.redis.sink import RedisSink
 
 _RAW = (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR)
+
+
+def _number(path: str) -> str:
+    if not (path.isascii() and path.isdigit()):
+        raise ValueError("after the / comes the number of the database, e.g. /0")
+    return path
+
+
+REDIS = AddressForm(
+    form="redis://[USER:PASSWORD@]HOST:PORT[/DB], rediss:// with TLS, or unix:///PATH",
+    example="redis://HOST:6379/0",
+    default_port=6379,
+    schemes=("redis", "rediss", "unix"),
+    tls_schemes=("rediss",),
+    parameters=("db",),
+    path=_number,
+)
+
+
+class RedisSettings(Server):
+    """The Redis server of the hashes and JSON documents."""
+
+    url: Annotated[SecretStr, is_address(REDIS)] | None = Field(default=None, description=REDIS.form)
+
+    def client(self) -> Redis:
+        """A client that does not retry by itself: the sink does, and knows what may be repeated."""
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        assert self.url is not None
+        parsed = self.parsed(self.url, REDIS)
+        return Redis(
+            host=parsed.host,
+            port=parsed.port,
+            unix_socket_path=parsed.socket,
+            db=int(parsed.path or 0),
+            username=parsed.user,
+            password=parsed.password,
+            client_name="viewtail",
+            socket_timeout=30.0,
+            socket_connect_timeout=10.0,
+            retry=Retry(NoBackoff(), 0),
+            ssl=self.context(parsed) is not None,  # redis-py takes no context of ours
+            ssl_ca_certs=None if self.tls_ca is None else str(self.tls_ca),
+            ssl_certfile=None if self.tls_cert is None else str(self.tls_cert),
+            ssl_keyfile=None if self.tls_key is None else str(self.tls_key),
+            ssl_cert_reqs="required" if self.tls_verify else "none",
+            ssl_check_hostname=self.tls_verify,
+        )
 
 
 class RedisStore(Store):
