@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from changes.positions import Position
@@ -59,6 +60,22 @@ class Unreadable:
     def __init__(self, column: str) -> None:
         self.column = column
         Unreadable.made += 1
+
+    @property
+    def reason(self) -> str:
+        return f"column {self.column} holds bytes that are invalid in its character set"
+
+
+def unreadable_in(values: Iterable[Any]) -> Unreadable | None:
+    """The first value that could not be read."""
+    return next((value for value in values if isinstance(value, Unreadable)), None)
+
+
+def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]:
+    """(before, after) of each row of an event; None where the event has no such row."""
+    if kind == INSERT:
+        return zip(repeat(None), rows)
+    return zip(rows, repeat(None)) if kind == DELETE else zip(rows[::2], rows[1::2], strict=True)
 
 
 class Halt(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 import pymysql
 
 from changes.batches import Unreadable
-from changes.errors import MisuseError
+from changes.errors import MisuseError, nearest
 from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
@@ -27,7 +27,6 @@ from projectors.bound_views import BoundView
 from projectors.function_columns import UnforeseenColumn, row_type
 from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
-from projectors.suggestions import nearest
 from projectors.views import View
 from servers.paging import one_of
 from servers.sessions import MySQLAddress, quote, session_error

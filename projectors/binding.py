@@ -15,14 +15,13 @@ from typing import Any
 
 import orjson
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
 from projectors.bound_views import BoundView
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
-from projectors.suggestions import nearest
 from projectors.views import RowFunction, View
 
 Describe = Callable[[str, str], Table]

@@ -39,8 +39,6 @@ from projectors.views import View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
 
-CATCH_UP_ROUND_S = 60.0
-
 
 class Deployment(Protocol):
     """What the composition root knows: servers, settings, sources, stores."""
@@ -106,14 +104,6 @@ class Ownership:
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
-
-    def has_caught_up(self) -> bool:
-        """Wait until all that is committed now was read; False when it was stopped before."""
-        mark = self.watermarks.write()
-        while not self.stop.is_set():
-            if self.watermarks.wait(mark, self.stop, CATCH_UP_ROUND_S) is not None:
-                return True
-        return False
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""

@@ -210,7 +210,7 @@ def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
         for number, one in enumerate(ALL):
             marks[one].saw([Watermark(tokens[one], 100 + number)])
         assert all(marks[one].is_visible(cursor, 100 + number) for number, one in enumerate(ALL))
-    assert marks[DEFAULT].wait(tokens[OTHER_PART], threading.Event(), 0) is None
+    assert marks[DEFAULT].wait([tokens[OTHER_PART]], threading.Event(), 0) is None
 
 
 def witnesses(sinks: list[Any], view: BoundView) -> None:
