@@ -64,8 +64,10 @@ class HistoryGoneError(SourceError):
     """The stream cannot be continued from the saved position without losing changes."""
 
 
-class AnotherServerError(SourceError):
-    """The address leads to another server than the one that was read: what that means is decided anew."""
+class AnotherServerError(ViewtailError):
+    """The address leads to another server than the one that was read: the next taking decides what that means."""
+
+    fault = "source"
 
 
 class CorruptEventError(TemporaryError):

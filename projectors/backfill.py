@@ -24,14 +24,12 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
-from projectors.dead_letters import DeadLetters
-from projectors.parking import Parking
+from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected, Projections
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
-from projectors.view_states import Event, State, ViewRecord
+from projectors.view_states import BackfillProgress, Event, State, ViewRecord
+from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.backfill")

@@ -82,7 +82,7 @@ class Backfills:
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
         if life.held_back:
-            own.watermarks.now(own.stop)
+            own.pipeline.watermarks.now(own.stop)
             self.has_caught_up = True
             return self._take_again("views that were held back", life.held_back)
         if life.is_brought_back():

@@ -18,11 +18,10 @@ import orjson
 from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
-from projectors.bound_views import BoundView
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
-from projectors.views import RowFunction, View
+from projectors.views import BoundView, RowFunction, View
 
 Describe = Callable[[str, str], Table]
 

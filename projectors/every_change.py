@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from changes.batches import INSERT, Batch, Followed, Refused, Row, RowChanges, pairs, unreadable_in
 from changes.writes import KeptChange, Parked, ViewWrites, Write
-from projectors.bound_views import BoundView
 from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
 from projectors.stores import Store
+from projectors.views import BoundView
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
 

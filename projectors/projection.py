@@ -21,7 +21,7 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors import function_columns
 from projectors.binding import keys_relied_on
-from projectors.bound_views import BoundView
+from projectors.views import BoundView
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 

@@ -8,19 +8,20 @@ in view_states.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from changes.batches import Followed, Halt
 from offsets.mysql import Session
-from projectors.backfill_gate import BackfillGate
-from projectors.bound_views import BoundView
 from projectors.projection import Projections
 from projectors.stores import Sink, guarded
 from projectors.view_states import Event, State, ViewRecord, ViewStates
-from projectors.views import View
+from projectors.views import BoundView, View
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -41,20 +42,56 @@ class ReadAgain(Exception):
         self.held_back = held_back
 
 
+class BackfillGate:
+    """Keeps a backfill from writing rows that it read before a statement took them away; one lock a view.
+
+    A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
+    keys that are shown, so a backfill reads a chunk again that it read before the statement.
+    """
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._closed_at: dict[str, float] = {}  # monotonic
+        self._bound_at: dict[str, float] = {}  # monotonic
+
+    @contextmanager
+    def closed(self, view: str) -> Iterator[None]:
+        """While rows are taken away: no chunk is written, and none later that was read by now."""
+        with self._locks[view]:
+            self._closed_at[view] = time.monotonic()
+            yield
+
+    @contextmanager
+    def binding(self, view: str) -> Iterator[None]:
+        """While a view is bound to its changed table: `closed`, and backfills from before do not go on."""
+        with self.closed(view):
+            self._bound_at[view] = time.monotonic()
+            yield
+
+    def is_bound_since(self, view: str, bound_at: float) -> bool:
+        """Whether the view was bound to a changed table after a time."""
+        return bound_at <= self._bound_at.get(view, float("-inf"))
+
+    @contextmanager
+    def open(self, view: str, read_at: float) -> Iterator[bool]:
+        """While a chunk is written; False where it was read before rows were taken away."""
+        with self._locks[view]:
+            yield read_at > self._closed_at.get(view, float("-inf"))
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class ViewLife:
     """Shared by the threads of one ownership; each uses a twin `on` its own session.
 
     Args:
         views: bound to their tables; one that is bound again takes its place here.
-        running: the ids of those that get changes: neither halted nor held back when the pipeline was taken.
+        projections: of the views that get changes: neither halted nor held back when the pipeline was taken.
         left_out: halted views whose table does not fit them.
         fits_from: by table, the version up to which no view of it was backfilled, so that what a statement did to the
             table until then concerns none. Kept from one ownership to the next.
     """
 
     views: list[BoundView]
-    running: frozenset[str]
     held_back: frozenset[str]
     left_out: Collection[View]
     states: ViewStates
@@ -124,12 +161,12 @@ class ViewLife:
 
     def refused(self, view: str, reason: str) -> None:
         """The store has no place for the view."""
-        if view in self.running:
+        if view in self.projections.views:
             self.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
 
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""
-        self._backfill(Event.LOST, self.running & frozenset(views))
+        self._backfill(Event.LOST, self.projections.views & frozenset(views))
 
     def kept_only(self, version: int) -> None:
         """The store has kept no more than this version: backfills that ended later are lost."""
@@ -137,7 +174,7 @@ class ViewLife:
         def is_lost(record: ViewRecord) -> bool:
             return record.state is State.FILLED and (record.watermark_version or 0) > version
 
-        self._backfill(Event.LOST, self.running, is_lost)
+        self._backfill(Event.LOST, self.projections.views, is_lost)
 
     # -- table changes ------------------------------------------------------------------------------------------
 
@@ -177,7 +214,7 @@ class ViewLife:
 
     def gets_changes(self, view: str) -> bool:
         """Whether a backfill would do: a view that was halted gets changes once the pipeline is taken again."""
-        return view in self.running and not self.projections.is_halted(view)
+        return view in self.projections.views and not self.projections.is_halted(view)
 
     def is_brought_back(self) -> bool:
         """Whether a view that was left out is to be backfilled, and its table fits; where not it is halted again."""

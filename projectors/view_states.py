@@ -5,7 +5,8 @@ Each method is one transaction on its session. A move that the table does not al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -15,9 +16,10 @@ import orjson
 import pymysql
 
 from changes.errors import DeclarationError
-from offsets.mysql import Session, transaction
+from offsets import Owner
+from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
-from projectors.bound_views import BoundView
+from projectors.views import BoundView
 from servers.sessions import quote
 
 
@@ -273,6 +275,50 @@ class ViewStates:
             move(cursor, self._table, self.pipeline_id, Event.RETIRED, others)
 
 
+class BackfillProgress:
+    """How far the backfill of one view has come. Each method commits `session`; FencedError for a stale owner.
+
+    Args:
+        session: where the sink's rows wait for their commit, or any other.
+        owner: of the pipeline.
+        row_order: in which the rows are read.
+    """
+
+    def __init__(self, session: Session, database: str, owner: Owner, view: str, row_order: str) -> None:
+        self._session = session
+        self._table = quote(database, "view")
+        self._owner = owner
+        self._view = view
+        self._row_order = row_order
+
+    def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
+        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
+        with self._owned() as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET fill_key = %s, fill_row_count = %s WHERE pipeline_id = %s AND name = %s "
+                f"AND state = '{State.BACKFILLING}'",
+                (_last_key_text(key, self._row_order, kept_count), row_count, self._owner.id, self._view),
+            )
+
+    def finish(self, end: int, kept_count: int) -> None:
+        """A store that has a witness of version `end` or above has every row of the backfill."""
+        with self._owned() as cursor:
+            values = {"end": end, "kept_count": kept_count}
+            move(cursor, self._table, self._owner.id, Event.FINISHED, [self._view], **values)
+
+    def commit_rows(self) -> None:
+        """Make rows durable that move no progress (the sweep's tombstones)."""
+        with self._owned():
+            pass
+
+    @contextmanager
+    def _owned(self) -> Iterator[Any]:
+        """A cursor of a transaction that is committed only for the owner."""
+        with transaction(self._session, "saving a backfill's progress") as cursor:
+            check_fence(cursor, self._owner)
+            yield cursor
+
+
 # As it is stored: the kind of all versions that are no column's.
 _VERSIONS_OF_THE_SOURCE = "binlog"
 
@@ -292,7 +338,7 @@ def _record(
     )  # fmt: skip
 
 
-def last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
+def _last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
     """How the last key of a chunk is kept, with the order that it stands in and how many rows the view shows."""
     told = {"order": row_order, "key": [_to_json(part) for part in key], "kept": kept_count}
     return orjson.dumps(told).decode()

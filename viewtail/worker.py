@@ -153,13 +153,13 @@ class Worker:
         try:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
-            own.offsets.close()
+            own.pipeline.offsets.close()
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
             following = replace(deployment, views=own.life.views)
         finally:
-            own.offsets.abandon()
+            own.pipeline.offsets.abandon()
             ending.set()
             own.life.wake.set()
             for thread in threads:

@@ -20,12 +20,11 @@ from offsets import schema
 from offsets.lease import Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
 from operations import status
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
-from projectors.view_states import Event, ViewStates, known_views
+from projectors.view_states import BackfillProgress, Event, ViewStates, known_views
+from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 from servers.sessions import MySQLAddress, open_session
 from stack import Server

@@ -16,11 +16,11 @@ from changes.errors import StopRequested
 from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
-from projectors.backfill_progress import BackfillProgress
 from projectors.backfills import SIDE_BY_SIDE, Backfills
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
+from projectors.view_states import BackfillProgress
 from projectors.views import Entity, View
 from stack import Server
 from tests.support.pipelines import deployed, owned
@@ -295,7 +295,7 @@ def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(shelf: Shelf, m
 def test_a_snapshot_from_before_the_watermark_is_told_from_a_fresh_one(shelf: Shelf) -> None:
     """Of two watermarks the first is no proof of the second, though the stream has brought both."""
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
-        marks = owner.own.watermarks
+        marks = owner.own.pipeline.watermarks
         first = marks.wait([marks.write()], owner.own.stop, 10)
         assert first is not None
         old = shelf.world.connect()
@@ -663,7 +663,7 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
     deployment = deployed(views, shelf.world.mysql)
     shelf.execute("CREATE TABLE viewtail.ix_small5 (id INT PRIMARY KEY)")
     with owned(deployment, "mysql") as owner:
-        marks, write = [], owner.own.watermarks.write
+        marks, write = [], owner.own.pipeline.watermarks.write
         running, most = threading.Semaphore(count), [0]
 
         def counted() -> str:
@@ -680,7 +680,7 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
             finally:
                 running.release()
 
-        monkeypatch.setattr(owner.own.watermarks, "write", counted)
+        monkeypatch.setattr(owner.own.pipeline.watermarks, "write", counted)
         monkeypatch.setattr(backfill.Backfill, "run", together)
         rounds = threading.Thread(target=Backfills(owner.own).run)
         rounds.start()

@@ -7,8 +7,8 @@ from typing import Any
 
 from changes.errors import nearest
 from changes.tables import Column, Kind
-from projectors.bound_views import BoundView
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import BoundView
 
 MAX_ID_BYTES = 512
 MAX_INDEX_NAME_BYTES = 200  # of Elasticsearch's 255: viewtail's own names put something before it

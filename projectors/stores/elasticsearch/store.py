@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from projectors.bound_views import BoundView
 from projectors.stores import Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.settings import ELASTICSEARCH, ElasticsearchSettings
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.examples import Choice, Example
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 
 if TYPE_CHECKING:
     from changes.findings import Finding

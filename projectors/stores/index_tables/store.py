@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from changes.errors import DeclarationError
-from projectors.bound_views import BoundView
 from projectors.stores import Sink, Store, ViewReader
 from projectors.stores.examples import Choice, Example
 from projectors.stores.index_tables.settings import ADDRESS, MySQLSettings
 from projectors.stores.index_tables.views import IndexTable
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 
 if TYPE_CHECKING:
     from changes.findings import Finding

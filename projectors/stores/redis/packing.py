@@ -14,11 +14,11 @@ import orjson
 
 from changes.rendering import json_value, redis_text
 from changes.tables import Column, Kind
-from projectors.bound_views import BoundView
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import SHA
 from projectors.stores.redis.views import RedisJson
+from projectors.views import BoundView
 
 Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 

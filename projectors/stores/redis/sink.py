@@ -26,12 +26,12 @@ from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, Unfit, nothing, parked
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.stores.redis.views import RedisHash
+from projectors.views import BoundView
 
 Client: TypeAlias = "redis.Redis"
 

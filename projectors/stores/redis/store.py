@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from changes.errors import DeclarationError
 from changes.tables import Kind
-from projectors.bound_views import BoundView
 from projectors.stores import Store, ViewReader
 from projectors.stores.examples import Choice, Example
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.settings import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 
 if TYPE_CHECKING:
     from changes.findings import Finding
