@@ -99,29 +99,28 @@ class Ownership:
         view = self.life.view(name)
         store = store_named(self.identity.store)
         sink, rows_session = store.for_backfill(self.deployment.access(store), view, self.identity.name, session)
-        followed = followed_tables([view])
-        database = self.deployment.database
+        vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
+        vitals.row_estimate = row_estimate
         return Backfill(
             view=view,
             bound_at=bound_at,
             life=self.life.on(session),
             rows=CanonicalRows(
                 view.table,
-                followed[view.table.schema, view.table.name].columns,
+                view.needed,
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
                 chunk_rows=self.deployment.chunk_rows,
                 chunk_bytes=chunk_bytes,
             ),
-            projections=projections_for(store, [view], followed),
+            projections=projections_for(store, [view], followed_tables([view])),
             sink=sink,
-            progress=BackfillProgress(rows_session, database, self.owner, name, row_order(view.table)),
+            progress=BackfillProgress(rows_session, self.deployment.database, self.owner, name, row_order(view.table)),
             dead_letters=self.pipeline.dead_letters.on(session),
             watermarks=self.pipeline.watermarks,
-            row_estimate=row_estimate,
             stop=self.stop,
-            vitals=self.backfills.setdefault(name, BackfillVitals(view=name)),
+            vitals=vitals,
         )
 
     def close(self) -> None:

@@ -56,7 +56,6 @@ class Vitals:
     parked_count: int = 0
     oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
     last_commit_us: int = 0  # of the first change of the last batch
-    started_at: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True, slots=True)

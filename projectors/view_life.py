@@ -112,10 +112,6 @@ class ViewLife:
         now = {view.id: view for view in self.views}
         return [now[view.id] for view in self.projections.views_of(followed) if not self.projections.is_halted(view.id)]
 
-    def is_halted(self, view: str) -> bool:
-        """Whether it gets no changes any more, in this ownership."""
-        return self.projections.is_halted(view)
-
     def halt(self, view: str, reason: str) -> None:
         """From now on the view gets nothing, until it is backfilled again. The first reason stays."""
         if self.projections.is_halted(view):
