@@ -20,6 +20,7 @@ from typing import Any
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _Seen = dict[int, Any]  # what was told already, by id; it is kept so that no id is used twice
 _SIMPLE = (str, bytes, int, float, complex, bool, type(None))
+_FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def function_source(function: Callable[..., Any] | None) -> str:
@@ -110,42 +111,28 @@ def syntax_tree(code: types.CodeType) -> ast.AST | None:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
         return None
-    return _lambda(tree, code) if code.co_name == "<lambda>" else _definition(tree, code)
-
-
-def _lambda(tree: ast.Module, code: types.CodeType) -> ast.Lambda | None:
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _is_of(node, code)]
+    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _is_of(node, code)]
     return found[0] if len(found) == 1 else None
 
 
-def _definition(tree: ast.Module, code: types.CodeType) -> ast.AST | None:
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name == code.co_name
-        and _first_line(node) == code.co_firstlineno
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
-    """Whether all instructions of `code` come from this lambda's body, and its parameters are the same."""
+def _is_of(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, code: types.CodeType) -> bool:
+    if not isinstance(node, ast.Lambda):
+        first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        return (node.name, first_line) == (code.co_name, code.co_firstlineno)
     arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    if node.lineno != code.co_firstlineno or arguments != list(code.co_varnames[: code.co_argcount]):
+    if (node.lineno, arguments) != (code.co_firstlineno, list(code.co_varnames[: code.co_argcount])):
         return False
+    # Two lambdas of one line: all instructions of `code` come from this one's body.
     begin = (node.body.lineno, node.body.col_offset)
     end = (node.body.end_lineno or 0, node.body.end_col_offset or 0)
-    places = [
-        ((line, column), (end_line, end_column))
-        for line, end_line, column, end_column in code.co_positions()
-        if line is not None and end_line is not None and column is not None and end_column is not None and end_column
-    ]
-    return bool(places) and all(begin <= first and last <= end for first, last in places)
-
-
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    places: Any = [place for place in code.co_positions() if None not in place and place[3]]
+    return (
+        code.co_name == "<lambda>"
+        and bool(places)
+        and all(
+            begin <= (line, column) and (end_line, end_column) <= end for line, end_line, column, end_column in places
+        )
+    )
 
 
 def _bytecode(code: types.CodeType) -> str:
