@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
@@ -170,7 +171,7 @@ class ViewLife:
         def is_lost(record: ViewRecord) -> bool:
             return record.state is State.FILLED and (record.watermark_version or 0) > version
 
-        self._backfill(Event.LOST, self.projections.views, is_lost)
+        self._backfill(Event.LOST, self.projections.views, where=is_lost)
 
     # -- table changes ------------------------------------------------------------------------------------------
 
@@ -224,12 +225,6 @@ class ViewLife:
                 self.states.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
         return is_any
 
-    def _backfill(
-        self,
-        event: Event,
-        views: Collection[str],
-        where: Callable[[ViewRecord], bool] | None = None,
-        floor: int | None = None,
-    ) -> None:
-        if self.states.move(event, views, where=where, floor=floor):
+    def _backfill(self, event: Event, views: Collection[str], **chosen: Any) -> None:
+        if self.states.move(event, views, **chosen):
             self.wake.set()

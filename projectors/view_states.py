@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pymysql
@@ -94,7 +94,7 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         cursor.execute(statement, {"floor": None, **values, "view": view})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ViewRecord:
     """One view's row in the table `view`."""
 
@@ -109,6 +109,9 @@ class ViewRecord:
     row_count: int  # read by the backfill
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
+
+
+Where: TypeAlias = Callable[[ViewRecord], bool]
 
 
 class ViewStates:
@@ -179,7 +182,7 @@ class ViewStates:
         if fingerprint not in (view.fingerprint, earlier_fingerprint(view)):
             # An earlier viewtail kept no hash of the declaration alone.
             event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
-            move(cursor, self._table, self.pipeline_id, event, [view.id])
+            self.move_in(cursor, event, [view.id])
 
     def _keep(self, cursor: Any, view: BoundView, declaration: str) -> None:
         cursor.execute(
@@ -216,17 +219,12 @@ class ViewStates:
         )
         return {row[1]: _record(*row) for row in cursor.fetchall()}
 
-    def move_in(self, cursor: Any, event: Event, views: Iterable[str]) -> None:
-        """Move views as a part of the caller's transaction; `pipeline_id` must have been asked for before."""
-        move(cursor, self._table, self.pipeline_id, event, views)
+    def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
+        """`move` of these views in the caller's transaction; `pipeline_id` must have been asked for before."""
+        move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
-        self,
-        event: Event,
-        views: Collection[str],
-        *,
-        where: Callable[[ViewRecord], bool] | None = None,
-        floor: int | None = None,
+        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, floor: int | None = None
     ) -> list[str]:
         """Move those of these views that the event moves and `where` chooses; returns them.
 
@@ -234,22 +232,20 @@ class ViewStates:
         """
         with self._transaction(f"noting of views: {event.value}") as cursor:
             sources, _ = TRANSITIONS[event]
-            records = self._records(cursor, views)
-            moved = [
-                name for name, record in records.items() if record.state in sources and (where is None or where(record))
-            ]
-            move(cursor, self._table, self.pipeline_id, event, moved, floor=floor)
+            records = self._records(cursor, views).values()
+            moved = [record.name for record in records if record.state in sources and where(record)]
+            self.move_in(cursor, event, moved, floor=floor)
         return moved
 
     def halt(self, view: str, reason: str) -> None:
         with self._transaction("halting a view") as cursor:
-            move(cursor, self._table, self.pipeline_id, Event.HALTED, [view], reason=reason[:2000])
+            self.move_in(cursor, Event.HALTED, [view], reason=reason[:2000])
 
     def begin_backfill(self, view: str, watermark: int, row_estimate: int, incarnation: str) -> ViewRecord:
         """The view as it is then: one that was halted, or whose rows were replaced behind the watermark, stays so."""
         with self._transaction("beginning a backfill") as cursor:
             values = {"watermark": watermark, "row_estimate": row_estimate, "incarnation": incarnation}
-            move(cursor, self._table, self.pipeline_id, Event.BEGUN, [view], **values)
+            self.move_in(cursor, Event.BEGUN, [view], **values)
             return self._records(cursor, [view])[view]
 
     def keep(self, view: BoundView) -> None:
@@ -272,7 +268,7 @@ class ViewStates:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
         with self._transaction("retiring views") as cursor:
             others = sorted(self._fingerprints(cursor).keys() - set(declared))
-            move(cursor, self._table, self.pipeline_id, Event.RETIRED, others)
+            self.move_in(cursor, Event.RETIRED, others)
 
 
 class BackfillProgress:
@@ -319,29 +315,27 @@ class BackfillProgress:
             yield cursor
 
 
-# As it is stored: the kind of all versions that are no column's.
-_VERSIONS_OF_THE_SOURCE = "binlog"
-
-
 def _version_kind(view: BoundView) -> str:
-    return view.view.entity.version or _VERSIONS_OF_THE_SOURCE
+    return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
 
 
 def _record(
-    number: int, name: str, state: str, reason: str | None, watermark: int | None, kept: str | None, count: int,
-    incarnation: str,
-) -> ViewRecord:  # fmt: skip
-    key, order, kept_count = _last_key_from(kept, count)
-    return ViewRecord(
-        id=number, name=name, state=State(state), reason=reason, watermark_version=watermark, last_key=key,
-        row_order=order, row_count=count, kept_count=kept_count, incarnation=incarnation,
-    )  # fmt: skip
+    number: int,
+    name: str,
+    state: str,
+    reason: str | None,
+    watermark: int | None,
+    last: str | None,
+    count: int,
+    run: str,
+) -> ViewRecord:
+    key, order, kept = _last_key_from(last, count)
+    return ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, run)
 
 
 def _last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
-    """How the last key of a chunk is kept, with the order that it stands in and how many rows the view shows."""
-    told = {"order": row_order, "key": [_to_json(part) for part in key], "kept": kept_count}
-    return orjson.dumps(told).decode()
+    """How the last key of a chunk is kept, with the order of its rows and how many rows the view shows."""
+    return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
 
 
 def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
@@ -349,22 +343,16 @@ def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | 
     if text is None:
         return None, "", 0
     found = orjson.loads(text)
-    told: dict[str, Any] = {"key": found} if isinstance(found, list) else found
-    key = tuple(_from_json(part) for part in told["key"])
-    return key, told.get("order", ""), told.get("kept", row_count)
+    kept: dict[str, Any] = {"key": found} if isinstance(found, list) else found
+    return tuple(_untagged(part) for part in kept["key"]), kept.get("order", ""), kept.get("kept", row_count)
 
 
-def _to_json(value: Any) -> Any:
-    """A key part as JSON can hold it: bytes and decimals tagged."""
-    if isinstance(value, bytes):
-        return {"hex": value.hex()}
-    if isinstance(value, Decimal):
-        return {"decimal": f"{value:f}"}
-    assert isinstance(value, int | str), "keys of other types are refused at start"
-    return value
+def _tagged(value: bytes | Decimal) -> dict[str, str]:
+    """What JSON cannot hold of a key."""
+    return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
 
 
-def _from_json(value: Any) -> Any:
+def _untagged(value: Any) -> Any:
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
     return value
