@@ -202,12 +202,8 @@ class ViewLife:
 
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.read_all([view.id for view in self.views])
-        return [
-            name
-            for name, record in records.items()
-            if record.state in (State.NEW, State.BACKFILLING) and name not in self.held_back
-        ]
+        records = self.states.read_all([view.id for view in self.views if view.id not in self.held_back])
+        return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
 
     def gets_changes(self, view: str) -> bool:
         """Whether a backfill would do: a view that was halted gets changes once the pipeline is taken again."""
@@ -215,14 +211,14 @@ class ViewLife:
 
     def is_brought_back(self) -> bool:
         """Whether a view that was left out is to be backfilled, and its table fits; where not it is halted again."""
-        left_out = {view.id: view for view in self.left_out}
-        records = self.states.read_all(left_out)
+        records = self.states.read_all([view.id for view in self.left_out])
         is_any = False
-        for name in [name for name, record in records.items() if record.state is State.NEW]:
-            reason = self.misfit(left_out[name])
-            is_any = is_any or reason is None
-            if reason is not None:
-                self.states.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
+        for view in self.left_out:
+            if view.id in records and records[view.id].state is State.NEW:
+                if (reason := self.misfit(view)) is None:
+                    is_any = True
+                else:
+                    self.states.halt(view.id, f"{reason}. When that is mended: viewtail replay {view.id}")
         return is_any
 
     def _backfill(self, event: Event, views: Collection[str], **chosen: Any) -> None:

@@ -217,7 +217,12 @@ class ViewStates:
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
-        return {row[1]: _record(*row) for row in cursor.fetchall()}
+        records = {}
+        for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
+            key, order, kept = _last_key_from(last, count)
+            record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
+            records[name] = record
+        return records
 
     def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
         """`move` of these views in the caller's transaction; `pipeline_id` must have been asked for before."""
@@ -317,20 +322,6 @@ class BackfillProgress:
 
 def _version_kind(view: BoundView) -> str:
     return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
-
-
-def _record(
-    number: int,
-    name: str,
-    state: str,
-    reason: str | None,
-    watermark: int | None,
-    last: str | None,
-    count: int,
-    run: str,
-) -> ViewRecord:
-    key, order, kept = _last_key_from(last, count)
-    return ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, run)
 
 
 def _last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
