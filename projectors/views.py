@@ -34,12 +34,7 @@ class Entity:
     append_only: bool
 
     def __init__(
-        self,
-        table: str,
-        *,
-        key: str | Sequence[str] = (),
-        version: str | None = None,
-        append_only: bool = False,
+        self, table: str, *, key: str | Sequence[str] = (), version: str | None = None, append_only: bool = False
     ) -> None:
         where = f"Entity({table!r})"
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
@@ -81,9 +76,7 @@ class View:
         if not isinstance(entity, Entity):
             raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
         if where is not None and not callable(where):
-            raise DeclarationError(
-                f"{label}: where must be a function of the row, e.g. where=lambda row: row['active']"
-            )
+            raise DeclarationError(f"{label}: where must be a function of the row, e.g. lambda row: row['active']")
         if document is not None and not callable(document):
             raise DeclarationError(f"{label}: document must be a function of the row")
         object.__setattr__(self, "name", name)
