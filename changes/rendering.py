@@ -259,31 +259,7 @@ def search_value(column: Column) -> Convert | None:
 
     The function may give None: Elasticsearch has no place for dates with zero parts or days that never were.
     """
-    if column.kind is Kind.SET:
-        return _members
-    if column.kind is Kind.DATE:
-        return _day
-    if column.kind is Kind.DATETIME:
-        return _local_moment
-    if column.kind is Kind.TIMESTAMP:
-        return _utc_moment
-    return json_value(column)
-
-
-def _members(value: str) -> list[str]:
-    return value.split(",") if value else []
-
-
-def _day(value: str) -> str | None:
-    return value if _is_day(value) else None
-
-
-def _local_moment(value: str) -> str | None:
-    return f"{value[:10]}T{value[11:]}" if _is_day(value) else None
-
-
-def _utc_moment(value: str) -> str | None:
-    return f"{value[:10]}T{value[11:]}Z" if _is_day(value) else None
+    return _SEARCH_VALUES.get(column.kind) or json_value(column)
 
 
 def _is_day(value: str) -> bool:
@@ -292,3 +268,11 @@ def _is_day(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_SEARCH_VALUES: dict[Kind, Convert] = {
+    Kind.SET: lambda value: value.split(",") if value else [],
+    Kind.DATE: lambda value: value if _is_day(value) else None,
+    Kind.DATETIME: lambda value: f"{value[:10]}T{value[11:]}" if _is_day(value) else None,
+    Kind.TIMESTAMP: lambda value: f"{value[:10]}T{value[11:]}Z" if _is_day(value) else None,
+}

@@ -295,9 +295,7 @@ class RowByRow:
 
     def values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
         """What the view shows of a row; None when the row is not in the view."""
-        if self._where is None and self._document is None:
-            return tuple([row[at] for at in self._values_at])
-        record = self._record(row)
+        record = {} if self._where is None and self._document is None else self._record(row)
         if self._where is not None and not self._call(self._where, record, "where", version):
             return None
         if self._document is None:

@@ -193,8 +193,6 @@ class ViewStates:
 
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
-        if not views:
-            return
         cursor.executemany(
             f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
             f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
