@@ -98,19 +98,19 @@ class TableChangeKind(Enum):
     """What a statement did to the rows of a table without a row event for each."""
 
     EMPTIED = "emptied"  # all are gone
-    THINNED = "thinned"  # some are gone, which ones is not told
+    THINNED = "thinned"  # some are gone; the statement does not say which
     REPLACED = "replaced"  # others may have come in their place: another table has the name, or a partition changed
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
     REDEFINED = "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
 
 
 class TableChange(NamedTuple):
-    """A statement took rows of a table away, or put others in their place; what it says holds from `version` on."""
+    """A statement took rows of a table away, or put others in their place; it holds from `version` on."""
 
     followed: Followed
     version: int
     kind: TableChangeKind
-    reason: str  # the statement, and where it stands
+    reason: str  # the statement, and its place in the stream
 
 
 class Watermark(NamedTuple):

@@ -65,7 +65,7 @@ class Backfills:
             self._own.life.wake.set()
         except FencedError:
             self._ending.set()
-        except AnotherServerError as error:  # what it means is decided as the pipeline is taken again
+        except AnotherServerError as error:  # the next taking of the pipeline decides what it means
             self._own.another_server = error
             self._ending.set()
         except ViewtailError as error:
@@ -89,7 +89,7 @@ class Backfills:
             return self._take_again("a view that was left out", ())
         views = life.to_backfill()
         if halted := [view for view in views if not life.gets_changes(view)]:
-            # Halted, then or since: its table is followed again once the pipeline is taken again.
+            # Halted, then or since: the source follows its table again from the next taking on.
             return self._take_again("halted views", halted)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
@@ -133,8 +133,6 @@ class Backfills:
 
     def _one(self, view: str, row_estimate: int, session: OwnSession, chunk_bytes: int) -> None:
         backfill = self._own.backfill(view, session, row_estimate, chunk_bytes)
-        try:
+        with closing(backfill.sink):
             backfill.run()
-        finally:
-            backfill.sink.close()
         del self._own.backfills[view]

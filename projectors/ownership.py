@@ -88,7 +88,7 @@ class Ownership:
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
-        tables = {name: self.life.view(name).table for name in views}
+        tables = {name: self.life.views[name].table for name in views}
         with closing(self.pipeline.open_source()) as connection:
             found = row_estimates(connection, {(table.schema, table.name) for table in tables.values()})
         return {name: found.get((table.schema, table.name), 0) for name, table in tables.items()}
@@ -96,7 +96,7 @@ class Ownership:
     def backfill(self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Backfill:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
-        view = self.life.view(name)
+        view = self.life.views[name]
         store = store_named(self.identity.store)
         sink, rows_session = store.for_backfill(self.deployment.access(store), view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
@@ -155,7 +155,7 @@ def take(
     running = [view for view in views if view.id not in held_back | halted]
     followed = followed_tables(running)
     life = ViewLife(
-        views=views,
+        views={view.id: view for view in views},
         held_back=held_back & records.keys(),
         left_out=deployment.left_out,
         states=states,

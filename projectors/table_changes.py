@@ -133,7 +133,7 @@ class TableChanges:
                 self._thin(sink, view, change.version)
 
     def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
-        """With a version column a delete is one above the row's version, and which rows are older is not told."""
+        """With a version column a delete is one above the row's version, and nothing shows which rows are older."""
         now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
         _check_alike(view, now)
         is_column = view.view.entity.version is not None

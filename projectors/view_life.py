@@ -85,14 +85,14 @@ class ViewLife:
     """Shared by the threads of one ownership; each uses a twin `on` its own session.
 
     Args:
-        views: bound to their tables; one that is bound again takes its place here.
+        views: by id, bound to their tables; one that is bound again takes its place here.
         projections: of the views that get changes: neither halted nor held back when the pipeline was taken.
         left_out: halted views whose table does not fit them.
         fits_from: by table, the version up to which no view of it was backfilled, so that what a statement did to the
             table until then concerns none. Kept from one ownership to the next.
     """
 
-    views: list[BoundView]
+    views: dict[str, BoundView]
     held_back: frozenset[str]
     left_out: Collection[View]
     states: ViewStates
@@ -110,11 +110,11 @@ class ViewLife:
 
     def following(self, followed: Followed) -> list[BoundView]:
         """The views of a table that get its changes, as they are bound now."""
-        now = {view.id: view for view in self.views}
-        return [now[view.id] for view in self.projections.views_of(followed) if not self.projections.is_halted(view.id)]
+        ids = [view.id for view in self.projections.views_of(followed)]
+        return [self.views[name] for name in ids if not self.projections.is_halted(name)]
 
     def halt(self, view: str, reason: str) -> None:
-        """From now on the view gets nothing, until it is backfilled again. The first reason stays."""
+        """The view gets nothing from now on, until a backfill. The first reason stays."""
         if self.projections.is_halted(view):
             return
         _log.error("view halted", view=view, reason=reason)
@@ -149,7 +149,7 @@ class ViewLife:
 
     def _is_before_its_backfill(self, view: str) -> bool:
         """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this."""
-        if self.states.read(view).state is not State.NEW or self.misfit(self.view(view).view) is not None:
+        if self.states.read(view).state is not State.NEW or self.misfit(self.views[view].view) is not None:
             return False
         self.wake.set()  # whoever backfills finds that it gets no changes, and has the pipeline taken again
         return True
@@ -193,20 +193,17 @@ class ViewLife:
             self.projections.halt(view.id)
             self.wake.set()
         # Last: where something failed, the statement comes again and finds the view as it was bound before.
-        self.views[[one.id for one in self.views].index(view.id)] = view
+        self.views[view.id] = view
 
     # -- backfills ----------------------------------------------------------------------------------------------
 
-    def view(self, name: str) -> BoundView:
-        return next(view for view in self.views if view.id == name)
-
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.read_all([view.id for view in self.views if view.id not in self.held_back])
+        records = self.states.read_all(self.views.keys() - self.held_back)
         return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
 
     def gets_changes(self, view: str) -> bool:
-        """Whether a backfill would do: a view that was halted gets changes once the pipeline is taken again."""
+        """Whether it needs no more than a backfill: one that was halted gets changes from the next taking on."""
         return view in self.projections.views and not self.projections.is_halted(view)
 
     def is_brought_back(self) -> bool:

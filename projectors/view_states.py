@@ -29,7 +29,7 @@ class State(StrEnum):
     NEW = "new"  # for nothing: it is to be backfilled from the beginning
     BACKFILLING = "filling"  # up to the last chunk's key
     FILLED = "filled"  # it equals its table, as far as its pipeline has come
-    HALTED = "halted"  # it misses changes since, until an operator has it backfilled again
+    HALTED = "halted"  # it misses changes since, until an operator replays it
 
 
 class Event(Enum):
@@ -233,7 +233,7 @@ class ViewStates:
 
         `floor` is a version that the next backfill's watermark must be above.
         """
-        with self._transaction(f"noting of views: {event.value}") as cursor:
+        with self._transaction(f"moving views ({event.value})") as cursor:
             sources, _ = TRANSITIONS[event]
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
@@ -252,20 +252,18 @@ class ViewStates:
             return self._records(cursor, [view])[view]
 
     def keep(self, view: BoundView) -> None:
-        """The view was bound anew, and its content needs no backfill for that."""
+        """The view was bound to its table as that is now, and its content needs no backfill for that."""
         with self._transaction("keeping a view as it is") as cursor:
             self._keep(cursor, view, declaration_hash(view.view))
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more; what it shows stays in its store."""
+        letters = quote(self._database, "dead_letter")
         with self._transaction("forgetting a view") as cursor:
-            of_view = f"WHERE pipeline_id = {self.pipeline_id} AND name = %s"
             cursor.execute(
-                f"DELETE FROM {quote(self._database, 'dead_letter')} "
-                f"WHERE view_id = (SELECT id FROM {self._table} {of_view})",
+                f"DELETE v, d FROM {self._table} v LEFT JOIN {letters} d ON view_id = v.id {self._ours} AND name = %s",
                 (view,),
             )
-            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

@@ -157,7 +157,7 @@ class Worker:
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
-            following = replace(deployment, views=own.life.views)
+            following = replace(deployment, views=list(own.life.views.values()))
         finally:
             own.pipeline.offsets.abandon()
             ending.set()

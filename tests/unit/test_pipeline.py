@@ -89,7 +89,7 @@ class Loop:
             move=lambda event, views, **chosen: [],
         )
         self.life = ViewLife(
-            views=bound,
+            views={view.id: view for view in bound},
             held_back=frozenset(),
             left_out=[],
             states=states,
