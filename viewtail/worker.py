@@ -106,7 +106,6 @@ class Worker:
                     lease.check()
                     following = self._run_owned(following, lease)
         finally:
-            self.reporter.own = None
             lease.release()
 
     def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
@@ -164,6 +163,7 @@ class Worker:
             own.life.wake.set()
             for thread in threads:
                 thread.join()
+            self.reporter.own = None
             own.close()
         if backfills.has_caught_up:
             self._held_back = frozenset()
