@@ -1,8 +1,7 @@
 """The life of a pipeline's views while one process owns the pipeline.
 
-It knows which views get changes, which are halted and which are to be backfilled. The pipeline and the handling of
-table changes tell it what happened; backfills ask it what is to be done. What state a view may go to from which is
-in view_states.py.
+It knows which views get changes, which are halted and which need a backfill. The pipeline and the handling of table
+changes report what happened; backfills ask what to do. The states and the ways between them are in view_states.py.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ Misfit = Callable[[View], str | None]
 
 
 class ReadAgain(Exception):
-    """The source stopped reading a table that other views can follow: without those that halted, and without these.
+    """The source stopped reading a table that other views can follow: it reads on without the columns of halted views.
 
-    `held_back`: were never backfilled; they wait until the changes from before their time are read. Nothing of the
-    batch was written.
+    `held_back`: views that were never backfilled; they wait until the changes from before their time are read.
+    Nothing of the batch was written.
     """
 
     def __init__(self, held_back: frozenset[str] = frozenset()) -> None:

@@ -272,36 +272,30 @@ class ViewStates:
             self.move_in(cursor, Event.RETIRED, others)
 
 
+@dataclass(frozen=True, slots=True)
 class BackfillProgress:
-    """How far the backfill of one view has come. Each method commits `session`; FencedError for a stale owner.
+    """How far the backfill of one view has come. Each method commits `session`; FencedError for a stale owner."""
 
-    Args:
-        session: where the sink's rows wait for their commit, or any other.
-        owner: of the pipeline.
-        row_order: in which the rows are read.
-    """
-
-    def __init__(self, session: Session, database: str, owner: Owner, view: str, row_order: str) -> None:
-        self._session = session
-        self._table = quote(database, "view")
-        self._owner = owner
-        self._view = view
-        self._row_order = row_order
+    session: Session  # where the sink's rows wait for their commit, or any other
+    database: str
+    owner: Owner  # of the pipeline
+    view: str
+    row_order: str  # in which the rows are read
 
     def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
         """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
         with self._owned() as cursor:
             cursor.execute(
-                f"UPDATE {self._table} SET fill_key = %s, fill_row_count = %s WHERE pipeline_id = %s AND name = %s "
-                f"AND state = '{State.BACKFILLING}'",
-                (_last_key_text(key, self._row_order, kept_count), row_count, self._owner.id, self._view),
+                f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
+                f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
+                (_last_key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
             )
 
     def finish(self, end: int, kept_count: int) -> None:
         """A store that has a witness of version `end` or above has every row of the backfill."""
         with self._owned() as cursor:
-            values = {"end": end, "kept_count": kept_count}
-            move(cursor, self._table, self._owner.id, Event.FINISHED, [self._view], **values)
+            table, values = quote(self.database, "view"), {"end": end, "kept_count": kept_count}
+            move(cursor, table, self.owner.id, Event.FINISHED, [self.view], **values)
 
     def commit_rows(self) -> None:
         """Make rows durable that move no progress (the sweep's tombstones)."""
@@ -311,8 +305,8 @@ class BackfillProgress:
     @contextmanager
     def _owned(self) -> Iterator[Any]:
         """A cursor of a transaction that is committed only for the owner."""
-        with transaction(self._session, "saving a backfill's progress") as cursor:
-            check_fence(cursor, self._owner)
+        with transaction(self.session, "saving a backfill's progress") as cursor:
+            check_fence(cursor, self.owner)
             yield cursor
 
 
