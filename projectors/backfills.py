@@ -28,7 +28,7 @@ LOOK_EVERY_S = 2.0  # for views that an operator marked
 
 
 class Backfills:
-    """Of one ownership. `run` returns when it ends, and ends it where the pipeline is to be taken again."""
+    """Of one ownership. `run` returns when it ends, and ends it where the pipeline must restart."""
 
     def __init__(self, own: Ownership) -> None:
         self._own = own
@@ -84,13 +84,13 @@ class Backfills:
         if life.held_back:
             own.pipeline.watermarks.now(own.stop)
             self.has_caught_up = True
-            return self._take_again("views that were held back", life.held_back)
+            return self._restart("views that were held back", life.held_back)
         if life.is_brought_back():
-            return self._take_again("a view that was left out", ())
+            return self._restart("a view that was left out", ())
         views = life.to_backfill()
         if halted := [view for view in views if not life.gets_changes(view)]:
             # Halted, then or since: the source follows its table again from the next taking on.
-            return self._take_again("halted views", halted)
+            return self._restart("halted views", halted)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         estimates = own.row_estimates(views) if views else {}
@@ -101,8 +101,8 @@ class Backfills:
                 threads.submit(self._all, small, estimates)
         return None
 
-    def _take_again(self, for_what: str, views: Collection[str]) -> None:
-        _log.info("taking the pipeline again", for_what=for_what, views=sorted(views))
+    def _restart(self, for_what: str, views: Collection[str]) -> None:
+        _log.info("restarting the pipeline", for_what=for_what, views=sorted(views))
         self._ending.set()
 
     def _begin_large(self, views: list[str], estimates: dict[str, int]) -> None:

@@ -25,10 +25,10 @@ _FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def function_source(function: Callable[..., Any] | None) -> str:
     """Text that stands for the function and all it refers to; '' for None."""
-    return "" if function is None else "\n".join(_told(function, {}))
+    return "" if function is None else "\n".join(_text_of(function, {}))
 
 
-def _told(thing: Any, seen: _Seen) -> Iterator[str]:
+def _text_of(thing: Any, seen: _Seen) -> Iterator[str]:
     if isinstance(thing, _SIMPLE):
         yield repr(thing)
         return
@@ -50,7 +50,7 @@ def _told(thing: Any, seen: _Seen) -> Iterator[str]:
 
 def _each(things: Iterable[Any], seen: _Seen) -> Iterator[str]:
     for thing in things:
-        yield from _told(thing, seen)
+        yield from _text_of(thing, seen)
 
 
 def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
@@ -64,15 +64,15 @@ def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name
         try:
-            yield from _told(cell.cell_contents, seen)
+            yield from _text_of(cell.cell_contents, seen)
         except ValueError:  # not set yet
             yield "unset"
     for name in sorted(_names(function.__code__)):
         if name in function.__globals__:
             yield name
-            yield from _told(function.__globals__[name], seen)
+            yield from _text_of(function.__globals__[name], seen)
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield from _told(wrapped, seen)
+        yield from _text_of(wrapped, seen)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -91,7 +91,7 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
         yield f"dict of {len(thing)}"
         for name, value in thing.items():
             yield repr(name)
-            yield from _told(value, seen)
+            yield from _text_of(value, seen)
     elif isinstance(thing, set | frozenset):
         yield f"set {sorted(map(repr, thing))}"  # the order of a set differs between two runs
     elif isinstance(thing, types.ModuleType):
@@ -100,7 +100,7 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
         yield _name(type(thing))
         if not _is_library(type(thing)):
             yield _class_source(type(thing))
-            yield from _told(dict(getattr(thing, "__dict__", {})), seen)
+            yield from _text_of(dict(getattr(thing, "__dict__", {})), seen)
         elif "__repr__" in vars(type(thing)) and not callable(thing):
             yield repr(thing)  # a compiled pattern, a Decimal, a date
 
@@ -138,7 +138,7 @@ def _is_of(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, code: type
 def _bytecode(code: types.CodeType) -> str:
     """Where there is no source: what the code does, which another version of Python may write in another way."""
     constants = [
-        _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_told(constant, {}))
+        _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_text_of(constant, {}))
         for constant in code.co_consts
     ]
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames))

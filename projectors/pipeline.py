@@ -44,7 +44,7 @@ IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but o
 
 @dataclass(slots=True, kw_only=True)
 class Vitals:
-    """What a pipeline tells of itself; written by its loop, read by reports."""
+    """What a pipeline reports about itself; its loop writes it."""
 
     state: str = "starting"
     error: str | None = None

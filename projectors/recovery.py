@@ -43,7 +43,7 @@ def begin(
     if isinstance(found, BeginEpoch):
         raise AnotherServerError(
             f"the store holds what was read from another server in epoch {found.above}, and this one continues it: "
-            f"viewtail takes the pipeline again under epoch {raise_epoch_above(found.above)}"
+            f"viewtail restarts the pipeline under epoch {raise_epoch_above(found.above)}"
         )
     if found.kept is not None:
         life.kept_only(found.kept)

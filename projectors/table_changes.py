@@ -1,12 +1,14 @@
 """What becomes of views when a statement took rows of their table away, or put others in their place.
 
-A TRUNCATE is one tombstone for each key that the view shows with an older version, with the statement's own: so what is
-inserted later stays, and the statement can be applied again. Where only some rows went (DROP PARTITION), the keys that
-the table no longer has get theirs: whatever was deleted since is gone a moment early, and whatever was inserted again
-comes with its own event. Where others may have come (the tables of gh-ost, an exchanged partition), the views are
-backfilled again in place, if the table as it is now still fits them. Where a column became wider, the store makes room
-before the first row behind the statement. Where rows are read in another way from here on (another character set,
-another order of the keys), what reads them is made again, and a backfill under way begins again.
+- All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
+  the statement. Rows inserted later stay, and the statement can be applied twice.
+- Some rows are gone (DROP PARTITION): the keys that the table no longer has get tombstones. A row deleted since is gone
+  a moment early; one that was inserted again comes with its own event.
+- Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
+  table as it is now still fits it.
+- A column became wider: the store makes room before the first row behind the statement.
+- Rows are read in another way from here on (another character set, another order of the keys): the view is bound to the
+  table as it is now, and a backfill under way begins again.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ class TableChanges:
         try:
             for change in changes:
                 if change.kind not in _KEEPS_ROWS:
-                    _log.info("rows went without row events", what=change.kind.value, why=change.reason)
+                    _log.info("a statement took rows away or replaced them", what=change.kind.value, why=change.reason)
                     for view in self.life.following(change.followed):
                         self._apply(view, change)
         except StopRequested:
@@ -171,7 +173,7 @@ def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str
 def _check_alike(view: BoundView, now: BoundView) -> None:
     """Raises SourceError where the values that a view uses are not of the kind that they were."""
     if [column.name for column in now.key] != [column.name for column in view.key]:
-        raise SourceError("its key is another")
+        raise SourceError("its key changed")
     for name in view.needed:
         before, after = view.table.column(name), now.table.column(name)
         assert before is not None

@@ -138,8 +138,8 @@ class ViewLife:
                 self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
             for name in views:
                 if name in early:
-                    # What became of the table before is in what its backfill will read.
-                    _log.info("view is new: it follows from behind this on", view=name, reason=halt.reason)
+                    # Its backfill will read what became of the table before.
+                    _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
                     self.projections.halt(name)
                 else:
                     self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))

@@ -35,14 +35,14 @@ class State(StrEnum):
 class Event(Enum):
     """What moves a view to another state."""
 
-    REDECLARED = "its declaration in views.py is another"
-    RETYPED = "its table's key or columns are others than it was made with"
+    REDECLARED = "its declaration in views.py changed"
+    RETYPED = "its table's key or columns changed"
     BEGUN = "its backfill begins under a watermark"
-    INTERRUPTED = "what its backfill read cannot be relied on: it begins again"
+    INTERRUPTED = "its backfill must begin again"
     FINISHED = "its backfill is done"
     LOST = "its store lost rows of it"
-    REPLACED = "other rows came into its table without row events"
-    RETIRED = "views.py does not declare it any more, so it misses changes"
+    REPLACED = "a statement put other rows into its table"
+    RETIRED = "views.py no longer declares it, so it misses changes"
     HALTED = "its changes cannot be applied exactly"
     REPLAYED = "an operator asked for it: viewtail replay"
 
@@ -171,9 +171,9 @@ class ViewStates:
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
             raise DeclarationError(
-                f"view {view.id} was filled with versions of kind {version_kind!r}, its declaration now asks for "
-                f"{_version_kind(view)!r}; the two cannot be compared. Give the view a new name, or change the entity "
-                "back"
+                f"view {view.id} has versions of kind {version_kind!r}, and its declaration now asks for "
+                f"{_version_kind(view)!r}, which cannot be compared with them. Give the view a new name, or change the "
+                "entity back"
             )
         declared = declaration_hash(view.view)
         if (fingerprint, declaration) == (view.fingerprint, declared):

@@ -66,7 +66,7 @@ class Watermarks:
                 if version is not None:
                     self._last = (began_at, version)
                     return version
-                _log.warning("watermark not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
+                _log.warning("the watermark is not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
 
     def write(self) -> str:
         """Commit a watermark; returns its token."""
