@@ -1,4 +1,4 @@
-"""How a value looks: in keys, Redis fields, JSON documents, Elasticsearch documents, user functions' rows.
+"""How a value looks: in keys, JSON documents, Elasticsearch documents, user functions' rows.
 
 The one place that renders values; docs/types.md is its table. Everything here is pure and takes values in the
 canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null).
@@ -24,7 +24,7 @@ Convert = Callable[[Any], Any]
 
 _plain = "{:f}".format  # a Decimal with all its digits
 _RAW = frozenset((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR))
-_NUMBERS: dict[Kind, Callable[[Any], str]] = {
+NUMBER_TEXTS: dict[Kind, Callable[[Any], str]] = {  # in keys, and in Redis hash fields
     Kind.INTEGER: str, Kind.FLOAT: repr, Kind.DOUBLE: repr, Kind.DECIMAL: _plain
 }  # fmt: skip
 
@@ -46,7 +46,7 @@ def render_key(key: Key, columns: Sequence[Column]) -> str:
 
 def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
     """`render_key` for keys of these columns, made once."""
-    parts = [_NUMBERS.get(column.kind, bytes.hex if column.kind in _RAW else _encode) for column in columns]
+    parts = [NUMBER_TEXTS.get(column.kind, bytes.hex if column.kind in _RAW else _encode) for column in columns]
     if len(parts) == 1:
         (only,) = parts
         return lambda key: only(key[0])
@@ -166,14 +166,6 @@ _PARTS: dict[Kind, tuple[str, Callable[[str, Column], Any]]] = {
     Kind.DATETIME: ("YYYY-MM-DD HH%3AMM%3ASS with the column's fraction", _parse_moment),
     Kind.TIMESTAMP: ("YYYY-MM-DD HH%3AMM%3ASS in UTC, with the column's fraction", _parse_moment),
 }
-
-
-# --- Redis hash fields ---
-
-
-def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
-    """What turns a value into the content of a Redis hash field: bytes stay bytes, all else is text."""
-    return _NUMBERS.get(kind, lambda value: value)
 
 
 # --- JSON documents ---
