@@ -258,12 +258,10 @@ class ViewStates:
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more; what it shows stays in its store."""
-        letters = quote(self._database, "dead_letter")
+        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(
-                f"DELETE v, d FROM {self._table} v LEFT JOIN {letters} d ON view_id = v.id {self._ours} AND name = %s",
-                (view,),
-            )
+            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
+            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

@@ -581,7 +581,7 @@ def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_no
         run.start()
         shelf.execute("UPDATE fill.item SET name = 'live' WHERE id = 1")
         wait_for("it follows", lambda: shelf.shown("mysql")[1] == "live")
-        assert run.log.count('"event":"filling"') == 1
+        assert run.log.count('"event":"backfilling"') == 1
         assert run.stop() == 0
         (folder / "views.py").write_text(VIEWS_FILE.format(value="other"))
         run.start()
