@@ -73,9 +73,10 @@ def unreadable_in(values: Iterable[Any]) -> Unreadable | None:
 
 def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]:
     """(before, after) of each row of an event; None where the event has no such row."""
-    if kind == INSERT:
-        return zip(repeat(None), rows)
-    return zip(rows, repeat(None)) if kind == DELETE else zip(rows[::2], rows[1::2], strict=True)
+    if kind == UPDATE:
+        each = iter(rows)
+        return zip(each, each, strict=True)
+    return zip(repeat(None), rows) if kind == INSERT else zip(rows, repeat(None))
 
 
 class Halt(NamedTuple):

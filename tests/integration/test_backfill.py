@@ -585,7 +585,7 @@ def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_no
         assert run.stop() == 0
         (folder / "views.py").write_text(VIEWS_FILE.format(value="other"))
         run.start()
-        wait_for("it is filled again", lambda: run.log.count('"event":"view filled"') == 2)
+        wait_for("it is filled again", lambda: run.log.count('"event":"view backfilled"') == 2)
         query = "SELECT id, other FROM viewtail.ix_item WHERE other IS NOT NULL"
         assert dict(shelf.rows(query)) == dict(shelf.rows("SELECT id, other FROM fill.item"))  # type: ignore[arg-type]
         assert run.stop() == 0
