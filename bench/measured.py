@@ -61,7 +61,7 @@ def _drain(own: Ownership, rows: int, start: BinlogPosition) -> float:
     watcher.start()
     own.pipeline.run(start)
     watcher.join()
-    own.offsets.close()
+    own.pipeline.offsets.close()
     return ended - began
 
 

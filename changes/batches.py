@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from changes.positions import Position
@@ -60,6 +61,23 @@ class Unreadable:
         self.column = column
         Unreadable.made += 1
 
+    @property
+    def reason(self) -> str:
+        return f"column {self.column} holds bytes that are invalid in its character set"
+
+
+def unreadable_in(values: Iterable[Any]) -> Unreadable | None:
+    """The first value that could not be read."""
+    return next((value for value in values if isinstance(value, Unreadable)), None)
+
+
+def pairs(kind: int, rows: list[Row]) -> Iterable[tuple[Row | None, Row | None]]:
+    """(before, after) of each row of an event; None where the event has no such row."""
+    if kind == UPDATE:
+        each = iter(rows)
+        return zip(each, each, strict=True)
+    return zip(repeat(None), rows) if kind == INSERT else zip(rows, repeat(None))
+
 
 class Halt(NamedTuple):
     """From here on a table cannot be read exactly: those of its views halt that need one of the columns.
@@ -81,19 +99,19 @@ class TableChangeKind(Enum):
     """What a statement did to the rows of a table without a row event for each."""
 
     EMPTIED = "emptied"  # all are gone
-    THINNED = "thinned"  # some are gone, which ones is not told
+    THINNED = "thinned"  # some are gone; the statement does not say which
     REPLACED = "replaced"  # others may have come in their place: another table has the name, or a partition changed
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
     REDEFINED = "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
 
 
 class TableChange(NamedTuple):
-    """A statement took rows of a table away, or put others in their place; what it says holds from `version` on."""
+    """A statement took rows of a table away, or put others in their place; it holds from `version` on."""
 
     followed: Followed
     version: int
     kind: TableChangeKind
-    reason: str  # the statement, and where it stands
+    reason: str  # the statement, and its place in the stream
 
 
 class Watermark(NamedTuple):

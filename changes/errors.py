@@ -1,4 +1,4 @@
-"""The one tree of errors.
+"""The one tree of errors, and what their messages share.
 
 Each class says by its place whether trying again may help (`TemporaryError`) and by `fault` whose
 move it is. A message says what happened, where, and ends with what to do; it never holds a row's
@@ -6,6 +6,11 @@ values or a secret. `exit_code` is what the command line returns for it.
 """
 
 from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
 
 
 class ViewtailError(Exception):
@@ -59,8 +64,10 @@ class HistoryGoneError(SourceError):
     """The stream cannot be continued from the saved position without losing changes."""
 
 
-class AnotherServerError(SourceError):
-    """The address leads to another server than the one that was read: what that means is decided anew."""
+class AnotherServerError(ViewtailError):
+    """The address leads to another server than the one that was read: the next taking decides what that means."""
+
+    fault = "source"
 
 
 class CorruptEventError(TemporaryError):
@@ -86,9 +93,18 @@ class TableUnreadableError(SourceError):
     columns: frozenset[str] | None = None  # the ones to blame, where the others can be read without them
 
 
-class ValueUnreadableError(SourceError):
-    """One value of one row cannot be read exactly; its key is parked."""
-
-
 class StopRequested(Exception):
     """Work was asked to stop, which is no error; it goes on from its last finished step."""
+
+
+def place_of(error: BaseException, *, beside: str = "") -> str:
+    """' at FILE:LINE' of the innermost frame outside the file `beside`; the error's own text may hold values."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != beside]
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'; did you mean X?' for the known name that is closest to one that is not known, or ''."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return f"; did you mean {by_folded[found[0]]}?" if found else ""

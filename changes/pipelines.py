@@ -37,10 +37,9 @@ class PipelineId:
     @classmethod
     def parse(cls, name: str) -> PipelineId:
         """The inverse of `name`. Raises ValueError."""
-        source, _, rest = name.partition(".")
-        if not rest:
+        if "." not in name:
             return cls.of(name)
-        partition, _, store = rest.partition(".")
+        source, partition, store = name.split(".")
         return cls(source, int(partition), store)
 
     @property

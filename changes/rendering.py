@@ -1,5 +1,4 @@
-"""How a value looks in each store: keys, Redis fields, JSON documents, Elasticsearch documents, user
-functions' rows.
+"""How a value looks: in keys, JSON documents, Elasticsearch documents, user functions' rows.
 
 The one place that renders values; docs/types.md is its table. Everything here is pure and takes values in the
 canonical form that `Kind` lists, never None: a NULL is the caller's business (an absent field, a JSON null).
@@ -11,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +22,11 @@ from changes.writes import Key
 
 Convert = Callable[[Any], Any]
 
+_plain = "{:f}".format  # a Decimal with all its digits
 _RAW = frozenset((Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR))
+NUMBER_TEXTS: dict[Kind, Callable[[Any], str]] = {  # in keys, and in Redis hash fields
+    Kind.INTEGER: str, Kind.FLOAT: repr, Kind.DOUBLE: repr, Kind.DECIMAL: _plain
+}  # fmt: skip
 
 
 # --- Rendered keys ---
@@ -37,38 +41,20 @@ def render_key(key: Key, columns: Sequence[Column]) -> str:
 
     No two keys of one table have the same text, and no text holds braces. For many keys use `key_renderer`.
     """
-    return ":".join(_key_part(column.kind)(value) for value, column in zip(key, columns, strict=True))
+    return key_renderer(columns)(key)
 
 
 def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
     """`render_key` for keys of these columns, made once."""
-    parts = [_key_part(column.kind) for column in columns]
+    parts = [NUMBER_TEXTS.get(column.kind, bytes.hex if column.kind in _RAW else _encode) for column in columns]
     if len(parts) == 1:
         (only,) = parts
         return lambda key: only(key[0])
     return lambda key: ":".join([part(value) for part, value in zip(parts, key, strict=True)])
 
 
-def _key_part(kind: Kind) -> Callable[[Any], str]:
-    if kind is Kind.INTEGER:
-        return str
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
-        return repr
-    if kind is Kind.DECIMAL:
-        return _plain
-    return _hex if kind in _RAW else _encode
-
-
 def _encode(text: str) -> str:
     return text if text.isalnum() or not _SPECIAL.search(text) else text.translate(_ENCODED)
-
-
-def _hex(raw: bytes) -> str:
-    return raw.hex()
-
-
-def _plain(value: Decimal) -> str:
-    return format(value, "f")
 
 
 def parse_key(text: str, columns: Sequence[Column]) -> Key:
@@ -90,7 +76,7 @@ def _parse_part(part: str, column: Column, text: str) -> Any:
     expected, parse = _PARTS.get(column.kind, ("text, with % { } : written %25 %7B %7D %3A", _parse_text))
     try:
         return parse(part, column)
-    except (ValueError, ArithmeticError):
+    except (ValueError, ArithmeticError, LookupError):
         if column.labels:
             expected = "one of " + ", ".join(_encode(label) for label in column.labels)
         raise MisuseError(
@@ -98,43 +84,43 @@ def _parse_part(part: str, column: Column, text: str) -> Any:
         ) from None
 
 
-def _parse_integer(part: str, column: Column) -> int:
-    if not re.fullmatch(r"[0-9]{1,20}" if column.is_unsigned else r"-?[0-9]{1,20}", part):
+def _match(pattern: str, text: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, text)
+    if found is None:
         raise ValueError
-    return int(part)
+    return found
+
+
+def _with_fraction(pattern: str, text: str, column: Column) -> str:
+    """The first group, then as many digits after the point as the column has; the second group may have fewer."""
+    found = _match(pattern, text)
+    digits = found[2] or ""
+    if len(digits) > column.scale:
+        raise ValueError
+    return f"{found[1]}.{digits.ljust(column.scale, '0')}" if column.scale else found[1]
+
+
+def _parse_integer(part: str, column: Column) -> int:
+    return int(_match("[0-9]{1,20}" if column.is_unsigned else "-?[0-9]{1,20}", part)[0])
 
 
 def _parse_float(part: str, _column: Column) -> float:
-    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", part, re.IGNORECASE):
-        raise ValueError
-    return float(part)
+    return float(_match(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", part)[0])
 
 
 def _parse_decimal(part: str, column: Column) -> Decimal:
-    found = re.fullmatch(r"(-?[0-9]{1,65})(?:\.([0-9]{1,38}))?", part)
-    if not found or len(found[2] or "") > column.scale:
-        raise ValueError
-    return Decimal(found[1] + ("." + (found[2] or "").ljust(column.scale, "0") if column.scale else ""))
+    return Decimal(_with_fraction(r"(-?[0-9]{1,65})(?:\.([0-9]{1,38}))?", part, column))
 
 
 def _parse_bytes(part: str, column: Column) -> bytes:
-    if not re.fullmatch("(?:[0-9a-fA-F]{2})*", part):
-        raise ValueError
-    raw = bytes.fromhex(part)
+    raw = bytes.fromhex(_match("(?:[0-9a-fA-F]{2})*", part)[0])
     if column.declared.startswith("binary") and len(raw) != column.length:
         raise ValueError
     return raw
 
 
 def _parse_text(part: str, _column: Column) -> str:
-    pieces = part.split("%")
-    decoded = [pieces[0]]
-    for piece in pieces[1:]:
-        character = _DECODED.get(piece[:2].upper())
-        if character is None:
-            raise ValueError
-        decoded.append(character + piece[2:])
-    return "".join(decoded)
+    return re.sub("%(.{0,2})", lambda found: _DECODED[found[1].upper()], part, flags=re.DOTALL)
 
 
 def _parse_label(part: str, column: Column) -> str:
@@ -153,11 +139,7 @@ def _parse_labels(part: str, column: Column) -> str:
 
 
 def _parse_moment(part: str, column: Column) -> str:
-    value = _parse_text(part, column)
-    found = re.fullmatch(_MOMENTS[column.kind], value)
-    if not found or len(found[2] or "") > column.scale:
-        raise ValueError
-    return found[1] + ("." + (found[2] or "").ljust(column.scale, "0") if column.scale else "")
+    return _with_fraction(_MOMENTS[column.kind], _parse_text(part, column), column)
 
 
 _CLOCK = "[0-9]{2}:[0-9]{2}"
@@ -186,22 +168,6 @@ _PARTS: dict[Kind, tuple[str, Callable[[str, Column], Any]]] = {
 }
 
 
-# --- Redis hash fields ---
-
-
-def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
-    """What turns a value into the content of a Redis hash field: bytes stay bytes, all else is text."""
-    if kind is Kind.INTEGER:
-        return str
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
-        return repr
-    return _plain if kind is Kind.DECIMAL else _same
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
 # --- JSON documents ---
 
 
@@ -224,8 +190,8 @@ def _base64(raw: bytes) -> str:
 def row_value(column: Column) -> Convert | None:
     """What turns a value into what a user's function sees; None when it is the same.
 
-    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Every other value is as
-    it is."""
+    JSON columns are parsed: dict, list, str, int, float, bool or None (a JSON null). Other values are as they are.
+    """
     return orjson.loads if column.kind is Kind.JSON else None
 
 
@@ -285,39 +251,20 @@ def search_value(column: Column) -> Convert | None:
 
     The function may give None: Elasticsearch has no place for dates with zero parts or days that never were.
     """
-    if column.kind is Kind.SET:
-        return _members
-    if column.kind is Kind.DATE:
-        return _day
-    if column.kind is Kind.DATETIME:
-        return _local_moment
-    if column.kind is Kind.TIMESTAMP:
-        return _utc_moment
-    return json_value(column)
-
-
-def _members(value: str) -> list[str]:
-    return value.split(",") if value else []
-
-
-def _day(value: str) -> str | None:
-    return value if _is_day(value) else None
-
-
-def _local_moment(value: str) -> str | None:
-    return f"{value[:10]}T{value[11:]}" if _is_day(value) else None
-
-
-def _utc_moment(value: str) -> str | None:
-    return f"{value[:10]}T{value[11:]}Z" if _is_day(value) else None
+    return _SEARCH_VALUES.get(column.kind) or json_value(column)
 
 
 def _is_day(value: str) -> bool:
-    year, month, day = int(value[:4]), int(value[5:7]), int(value[8:10])
-    if not (year and 0 < month <= 12 and 0 < day <= 31):
+    try:
+        date.fromisoformat(value[:10])
+    except ValueError:
         return False
-    if day <= 28:
-        return True
-    if month == 2:
-        return day == 29 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return day <= 30 or month in (1, 3, 5, 7, 8, 10, 12)
+    return True
+
+
+_SEARCH_VALUES: dict[Kind, Convert] = {
+    Kind.SET: lambda value: value.split(",") if value else [],
+    Kind.DATE: lambda value: value if _is_day(value) else None,
+    Kind.DATETIME: lambda value: f"{value[:10]}T{value[11:]}" if _is_day(value) else None,
+    Kind.TIMESTAMP: lambda value: f"{value[:10]}T{value[11:]}Z" if _is_day(value) else None,
+}

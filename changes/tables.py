@@ -94,10 +94,7 @@ def unlike(before: Column, now: Column) -> str | None:
         return "it is now unsigned" if now.is_unsigned else "it is now signed"
     if now.scale != before.scale:
         return f"it has now {now.scale} digits after the point"
-    if before.declared.startswith("binary(") and (now.declared, now.length) != (
-        before.declared,
-        before.length,
-    ):
+    if before.declared.startswith("binary(") and (now.declared, now.length) != (before.declared, before.length):
         return f"it is now {now.declared}, padded to another length"
     if now.labels[: len(before.labels)] != before.labels:
         return "it has other labels now"

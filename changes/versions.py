@@ -13,7 +13,9 @@ MAX_VERSION = (1 << 63) - 1
 MAX_EPOCH = (1 << 10) - 1
 MAX_FILE_NUMBER = (1 << 21) - 1
 MAX_POSITION = (1 << 36) - 1  # bytes in one binlog file
-WIDTH = 19  # digits of MAX_VERSION: versions kept as text are padded to this
+# Digits of MAX_VERSION: versions kept as text are padded to this, so that text compares as the number does (the numbers
+# of Lua and JavaScript end at 2^53).
+WIDTH = 19
 
 
 def base_version(epoch: int, file_number: int) -> int:
@@ -28,8 +30,3 @@ def base_version(epoch: int, file_number: int) -> int:
             "run RESET BINARY LOGS AND GTIDS on the source and rebuild the views"
         )
     return epoch << 53 | file_number << 32
-
-
-def as_text(version: int) -> str:
-    """Fixed width, so that text compares as the number does (Lua's and JavaScript's numbers end at 2^53)."""
-    return f"{version:019d}"

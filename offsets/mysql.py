@@ -243,9 +243,10 @@ class BackgroundOffsets:
     the latency of the offset's commit out of the loop.
     """
 
-    def __init__(self, offsets: OffsetStore, interval_s: float) -> None:
+    def __init__(self, offsets: OffsetStore, interval_s: float, end: Callable[[], None] = lambda: None) -> None:
         self._offsets = offsets
         self._interval_s = interval_s
+        self._end = end  # gives up the session of `offsets`
         self._wake = threading.Condition()
         self._newest: Position | None = None
         self._error: ViewtailError | None = None
@@ -287,6 +288,7 @@ class BackgroundOffsets:
     def abandon(self) -> None:
         """Save nothing more: somebody else owns the pipeline, or a restart applies the changes again."""
         self._stop_thread()
+        self._end()
 
     def _stop_thread(self) -> None:
         with self._wake:

@@ -20,12 +20,11 @@ from ingest.binlog import checks as source_checks
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind, functions_read
-from projectors.bound_views import BoundView
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES
-from projectors.views import View
+from projectors.views import BoundView, View
 from servers.asking import findings
 from servers.login import Server
 from servers.sessions import MySQLAddress, open_session, quote

@@ -10,13 +10,12 @@ from typing import Any
 
 import pymysql
 
-from changes.errors import DeclarationError, MisuseError
+from changes.errors import DeclarationError, MisuseError, nearest
 from changes.tables import Column, Kind, Table
 from ingest.canonical import describe
 from projectors.binding import bind
 from projectors.stores import Choice, Example
 from projectors.stores.registry import STORES
-from projectors.suggestions import nearest
 
 MAX_TABLES_LOOKED_AT = 200
 MAX_INDEXED_LENGTH = 500  # characters; four bytes each, and the key, fit into an index

@@ -18,17 +18,15 @@ from typing import Any
 import pymysql
 
 from changes.batches import Unreadable
-from changes.errors import MisuseError
+from changes.errors import MisuseError, nearest
 from changes.rendering import parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
-from projectors.bound_views import BoundView
 from projectors.function_columns import UnforeseenColumn, row_type
 from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
-from projectors.suggestions import nearest
-from projectors.views import View
+from projectors.views import BoundView, View
 from servers.paging import one_of
 from servers.sessions import MySQLAddress, quote, session_error
 

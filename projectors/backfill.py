@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -24,18 +24,15 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
-from projectors.dead_letters import DeadLetters
-from projectors.parking import Parking
+from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected, Projections
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
-from projectors.view_states import Event, State, ViewRecord
+from projectors.view_states import BackfillProgress, Event, State, ViewRecord
+from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 
 _log = structlog.get_logger("viewtail.backfill")
-
 
 CHUNK_AGE_LIMIT_S = 3600.0  # a chunk read longer ago is read again, never written: tombstones outlive it
 
@@ -47,7 +44,6 @@ class BackfillVitals:
     view: str
     row_count: int = 0
     row_estimate: int = 0
-    started_at: float = field(default_factory=time.monotonic)
     state: str = "waiting for its watermark"
 
 
@@ -67,7 +63,6 @@ class Backfill:
     progress: BackfillProgress
     dead_letters: DeadLetters
     watermarks: Watermarks
-    row_estimate: int
     stop: threading.Event
     vitals: BackfillVitals
     _kept_count: int = 0  # of the rows that were read, those that the view shows
@@ -105,10 +100,10 @@ class Backfill:
         # The store's witness passes this after every row of the backfill: one that comes back with less has lost some.
         end = self._now()
         if guard is not None and guard.incarnation() != incarnation:
-            self._begin_again("the store was restarted amid a backfill")
+            self._begin_again("the store was restarted during the backfill")
         self.progress.finish(end, self._kept_count)
         self.vitals.state = "filled"
-        _log.info("view filled", view=view, rows=self._kept_count, swept=swept is not None)
+        _log.info("view backfilled", view=view, rows=self._kept_count, swept=swept is not None)
 
     def _now(self) -> int:
         version = self.watermarks.now(self.stop)
@@ -126,21 +121,19 @@ class Backfill:
         record = self.life.states.read(self.view.id)
         is_resumed = record.state is State.BACKFILLING
         if is_resumed and record.incarnation != incarnation:
-            self._begin_again("the store was restarted amid a backfill")
+            self._begin_again("the store was restarted during the backfill")
         if is_resumed and record.row_order not in ("", row_order(self.view.table)):
             self._begin_again("rows are in another order than when the backfill was interrupted")
-        self.vitals.row_estimate = self.row_estimate
         if not is_resumed:
             self.dead_letters.clear_view(self.view.id)
-            record = self.life.states.begin_backfill(self.view.id, watermark, self.row_estimate, incarnation)
+            record = self.life.states.begin_backfill(self.view.id, watermark, self.vitals.row_estimate, incarnation)
             if record.state is not State.BACKFILLING:
                 raise StopRequested  # halted between the watermark and now
-            if self.life.is_halted(self.view.id):
-                self._begin_again("it was halted and marked again meanwhile, but gets no changes yet")
+            if self.life.projections.is_halted(self.view.id):
+                self._begin_again("it was halted and marked for a backfill meanwhile, but gets no changes yet")
         self.vitals.row_count, self._kept_count = record.row_count, record.kept_count
         self.vitals.state = "filling"
-        self.vitals.started_at = time.monotonic()
-        _log.info("filling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
+        _log.info("backfilling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
         return record, is_resumed
 
     def _write_chunks(self, after: tuple[Any, ...] | None, version: int) -> None:
@@ -151,11 +144,11 @@ class Backfill:
             while found is not None:
                 chunk, projected = found
                 ahead = None if chunk.is_last else reader.submit(read, chunk.last_key)
-                if self._write(chunk, projected):
+                is_written = self._write(chunk, projected)
+                found = None if ahead is None else ahead.result()  # rows are read by one thread at a time
+                if is_written:
                     after = chunk.last_key
-                    found = None if ahead is None else ahead.result()
                 else:
-                    _finish(ahead)
                     found = read(after)
 
     def _read(self, version: int, after: tuple[Any, ...] | None) -> tuple[Chunk, Projected] | None:
@@ -172,7 +165,8 @@ class Backfill:
             refused = self.sink.write(projected.writes, None)
             self._parking.park(projected.writes, projected.parked, refused)
             self.vitals.row_count += len(chunk.rows)
-            self._kept_count += _shown_count(projected.writes) - len(refused)
+            shown = (write[1] is not None for found in projected.writes for write in found.writes.values())
+            self._kept_count += sum(shown) - len(refused)
             self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
         failpoints.reach("after chunk")
         if self.stop.is_set():
@@ -222,13 +216,3 @@ class Backfill:
         absent = self.rows.absent(self.view.key, keys, version)
         # The stream may bring a row before a query shows it; once the pipeline is past a new watermark, both have it.
         return self.rows.absent(self.view.key, sorted(absent), self._now()) if absent else absent
-
-
-def _shown_count(writes: list[ViewWrites]) -> int:
-    return sum(write[1] is not None for found in writes for write in found.writes.values())
-
-
-def _finish(reading: Future[Any] | None) -> None:
-    """Rows are read by one thread at a time."""
-    if reading is not None:
-        reading.exception()

@@ -7,14 +7,14 @@ beside them. All share watermarks and one bound of memory.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import structlog
 
-from changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError
+from changes.errors import AnotherServerError, FencedError, StopRequested, ViewtailError, place_of
 from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 2.0  # for views that an operator marked
 
 
 class Backfills:
-    """Of one ownership. `run` returns when it ends, and ends it where the pipeline is to be taken again."""
+    """Of one ownership. `run` returns when it ends, and ends it where the pipeline must restart."""
 
     def __init__(self, own: Ownership) -> None:
         self._own = own
@@ -36,7 +36,7 @@ class Backfills:
         self._errors: list[ViewtailError] = []  # met since the last round
         self._large: threading.Thread | None = None  # backfills a view of a large table
         self._under_way = ""  # that view
-        self._failed: set[str] = set()  # views of large tables; the others come first
+        self._failed = Counter[str]()  # how often, by view of a large table; the others come first
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
@@ -65,13 +65,13 @@ class Backfills:
             self._own.life.wake.set()
         except FencedError:
             self._ending.set()
-        except AnotherServerError as error:  # what it means is decided as the pipeline is taken again
+        except AnotherServerError as error:  # the next taking of the pipeline decides what it means
             self._own.another_server = error
             self._ending.set()
         except ViewtailError as error:
             self._note(error)
         except Exception as error:
-            self._note(ViewtailError(f"a backfill failed: {type(error).__name__}{_place(error)}; please report it"))
+            self._note(ViewtailError(f"a backfill failed: {type(error).__name__}{place_of(error)}; please report it"))
         return False
 
     def _note(self, error: ViewtailError) -> None:
@@ -81,39 +81,40 @@ class Backfills:
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
-        if life.held_back and own.has_caught_up():
+        if life.held_back:
+            own.pipeline.watermarks.now(own.stop)
             self.has_caught_up = True
-            return self._take_again("views that were held back", life.held_back)
+            return self._restart("views that were held back", life.held_back)
         if life.is_brought_back():
-            return self._take_again("a view that was left out", ())
+            return self._restart("a view that was left out", ())
         views = life.to_backfill()
         if halted := [view for view in views if not life.gets_changes(view)]:
-            # Halted, then or since: its table is followed again once the pipeline is taken again.
-            return self._take_again("halted views", halted)
+            # Halted, then or since: the source follows its table again from the next taking on.
+            return self._restart("halted views", halted)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         estimates = own.row_estimates(views) if views else {}
         self._begin_large([view for view in views if estimates[view] > SMALL_ROWS], estimates)
         small = deque(view for view in views if estimates[view] <= SMALL_ROWS)
-        _in_threads(min(SIDE_BY_SIDE, len(small)), lambda: self._all(small, estimates))
+        with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="backfill") as threads:
+            for _ in range(min(SIDE_BY_SIDE, len(small))):
+                threads.submit(self._all, small, estimates)
         return None
 
-    def _take_again(self, for_what: str, views: Collection[str]) -> None:
-        _log.info("taking the pipeline again", for_what=for_what, views=sorted(views))
+    def _restart(self, for_what: str, views: Collection[str]) -> None:
+        _log.info("restarting the pipeline", for_what=for_what, views=sorted(views))
         self._ending.set()
 
     def _begin_large(self, views: list[str], estimates: dict[str, int]) -> None:
         """One at a time, beside the rounds of small ones."""
         if not views or (self._large is not None and self._large.is_alive()):
             return
-        if not set(views) - self._failed:
-            self._failed.clear()
-        view = self._under_way = next(view for view in views if view not in self._failed)
+        view = self._under_way = min(views, key=self._failed.__getitem__)
 
         def work() -> None:
             with closing(OwnSession(self._own.deployment.open_store)) as session:
                 if not self._try(lambda: self._one(view, estimates[view], session, CHUNK_BYTES)):
-                    self._failed.add(view)
+                    self._failed[view] += 1
             self._own.life.wake.set()  # the next one
 
         self._large = threading.Thread(target=work, name="backfill large", daemon=True)
@@ -132,23 +133,6 @@ class Backfills:
 
     def _one(self, view: str, row_estimate: int, session: OwnSession, chunk_bytes: int) -> None:
         backfill = self._own.backfill(view, session, row_estimate, chunk_bytes)
-        try:
+        with closing(backfill.sink):
             backfill.run()
-        finally:
-            backfill.sink.close()
         del self._own.backfills[view]
-
-
-def _in_threads(count: int, work: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=work, name="backfill", daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""

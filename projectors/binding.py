@@ -15,15 +15,13 @@ from typing import Any
 
 import orjson
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
-from projectors.bound_views import BoundView
 from projectors.function_columns import Reads, columns_read
 from projectors.function_source import function_source
 from projectors.stores.registry import needed, store_of
-from projectors.suggestions import nearest
-from projectors.views import RowFunction, View
+from projectors.views import BoundView, RowFunction, View
 
 Describe = Callable[[str, str], Table]
 
@@ -41,10 +39,10 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
     tables = _tables(views, describe, problems)
     bound = []
     for view in views:
-        table = tables.get(view.entity.table)
+        table = tables[view.entity.table]
         if table is None:
             continue
-        found = list(_entity_problems(view, table)) + list(_column_problems(view, table))
+        found = [*_entity_problems(view, table), *_column_problems(view, table)]
         if not found:
             candidate = _bound(view, table)
             found = list(store_of(view).problems(candidate))
@@ -58,16 +56,15 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
     return bound
 
 
-def _tables(views: Sequence[View], describe: Describe, problems: list[str]) -> dict[str, Table]:
-    tables: dict[str, Table] = {}
-    first: dict[str, View] = {}
+def _tables(views: Sequence[View], describe: Describe, problems: list[str]) -> dict[str, Table | None]:
+    tables: dict[str, Table | None] = {}
     for view in views:
-        first.setdefault(view.entity.table, view)
-    for name, view in first.items():
-        try:
-            tables[name] = describe(*name.split("."))
-        except DeclarationError as error:
-            problems.append(f"view {view.id}: {error}")
+        if (name := view.entity.table) not in tables:
+            try:
+                tables[name] = describe(*name.split("."))
+            except DeclarationError as error:
+                tables[name] = None
+                problems.append(f"view {view.id}: {error}")
     return tables
 
 
@@ -196,8 +193,7 @@ def _column_problems(view: View, table: Table) -> Iterator[str]:
 
 def _unknown(table: Table, name: str, what: str) -> str:
     names = [column.name for column in table.columns]
-    near = nearest(name, names)
-    return f"{table.full_name} has no {what} {name}" + (near or f"; it has {', '.join(names)}")
+    return f"{table.full_name} has no {what} {name}" + (nearest(name, names) or f"; it has {', '.join(names)}")
 
 
 def _unreadable(table: Table, column: Column) -> str:
@@ -242,10 +238,8 @@ def functions_read(view: View) -> Reads:
     if view.columns:
         return Reads(columns=frozenset(view.columns))
     found = [columns_read(function) for function in _functions(view)]
-    return Reads(
-        columns=frozenset().union(*(one.columns for one in found)),
-        why_all="; ".join(one.why_all for one in found if one.why_all),
-    )
+    why_all = "; ".join(one.why_all for one in found if one.why_all)
+    return Reads(columns=frozenset().union(*(one.columns for one in found)), why_all=why_all)
 
 
 def _bound(view: View, table: Table) -> BoundView:
@@ -253,14 +247,8 @@ def _bound(view: View, table: Table) -> BoundView:
     values = tuple(_columns(table, view.shown))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
-    return BoundView(
-        view=view,
-        table=table,
-        key=key,
-        values=values,
-        needed=needed,
-        fingerprint=_fingerprint(view, table, key, needed),
-    )
+    fingerprint = _fingerprint(view, table, key, needed)
+    return BoundView(view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint)
 
 
 def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:
@@ -293,16 +281,13 @@ def declaration_hash(view: View) -> str:
 
 def _fingerprint(view: View, table: Table, key: Sequence[Column], needed: Sequence[str]) -> str:
     """SHA-256 over everything that the view's content is made from: declaration, column types, functions' source."""
-    bound = {
-        "table": table.full_name,
-        "key": [column.name for column in key],
-        "columns": [_type(column) for column in _columns(table, needed)],
-    }
-    return _sha256({**_declaration(view), **bound})
+    types = [[column.name, column.declared, column.charset, column.is_nullable] for column in _columns(table, needed)]
+    of_table = {"table": table.full_name, "key": [column.name for column in key], "columns": types}
+    return _sha256({**_declaration(view), **of_table})
 
 
 def _declaration(view: View) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    declared: dict[str, Any] = {
         "kind": type(view).__name__,
         "name": view.name,
         "table": view.entity.table,
@@ -313,14 +298,10 @@ def _declaration(view: View) -> dict[str, Any]:
         "where": function_source(view.where),
         **view.particulars,
     }
-    if "document" in told:
-        told["document"] = function_source(view.document)
-    return told
+    if "document" in declared:
+        declared["document"] = function_source(view.document)
+    return declared
 
 
-def _sha256(told: Mapping[str, Any]) -> str:
-    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS, default=repr)).hexdigest()
-
-
-def _type(column: Column) -> list[Any]:
-    return [column.name, column.declared, column.charset, column.is_nullable]
+def _sha256(parts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS, default=repr)).hexdigest()

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
-from changes.rendering import render_key
+from changes.batches import INSERT, Batch, Followed, Refused, Row, RowChanges, pairs, unreadable_in
 from changes.writes import KeptChange, Parked, ViewWrites, Write
-from projectors.bound_views import BoundView
 from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
 from projectors.stores import Store
+from projectors.views import BoundView
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
 
@@ -62,97 +61,56 @@ def _add(run: ViewWrites, changes: Iterator[KeptChange]) -> None:
         run.writes[change.key] = Write(change.version, change.after)
 
 
-class _Images:
+class _Images(RowByRow):
     """One view's changes, with what the view shows of the row before and after."""
-
-    def __init__(self, view: BoundView, columns: tuple[str, ...]) -> None:
-        entity = view.view.entity
-        self._view = view
-        self._rows = RowByRow(view, columns, view.view.document)
-        self._has_version_column = entity.version is not None
-        self._is_append_only = entity.append_only
-        self._key_at = [columns.index(column.name) for column in view.key]
-        self._needed_at = [columns.index(name) for name in view.needed]
 
     def changes(self, event: RowChanges | Refused, parked: list[Parked]) -> Iterator[KeptChange]:
         """Of one row event; rows that cannot be projected go to `parked`."""
         _, kind, version, rows = event[:4]
-        for before, after in _pairs(kind, rows):
+        for before, after in pairs(kind, rows):
             try:
                 yield from self._one(before, after, version)
-            except RowRefusedError as refused:
-                row = after if after is not None else before
-                parked.append(
-                    Parked(
-                        self._view.id,
-                        self._rendered(row, version),
-                        refused.version or version,
-                        refused.reason,
-                    )
-                )
+            except RowRefusedError as refusal:
+                parked.append(self.parked(before, after, version, refusal))
 
     def _one(self, before: Row | None, after: Row | None, version: int) -> Iterator[KeptChange]:
-        if self._is_moved(before, after):
+        if before is not None and after is not None and self.key(before) != self.key(after):
             yield from self._one(before, None, version)
             before = None
         row = after if after is not None else before
         if row is None or (after is None and self._is_append_only):
             return  # a row delete of an append-only table is archiving
         was_shown, old = self._before(before, version)
-        new = None if after is None else self._after(after, version)
+        new = None if after is None else self._image(after, version)
         if was_shown or new is not None:
-            self._require_readable(row, self._key_at, version)
-            yield KeptChange(self._rows.key(row), self._version(before, after, version), _op(was_shown, new), old, new)
+            self._require_readable([row[at] for at in self._key_at], version)
+            op = "delete" if new is None else "update" if was_shown else "insert"
+            yield KeptChange(self.key(row), self._version_of(before, after, version), op, old, new)
 
-    def _is_moved(self, before: Row | None, after: Row | None) -> bool:
-        return before is not None and after is not None and self._rows.key(before) != self._rows.key(after)
-
-    def _version(self, before: Row | None, after: Row | None, version: int) -> int:
+    def _version_of(self, before: Row | None, after: Row | None, version: int) -> int:
         """The event's, or with a version column the row's; a delete is one above it."""
-        if not self._has_version_column:
+        if self._version_at is None:
             return version
         if after is None:
             assert before is not None
-            return self._rows.version(before) + 1
-        version = self._rows.version(after)
+            return self.version(before) + 1
+        version = self.version(after)
         if before is not None:
-            self._rows.require_raised(version, before)
+            self.require_raised(version, before)
         return version
 
     def _before(self, row: Row | None, version: int) -> tuple[bool, Image]:
         """Whether the view showed the row, and as what; an image that cannot be made stops no change."""
         try:
-            image = None if row is None else self._after(row, version)
+            image = None if row is None else self._image(row, version)
         except RowRefusedError:
             return True, None
         return image is not None, image
 
-    def _after(self, row: Row, version: int) -> Image:
-        self._require_readable(row, self._needed_at, version)
-        return self._rows.values(row, version)
+    def _image(self, row: Row, version: int) -> Image:
+        self._require_readable([row[at] for at in self._needed_at], version)
+        return self.values(row, version)
 
-    def _require_readable(self, row: Row, at: list[int], version: int) -> None:
-        bad = next((row[one] for one in at if isinstance(row[one], Unreadable)), None)
-        if bad is not None:
-            raise RowRefusedError(f"column {bad.column} holds bytes that are invalid in its character set", version)
-
-    def _rendered(self, row: Row | None, version: int) -> str:
-        if row is None or any(isinstance(row[at], Unreadable) for at in self._key_at):
-            return f"(unreadable key, version {version})"
-        return render_key(self._rows.key(row), self._view.key)
-
-
-def _op(was_shown: bool, new: Image) -> str:
-    if new is None:
-        return "delete"
-    return "update" if was_shown else "insert"
-
-
-def _pairs(kind: int, rows: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """(before, after) of each row of an event."""
-    if kind == INSERT:
-        yield from ((None, row) for row in rows)
-    elif kind == DELETE:
-        yield from ((row, None) for row in rows)
-    else:
-        yield from zip(rows[::2], rows[1::2], strict=True)
+    def _require_readable(self, values: list[Any], version: int) -> None:
+        if (bad := unreadable_in(values)) is not None:
+            raise RowRefusedError(bad.reason, version)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from projectors.bound_views import BoundView
 from projectors.function_source import syntax_tree
+from projectors.views import BoundView
 
 _LOOKS_AROUND = frozenset({"eval", "exec", "locals", "vars"})  # reach the row without its name
 

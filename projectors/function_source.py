@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_Seen = dict[int, Any]  # what was told already, by id; it is kept so that no id is used twice
+_Seen = dict[int, Any]  # what the text has already, by id; it is kept so that no id is used twice
 _SIMPLE = (str, bytes, int, float, complex, bool, type(None))
+_FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def function_source(function: Callable[..., Any] | None) -> str:
     """Text that stands for the function and all it refers to; '' for None."""
-    return "" if function is None else "\n".join(_told(function, {}))
+    return "" if function is None else "\n".join(_text_of(function, {}))
 
 
-def _told(thing: Any, seen: _Seen) -> Iterator[str]:
+def _text_of(thing: Any, seen: _Seen) -> Iterator[str]:
     if isinstance(thing, _SIMPLE):
         yield repr(thing)
         return
@@ -49,7 +50,7 @@ def _told(thing: Any, seen: _Seen) -> Iterator[str]:
 
 def _each(things: Iterable[Any], seen: _Seen) -> Iterator[str]:
     for thing in things:
-        yield from _told(thing, seen)
+        yield from _text_of(thing, seen)
 
 
 def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
@@ -63,15 +64,15 @@ def _function(function: types.FunctionType, seen: _Seen) -> Iterator[str]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name
         try:
-            yield from _told(cell.cell_contents, seen)
+            yield from _text_of(cell.cell_contents, seen)
         except ValueError:  # not set yet
             yield "unset"
     for name in sorted(_names(function.__code__)):
         if name in function.__globals__:
             yield name
-            yield from _told(function.__globals__[name], seen)
+            yield from _text_of(function.__globals__[name], seen)
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield from _told(wrapped, seen)
+        yield from _text_of(wrapped, seen)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -90,7 +91,7 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
         yield f"dict of {len(thing)}"
         for name, value in thing.items():
             yield repr(name)
-            yield from _told(value, seen)
+            yield from _text_of(value, seen)
     elif isinstance(thing, set | frozenset):
         yield f"set {sorted(map(repr, thing))}"  # the order of a set differs between two runs
     elif isinstance(thing, types.ModuleType):
@@ -99,7 +100,7 @@ def _value(thing: Any, seen: _Seen) -> Iterator[str]:
         yield _name(type(thing))
         if not _is_library(type(thing)):
             yield _class_source(type(thing))
-            yield from _told(dict(getattr(thing, "__dict__", {})), seen)
+            yield from _text_of(dict(getattr(thing, "__dict__", {})), seen)
         elif "__repr__" in vars(type(thing)) and not callable(thing):
             yield repr(thing)  # a compiled pattern, a Decimal, a date
 
@@ -110,48 +111,34 @@ def syntax_tree(code: types.CodeType) -> ast.AST | None:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
         return None
-    return _lambda(tree, code) if code.co_name == "<lambda>" else _definition(tree, code)
-
-
-def _lambda(tree: ast.Module, code: types.CodeType) -> ast.Lambda | None:
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _is_of(node, code)]
+    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _is_of(node, code)]
     return found[0] if len(found) == 1 else None
 
 
-def _definition(tree: ast.Module, code: types.CodeType) -> ast.AST | None:
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name == code.co_name
-        and _first_line(node) == code.co_firstlineno
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _is_of(node: ast.Lambda, code: types.CodeType) -> bool:
-    """Whether all instructions of `code` come from this lambda's body, and its parameters are the same."""
+def _is_of(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, code: types.CodeType) -> bool:
+    if not isinstance(node, ast.Lambda):
+        first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        return (node.name, first_line) == (code.co_name, code.co_firstlineno)
     arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    if node.lineno != code.co_firstlineno or arguments != list(code.co_varnames[: code.co_argcount]):
+    if (node.lineno, arguments) != (code.co_firstlineno, list(code.co_varnames[: code.co_argcount])):
         return False
+    # Two lambdas of one line: all instructions of `code` come from this one's body.
     begin = (node.body.lineno, node.body.col_offset)
     end = (node.body.end_lineno or 0, node.body.end_col_offset or 0)
-    places = [
-        ((line, column), (end_line, end_column))
-        for line, end_line, column, end_column in code.co_positions()
-        if line is not None and end_line is not None and column is not None and end_column is not None and end_column
-    ]
-    return bool(places) and all(begin <= first and last <= end for first, last in places)
-
-
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    places: Any = [place for place in code.co_positions() if None not in place and place[3]]
+    return (
+        code.co_name == "<lambda>"
+        and bool(places)
+        and all(
+            begin <= (line, column) and (end_line, end_column) <= end for line, end_line, column, end_column in places
+        )
+    )
 
 
 def _bytecode(code: types.CodeType) -> str:
     """Where there is no source: what the code does, which another version of Python may write in another way."""
     constants = [
-        _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_told(constant, {}))
+        _bytecode(constant) if isinstance(constant, types.CodeType) else "".join(_text_of(constant, {}))
         for constant in code.co_consts
     ]
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,49 +22,33 @@ from offsets import OffsetStore, Owner
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from projectors.backfill import Backfill, BackfillVitals
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
-from projectors.recovery import Recovery
-from projectors.stores import Sink, Store, guarded
+from projectors.stores import Store, guarded
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
-from projectors.table_changes import TableChanges
 from projectors.view_life import FitsFrom, ViewLife
-from projectors.view_states import State, ViewRecord, ViewStates
-from projectors.views import View
+from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
+from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
-
-CATCH_UP_ROUND_S = 60.0
 
 
 class Deployment(Protocol):
     """What the composition root knows: servers, settings, sources, stores."""
 
     @property
-    def database(self) -> str:
-        """Of viewtail's own tables."""
-
+    def database(self) -> str: ...  # of viewtail's own tables
     @property
-    def watermark_database(self) -> str:
-        """Of the watermark table, on the source's primary."""
-
+    def watermark_database(self) -> str: ...  # of the watermark table, on the source's primary
     @property
-    def limits(self) -> Limits:
-        """Of what a pipeline holds."""
-
+    def limits(self) -> Limits: ...  # of what a pipeline holds
     @property
-    def chunk_rows(self) -> int:
-        """The most rows of a backfill's chunk."""
-
+    def chunk_rows(self) -> int: ...  # the most rows of a backfill's chunk
     @property
-    def left_out(self) -> Collection[View]:
-        """Halted views whose table does not fit them."""
-
+    def left_out(self) -> Collection[View]: ...  # halted views whose table does not fit them
     def open_store(self) -> Connection: ...
     def open_primary(self) -> Connection: ...
     def views_of(self, store: str) -> list[BoundView]: ...
@@ -85,77 +69,63 @@ class History(Protocol):
     def open_session(self) -> Connection: ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Ownership:
     """A pipeline that this process has taken."""
 
     deployment: Deployment
     identity: PipelineId
     owner: Owner
-    lease: Lease
-    stop: threading.Event
-    source: Source
-    sink: Sink
-    offsets: OffsetStore
-    offset: Position
     session: OwnSession  # of the pipeline's thread
     life: ViewLife
-    watermarks: Watermarks
     pipeline: Pipeline
-    open_source: Callable[[], Connection]  # the server whose changes are read, and no other
+    source: Source
+    offset: Position  # to begin at
+    stop: threading.Event
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
 
-    def has_caught_up(self) -> bool:
-        """Wait until all that is committed now was read; False when it was stopped before."""
-        mark = self.watermarks.write()
-        while not self.stop.is_set():
-            if self.watermarks.wait(mark, self.stop, CATCH_UP_ROUND_S) is not None:
-                return True
-        return False
-
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
-        tables = {name: self.life.view(name).table for name in views}
-        with closing(self.open_source()) as connection:
+        tables = {name: self.life.views[name].table for name in views}
+        with closing(self.pipeline.open_source()) as connection:
             found = row_estimates(connection, {(table.schema, table.name) for table in tables.values()})
         return {name: found.get((table.schema, table.name), 0) for name, table in tables.items()}
 
     def backfill(self, name: str, session: Session, row_estimate: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Backfill:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
-        view = self.life.view(name)
+        view = self.life.views[name]
         store = store_named(self.identity.store)
         sink, rows_session = store.for_backfill(self.deployment.access(store), view, self.identity.name, session)
-        followed = followed_tables([view])
-        database = self.deployment.database
+        vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
+        vitals.row_estimate = row_estimate
         return Backfill(
             view=view,
             bound_at=bound_at,
             life=self.life.on(session),
             rows=CanonicalRows(
                 view.table,
-                followed[view.table.schema, view.table.name].columns,
-                open_source=self.open_source,
-                shows=self.watermarks.is_visible,
+                view.needed,
+                open_source=self.pipeline.open_source,
+                shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
                 chunk_rows=self.deployment.chunk_rows,
                 chunk_bytes=chunk_bytes,
             ),
-            projections=projections_for(store, [view], followed),
+            projections=projections_for(store, [view], followed_tables([view])),
             sink=sink,
-            progress=BackfillProgress(rows_session, database, self.owner, name, row_order(view.table)),
+            progress=BackfillProgress(rows_session, self.deployment.database, self.owner, name, row_order(view.table)),
             dead_letters=self.pipeline.dead_letters.on(session),
-            watermarks=self.watermarks,
-            row_estimate=row_estimate,
+            watermarks=self.pipeline.watermarks,
             stop=self.stop,
-            vitals=self.backfills.setdefault(name, BackfillVitals(view=name)),
+            vitals=vitals,
         )
 
     def close(self) -> None:
-        self.watermarks.close()
-        self.sink.close()
+        self.pipeline.watermarks.close()
+        self.pipeline.sink.close()
         self.session.close()
 
 
@@ -171,13 +141,12 @@ def take(
 
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
-    history = deployment.history(identity)
-    views = deployment.views_of(identity.store)
-    store = store_named(identity.store)
+    history, database = deployment.history(identity), deployment.database
+    store, views = store_named(identity.store), deployment.views_of(identity.store)
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     taken = offsets.take()
     session = OwnSession(deployment.open_store)
-    states = ViewStates(session, deployment.database, identity.name)
+    states = ViewStates(session, database, identity.name)
     records = states.sync(views)
     states.retire_others(records)
     halted = {name for name, record in records.items() if record.state is State.HALTED}
@@ -186,86 +155,35 @@ def take(
     running = [view for view in views if view.id not in held_back | halted]
     followed = followed_tables(running)
     life = ViewLife(
-        views=views,
-        running=frozenset(view.id for view in running),
+        views={view.id: view for view in views},
         held_back=held_back & records.keys(),
-        left_out=[view for view in deployment.left_out if view.store == identity.store],
+        left_out=deployment.left_out,
         states=states,
         projections=projections_for(store, running, followed),
         misfit=deployment.misfit,
         fits_from={} if fits_from is None else fits_from,
     )
-    source = history.reader(followed, life.fits_from)
-    pipeline = _pipeline(deployment, identity, history, source, sink, offsets, life, session, lease, stop)
-    return Ownership(
-        deployment=deployment,
-        identity=identity,
-        owner=taken.owner,
-        lease=lease,
-        stop=stop,
-        source=source,
-        sink=sink,
-        offsets=offsets,
-        offset=_offset(source, offsets, taken.position, history.epoch, records),
-        session=session,
-        life=life,
-        watermarks=pipeline.watermarks,
-        pipeline=pipeline,
-        open_source=history.open_session,
-    )
-
-
-def _pipeline(
-    deployment: Deployment,
-    identity: PipelineId,
-    history: History,
-    source: Source,
-    sink: Sink,
-    offsets: OffsetStore,
-    life: ViewLife,
-    session: OwnSession,
-    lease: Lease,
-    stop: threading.Event,
-) -> Pipeline:
-    database = deployment.database
-    letters = DeadLetters(session, database, life.views, life.states.ids)
+    letters = DeadLetters(session, database, views, states.ids)
     letters.load()
     pipeline = Pipeline(
-        source=source,
+        source=history.reader(followed, life.fits_from),
         sink=sink,
         offsets=offsets,
         life=life,
-        recovery=Recovery(
-            source=source,
-            sink=sink,
-            life=life,
-            raise_epoch_above=partial(deployment.raise_epoch_above, identity),
-        ),
         dead_letters=letters,
         watermarks=Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"),
-        table_changes=TableChanges(
-            life=life,
-            sink=sink,
-            offsets=offsets,
-            dead_letters=letters,
-            open_source=history.open_session,
-            check_lease=lease.check,
-            stop=stop,
-        ),
+        open_source=history.open_session,
+        raise_epoch_above=partial(deployment.raise_epoch_above, identity),
         stop=stop,
         check_lease=lease.check,
         limits=deployment.limits,
     )
-    pipeline.vitals.parked_count = letters.count
-    return pipeline
+    offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, stop)
 
 
 def _offset(
-    source: Source,
-    offsets: OffsetStore,
-    saved: Position | None,
-    epoch: int,
-    records: Mapping[str, ViewRecord],
+    source: Source, offsets: OffsetStore, saved: Position | None, epoch: int, records: Mapping[str, ViewRecord]
 ) -> Position:
     """Where to begin: the saved offset, whose set of transactions tells the place when it is of an earlier epoch.
 

@@ -22,21 +22,20 @@ from dataclasses import dataclass, field
 import structlog
 
 from changes.batches import Batch
-from changes.errors import SourceError, StoreUnavailableError, ViewtailError
+from changes.errors import AnotherServerError, SourceError, StoreUnavailableError, ViewtailError
 from changes.positions import Position
 from changes.retrying import reaction_to
 from ingest import Source
 from ingest.read_ahead import Limits, ReadAhead
 from offsets import OffsetStore
-from projectors import failpoints
-from projectors.dead_letters import DeadLetters
-from projectors.parking import Parking
+from projectors import failpoints, recovery
+from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
-from projectors.recovery import Recovery
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
+from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -45,7 +44,7 @@ IDLE_SAVE_S = 10.0  # how often an offset is saved that moved past nothing but o
 
 @dataclass(slots=True, kw_only=True)
 class Vitals:
-    """What a pipeline tells of itself; written by its loop, read by reports."""
+    """What a pipeline reports about itself; its loop writes it."""
 
     state: str = "starting"
     error: str | None = None
@@ -57,7 +56,6 @@ class Vitals:
     parked_count: int = 0
     oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
     last_commit_us: int = 0  # of the first change of the last batch
-    started_at: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +75,16 @@ class Pipeline:
     sink: Sink
     offsets: OffsetStore
     life: ViewLife
-    recovery: Recovery
     dead_letters: DeadLetters
     watermarks: Watermarks
-    table_changes: TableChanges
+    open_source: Callable[[], Connection]  # the server whose changes are read, and no other
+    raise_epoch_above: Callable[[int], int]  # returns the epoch that the source is in then
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     limits: Limits = field(default_factory=Limits)
     vitals: Vitals = field(default_factory=Vitals)
     _parking: Parking = field(init=False)
+    _table_changes: TableChanges = field(init=False)
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
@@ -93,7 +92,11 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self._guarded = guarded(self.sink)
+        self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
+        self._table_changes = TableChanges(
+            self.life, self.sink, self.offsets, self.dead_letters, self.open_source, self.check_lease, self.stop
+        )
 
     def run(self, offset: Position) -> None:
         """From `offset` until stopped; a store that is away is waited for.
@@ -106,12 +109,13 @@ class Pipeline:
             batches_before = self.vitals.batch_count
             self._unsaved = None  # what was read past is read again, from what turns out to be durable
             try:
-                self._keep_up(self.recovery.begin(self.vitals.position or offset))
+                offset = self.vitals.position or offset
+                self._keep_up(recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above))
                 return
             except StoreUnavailableError as error:
                 attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
                 self._wait_for_store(error, attempt)
-            except SourceError:
+            except (SourceError, AnotherServerError):
                 with contextlib.suppress(ViewtailError):
                     self.offsets.settle()  # another server is judged by all that was applied
                 raise
@@ -143,7 +147,7 @@ class Pipeline:
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self.life.cannot_read(batch.halts)
         if batch.table_changes:
-            self.table_changes.prepare(batch.table_changes)
+            self._table_changes.prepare(batch.table_changes)
         projected = self._projected(batch)
         failpoints.reach("before write")
         refused = self.sink.write(projected.writes, None if batch.table_changes else batch.end)
@@ -184,7 +188,7 @@ class Pipeline:
     def _change_tables(self, batch: Batch) -> bool:
         """Apply statements that took rows away, behind the batch's rows and before its offset; False: not all."""
         self.offsets.save_rows()
-        is_done = self.table_changes.apply(batch.table_changes)
+        is_done = self._table_changes.apply(batch.table_changes)
         if is_done and batch.end is not None:
             self.sink.write([], batch.end)
         return is_done

@@ -7,22 +7,21 @@ nothing else. Views with `where` or `document` see the row as a dict; an excepti
 from __future__ import annotations
 
 import base64
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
+from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
+from changes.errors import place_of
 from changes.rendering import render_key, row_value
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors import function_columns
 from projectors.binding import keys_relied_on
-from projectors.bound_views import BoundView
+from projectors.views import BoundView
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
 
@@ -109,23 +108,12 @@ class Projections:
         parked: list[Parked] = []
         projection = self._by_view[view]
         if Unreadable.made:
-            rows = self._without_unreadable(projection, rows, version, into, parked)
+            for row in rows:
+                if (bad := unreadable_in(row)) is not None:
+                    projection.refuse(Refused(projection.followed, INSERT, version, [row], bad.reason), into, parked)
+            rows = [row for row in rows if unreadable_in(row) is None]
         projection.apply([RowChanges(projection.followed, INSERT, version, rows)], into, parked)
         return Projected([ViewWrites(view, into)] if into else [], parked)
-
-    @staticmethod
-    def _without_unreadable(
-        projection: Projection, rows: list[Row], version: int, into: dict[Key, Write], parked: list[Parked]
-    ) -> list[Row]:
-        readable = []
-        for row in rows:
-            bad = next((value for value in row if isinstance(value, Unreadable)), None)
-            if bad is None:
-                readable.append(row)
-            else:
-                reason = f"column {bad.column} holds bytes that are invalid in its character set"
-                projection.refuse(Refused(projection.followed, INSERT, version, [row], reason), into, parked)
-        return readable
 
 
 def _by_table(changes: list[RowChanges]) -> dict[Followed, list[RowChanges]]:
@@ -146,18 +134,13 @@ class Projection:
     """One view's projection; `apply` puts the writes of row events into a dict."""
 
     def __init__(self, view: BoundView, followed: Followed) -> None:
-        columns = followed.columns
         self.view = view
         self.followed = followed
-        self._key_columns = view.key
+        columns, declared = followed.columns, view.view
         self._key_at = [columns.index(column.name) for column in view.key]
-        self._needed = frozenset(view.needed)
-        entity = view.view.entity
-        document = view.view.document
-        if entity.version is None and view.view.where is None and document is None:
-            self.apply: Apply = _compile_plain(view, columns)
-        else:
-            self.apply = RowByRow(view, columns, document).apply
+        self._needed_at = [columns.index(name) for name in view.needed]
+        is_plain = declared.entity.version is None and declared.where is None and declared.document is None
+        self.apply: Apply = _compile_plain(view, columns) if is_plain else RowByRow(view, columns).apply
 
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
         """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.
@@ -165,41 +148,42 @@ class Projection:
         Of the old row only the key matters, so a row that is mended or deleted reaches the view.
         """
         followed, kind, version, rows, reason = refused
-        before = None if kind == INSERT else rows[0]
-        after = None if kind == DELETE else rows[-1]
+        ((before, after),) = pairs(kind, rows)
         old, new = self._readable_key(before), self._readable_key(after)
         alone: dict[Key, Write] = {}
         if before is not None and old is not None and old != new:
             self.apply([RowChanges(followed, DELETE, version, [before])], alone, parked)
-        if after is not None and new is not None and not self._is_unreadable(after):
+        if after is not None and unreadable_in(after[at] for at in self._needed_at) is not None:
+            key = tuple([after[at] for at in self._key_at])
+            parked.append(Parked(self.view.id, key_name(key, self.view, version), version, reason))
+        elif after is not None and new is not None:
             parked_before = len(parked)
             self.apply([RowChanges(followed, INSERT, version, [after])], alone, parked)
             if new not in alone and len(parked) == parked_before:
                 alone[new] = Write(version, None)  # `where` leaves it out; whether it did before cannot be told
-        elif after is not None:
-            name = f"(unreadable key, version {version})" if new is None else render_key(new, self._key_columns)
-            parked.append(Parked(self.view.id, name, version, reason))
         for key, write in alone.items():
             if key not in into or into[key][0] <= write[0]:
                 into[key] = write
 
     def _readable_key(self, row: Row | None) -> Key | None:
-        if row is None:
-            return None
-        key = tuple(row[at] for at in self._key_at)
-        return None if any(isinstance(value, Unreadable) for value in key) else key
+        key = None if row is None else tuple([row[at] for at in self._key_at])
+        return None if key is None or unreadable_in(key) is not None else key
 
-    def _is_unreadable(self, row: Row) -> bool:
-        return any(isinstance(value, Unreadable) and value.column in self._needed for value in row)
+
+def key_name(key: Key, view: BoundView, version: int) -> str:
+    """What a dead letter calls a key; one that cannot be read is told apart by the version."""
+    is_readable = unreadable_in(key) is None
+    return render_key(key, view.key) if is_readable else f"(unreadable key, version {version})"
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
     """Source, compiled: unpack, key, write. No version column, condition or function."""
     names = [f"c{at}" for at in range(len(columns))]
-    key = "".join(f"c{columns.index(column.name)}, " for column in view.key)
-    values = "".join(f"c{columns.index(column.name)}, " for column in view.values)
-    pick = f"lambda row: ({''.join(f'row[{columns.index(name)}], ' for name in _used(view))})"
-    key_of = f"lambda row: ({''.join(f'row[{columns.index(column.name)}], ' for column in view.key)})"
+    at = {column.name: columns.index(column.name) for column in (*view.key, *view.values)}
+    key = "".join(f"c{at[column.name]}, " for column in view.key)
+    values = "".join(f"c{at[column.name]}, " for column in view.values)
+    pick = f"lambda row: ({''.join(f'row[{at[column.name]}], ' for column in (*view.key, *view.values))})"
+    key_of = f"lambda row: ({''.join(f'row[{at[column.name]}], ' for column in view.key)})"
     source = f"""
 def apply(changes, into, parked):
     for _, kind, version, rows in changes:
@@ -230,102 +214,76 @@ key_of = {key_of}
     return apply
 
 
-def _used(view: BoundView) -> list[str]:
-    return [column.name for column in (*view.key, *view.values)]
-
-
 class RowByRow:
     """Views with a version column, a condition or a document function: one row at a time."""
 
-    def __init__(self, view: BoundView, columns: tuple[str, ...], document: Callable[..., Any] | None) -> None:
+    def __init__(self, view: BoundView, columns: tuple[str, ...]) -> None:
         entity = view.view.entity
         self._view = view
         self._where = view.view.where
-        self._document = document
+        self._document = view.view.document
         self._is_append_only = entity.append_only
         self._key_at = [columns.index(column.name) for column in view.key]
         self._values_at = [columns.index(column.name) for column in view.values]
-        self._used_at = [columns.index(name) for name in view.needed]
+        self._needed_at = [columns.index(name) for name in view.needed]
         self._version_at = None if entity.version is None else columns.index(entity.version)
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
         self._row_type = function_columns.row_type(view)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
+        project = self._unversioned if self._version_at is None else self._versioned
         for _, kind, version, rows in changes:
-            if kind == INSERT:
-                for row in rows:
-                    self._one(None, row, version, into, parked)
-            elif kind == DELETE:
-                for row in rows:
-                    self._one(row, None, version, into, parked)
-            else:
-                for at in range(0, len(rows), 2):
-                    self._one(rows[at], rows[at + 1], version, into, parked)
+            for before, after in pairs(kind, rows):
+                try:
+                    project(before, after, version, into)
+                except RowRefusedError as refusal:
+                    parked.append(self.parked(before, after, version, refusal))
 
-    def _one(
-        self,
-        before: Row | None,
-        after: Row | None,
-        version: int,
-        into: dict[Key, Write],
-        parked: list[Parked],
-    ) -> None:
+    def parked(self, before: Row | None, after: Row | None, version: int, refusal: RowRefusedError) -> Parked:
+        """The dead letter of a row that cannot be projected."""
         row = after if after is not None else before
         assert row is not None
-        key = self.key(row)
-        try:
-            if self._version_at is not None:
-                self._versioned(before, after, key, into)
-            else:
-                self._unversioned(before, after, key, version, into)
-        except RowRefusedError as refusal:
-            rendered = render_key(key, self._view.key)
-            parked.append(Parked(self._view.id, rendered, refusal.version or version, refusal.reason))
+        name = key_name(self.key(row), self._view, version)
+        return Parked(self._view.id, name, refusal.version or version, refusal.reason)
 
-    def _unversioned(
-        self, before: Row | None, after: Row | None, key: Key, version: int, into: dict[Key, Write]
-    ) -> None:
-        if before is not None and after is not None and self._is_same(before, after):
-            return
-        if before is not None and (after is None or self.key(before) != key):
-            into[self.key(before)] = (version, None)  # type: ignore[assignment]
+    def _unversioned(self, before: Row | None, after: Row | None, version: int, into: dict[Key, Write]) -> None:
+        if before is not None:
+            if after is not None and self._is_same(before, after):
+                return
+            if after is None or self.key(before) != self.key(after):
+                into[self.key(before)] = (version, None)  # type: ignore[assignment]
         if after is None:
             return
-        values = self.values(after, version)
-        if values is None and before is not None and self.key(before) == key:
-            # It leaves the view, unless it was outside before: then nothing is there to take away.
-            if self.values(before, version) is None:
-                return
-        elif values is None:
+        key, values = self.key(after), self.values(after, version)
+        # It leaves the view, unless it was outside before: then nothing is there to take away.
+        if values is None and (before is None or self.key(before) != key or self.values(before, version) is None):
             return
         into[key] = (version, values)  # type: ignore[assignment]
 
-    def _versioned(self, before: Row | None, after: Row | None, key: Key, into: dict[Key, Write]) -> None:
-        assert self._version_at is not None
+    def _versioned(self, before: Row | None, after: Row | None, _: int, into: dict[Key, Write]) -> None:
         if after is None:
-            if not self._is_append_only:
-                assert before is not None
-                _newest(into, key, self.version(before) + 1, None)
+            self._delete(before, into)
             return
-        version = self.version(after)
+        key, version = self.key(after), self.version(after)
         if before is not None:
             if self._is_same(before, after):
                 return
             if self.key(before) != key:
-                if not self._is_append_only:
-                    _newest(into, self.key(before), self.version(before) + 1, None)
+                self._delete(before, into)
             else:
                 self.require_raised(version, before)
         _newest(into, key, version, self.values(after, version))
+
+    def _delete(self, row: Row | None, into: dict[Key, Write]) -> None:
+        if row is not None and not self._is_append_only:  # there it is archiving
+            _newest(into, self.key(row), self.version(row) + 1, None)
 
     def require_raised(self, version: int, before: Row) -> None:
         """Raises RowRefusedError for an update that cannot be ordered."""
         if version <= self.version(before):
             column = self._view.view.entity.version
-            raise RowRefusedError(
-                f"an update did not raise the version column {column}, so it cannot be ordered", version
-            )
+            raise RowRefusedError(f"an update did not raise the version column {column}, so it has no order", version)
 
     def version(self, row: Row) -> int:
         """Of the row, from its version column."""
@@ -337,9 +295,7 @@ class RowByRow:
 
     def values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
         """What the view shows of a row; None when the row is not in the view."""
-        if self._where is None and self._document is None:
-            return tuple([row[at] for at in self._values_at])
-        record = self._record(row)
+        record = {} if self._where is None and self._document is None else self._record(row)
         if self._where is not None and not self._call(self._where, record, "where", version):
             return None
         if self._document is None:
@@ -355,12 +311,10 @@ class RowByRow:
             raise RowRefusedError(f"document returned something that JSON cannot hold ({error})", version) from None
 
     def _record(self, row: Row) -> dict[str, Any]:
-        return self._row_type(
-            {
-                name: row[at] if convert is None or row[at] is None else convert(row[at])
-                for name, at, convert in self._row_items
-            }
-        )
+        return self._row_type({
+            name: row[at] if convert is None or row[at] is None else convert(row[at])
+            for name, at, convert in self._row_items
+        })  # fmt: skip
 
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
@@ -373,14 +327,14 @@ class RowByRow:
                 version,
             ) from None
         except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
-            place = _place(error)
+            place = place_of(error, beside=function_columns.__file__)  # the row's own code raises for the function's
             raise RowRefusedError(f"{what} raised {type(error).__name__}{place}", version) from None
 
     def key(self, row: Row) -> Key:
         return tuple([row[at] for at in self._key_at])
 
     def _is_same(self, before: Row, after: Row) -> bool:
-        return all(before[at] == after[at] for at in self._used_at)
+        return all(before[at] == after[at] for at in self._needed_at)
 
 
 class RowRefusedError(Exception):
@@ -396,16 +350,6 @@ def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, .
     present = into.get(key)
     if present is None or present[0] <= version:
         into[key] = (version, values)  # type: ignore[assignment]
-
-
-def _place(error: BaseException) -> str:
-    """' at views.py:12' of the user's own frame; never the message, which may hold values."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != function_columns.__file__  # the row's own code, which raised for the function's
-    ]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
 def _json_default(value: Any) -> Any:

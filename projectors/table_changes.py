@@ -1,12 +1,14 @@
 """What becomes of views when a statement took rows of their table away, or put others in their place.
 
-A TRUNCATE is one tombstone for each key that the view shows with an older version, with the statement's own: so what is
-inserted later stays, and the statement can be applied again. Where only some rows went (DROP PARTITION), the keys that
-the table no longer has get theirs: whatever was deleted since is gone a moment early, and whatever was inserted again
-comes with its own event. Where others may have come (the tables of gh-ost, an exchanged partition), the views are
-backfilled again in place, if the table as it is now still fits them. Where a column became wider, the store makes room
-before the first row behind the statement. Where rows are read in another way from here on (another character set,
-another order of the keys), what reads them is made again, and a backfill under way begins again.
+- All rows are gone (TRUNCATE): each key that the view shows with an older version gets a tombstone with the version of
+  the statement. Rows inserted later stay, and the statement can be applied twice.
+- Some rows are gone (DROP PARTITION): the keys that the table no longer has get tombstones. A row deleted since is gone
+  a moment early; one that was inserted again comes with its own event.
+- Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
+  table as it is now still fits it.
+- A column became wider: the store makes room before the first row behind the statement.
+- Rows are read in another way from here on (another character set, another order of the keys): the view is bound to the
+  table as it is now, and a backfill under way begins again.
 """
 
 from __future__ import annotations
@@ -14,21 +16,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
 
 import pymysql
 import structlog
 
 from changes.batches import Row, TableChange, TableChangeKind
-from changes.errors import (
-    RETRIES,
-    AnotherServerError,
-    DeclarationError,
-    SourceError,
-    SourceUnavailableError,
-    StopRequested,
-    StoreError,
-)
+from changes.errors import RETRIES, DeclarationError, SourceError, SourceUnavailableError, StopRequested, StoreError
 from changes.tables import unlike
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
@@ -36,10 +30,11 @@ from ingest.canonical import describe, fetch_rows
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
 from projectors.binding import bind
-from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
+from projectors.views import BoundView
+from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -47,62 +42,42 @@ _log = structlog.get_logger("viewtail.pipeline")
 _KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.REDEFINED)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TableChanges:
-    """Applies them to the views of one pipeline.
+    """Applies them to the views of one pipeline, whose parts these are."""
 
-    Args:
-        life: of these views.
-        sink: the pipeline's, as `offsets` and `dead_letters`.
-        open_source: a session on the tailed server; raises AnotherServerError where the address leads to another.
-        check_lease: raises FencedError when the pipeline was lost.
-        stop: a large view takes longer than a stop may.
-    """
-
-    def __init__(
-        self,
-        *,
-        life: ViewLife,
-        sink: Sink,
-        offsets: OffsetStore,
-        dead_letters: DeadLetters,
-        open_source: Callable[[], pymysql.Connection[Any]],
-        check_lease: Callable[[], None],
-        stop: threading.Event,
-    ) -> None:
-        self._life = life
-        self._sink = sink
-        self._offsets = offsets
-        self._dead_letters = dead_letters
-        self._open_source = open_source
-        self._check_lease = check_lease
-        self._stop = stop
+    life: ViewLife
+    sink: Sink
+    offsets: OffsetStore
+    dead_letters: DeadLetters
+    open_source: Callable[[], Connection]  # AnotherServerError says nothing of the table: it ends the pipeline
+    check_lease: Callable[[], None]  # raises FencedError when the pipeline was lost
+    stop: threading.Event  # a large view takes longer than a stop may
 
     def prepare(self, changes: Iterable[TableChange]) -> None:
         """Ahead of the rows of their batch: room in the store for what they may hold now."""
         for change in changes:
             if change.kind not in (*_KEEPS_ROWS, TableChangeKind.REPLACED):
                 continue
-            for view in self._life.following(change.followed):
+            for view in self.life.following(change.followed):
                 try:
                     self._bind(view, change)
-                except AnotherServerError:
-                    raise
                 except (SourceError, DeclarationError, StoreError) as error:
                     if change.kind in _KEEPS_ROWS:  # of a table that was replaced `apply` says what is wrong
-                        self._life.halt(view.id, _cannot_go_on(view, change, error))
+                        self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
         """To the table as it is now. Raises SourceError, DeclarationError or StoreError where that cannot be."""
         now = self._bound_now(view)
         _check_alike(view, now)
         if reading_of(view.table, view.needed) != reading_of(now.table, now.needed):
-            with self._life.gate.binding(view.id):
+            with self.life.gate.binding(view.id):
                 # First: once bound, nothing shows that the backfill must begin again.
-                self._life.read_in_another_way(view.id, change.version)
-                self._life.bind(now, self._sink)
+                self.life.read_in_another_way(view.id, change.version)
+                self.life.bind(now, self.sink)
         elif now.fingerprint != view.fingerprint:
-            with self._life.gate.closed(view.id):
-                self._life.bind(now, self._sink)
+            with self.life.gate.closed(view.id):
+                self.life.bind(now, self.sink)
         else:
             return now
         _log.info("view fits its table as it is now", view=view.id, why=change.reason)
@@ -117,8 +92,8 @@ class TableChanges:
         try:
             for change in changes:
                 if change.kind not in _KEEPS_ROWS:
-                    _log.info("rows went without row events", what=change.kind.value, why=change.reason)
-                    for view in self._life.following(change.followed):
+                    _log.info("a statement took rows away or replaced them", what=change.kind.value, why=change.reason)
+                    for view in self.life.following(change.followed):
                         self._apply(view, change)
         except StopRequested:
             return False
@@ -130,10 +105,8 @@ class TableChanges:
                 self._replace(view, change)
             else:
                 self._take_away(view, change)
-        except AnotherServerError:
-            raise  # nothing is wrong with the table: what another server means is decided for the whole pipeline
         except (SourceError, DeclarationError) as error:
-            self._life.halt(view.id, _cannot_go_on(view, change, error))
+            self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _replace(self, view: BoundView, change: TableChange) -> None:
         """Another table has the name: backfilled again if what the view uses of it is as it was."""
@@ -141,20 +114,20 @@ class TableChanges:
             now = self._bind(view, change).table
         except StoreError as error:
             raise SourceError(f"its store has no room for it: {error}") from None
-        self._life.replaced(view.id, change.version)
+        self.life.replaced(view.id, change.version)
         before = change.followed.table
         if (now.primary_key, now.unique_names) != (before.primary_key, before.unique_names):
             # Statements about its keys are judged by the description that the table is followed with. Halted in this
             # process alone: marked for a backfill, the view has the pipeline taken again.
-            self._life.projections.halt(view.id)
+            self.life.projections.halt(view.id)
 
     def _take_away(self, view: BoundView, change: TableChange) -> None:
         if view.view.entity.append_only:
             return  # archiving, as its row deletes are
-        sink = guarded(self._sink)
+        sink = guarded(self.sink)
         if sink is None:
             raise SourceError("its store keeps every change and cannot tell which keys it holds, to delete them")
-        with self._life.gate.closed(view.id):
+        with self.life.gate.closed(view.id):
             if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
                 for page in sink.keys_below(view.id, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
@@ -162,31 +135,30 @@ class TableChanges:
                 self._thin(sink, view, change.version)
 
     def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
-        """With a version column a delete is one above the row's version, and which rows are older is not told."""
+        """With a version column a delete is one above the row's version, and nothing shows which rows are older."""
         now = self._bound_now(view)  # its keys may be read in another way than when the view was bound
         _check_alike(view, now)
         is_column = view.view.entity.version is not None
-        with closing(self._open_source()) as connection:
+        with closing(self.open_source()) as connection:
             for page in sink.keys_below(view.id, MAX_VERSION if is_column else version):
-                absent = absent_keys(
-                    now.table, now.key, [key for key, _ in page], lambda sql: _read(connection, sql, now)
-                )
-                gone = [(key, stored) for key, stored in page if key in absent]
-                self._bury(view, {key: Write(stored | 1 if is_column else version, None) for key, stored in gone})
+                keys = [key for key, _ in page]
+                gone = absent_keys(now.table, now.key, keys, lambda sql: _read(connection, sql, now))
+                stale = {key: Write(stored | 1 if is_column else version, None) for key, stored in page if key in gone}
+                self._bury(view, stale)
 
     def _bury(self, view: BoundView, tombstones: dict[Key, Write]) -> None:
         """One page, durable by itself: the offset stays before the statement until all are."""
-        self._check_lease()
-        if self._stop.is_set():
+        self.check_lease()
+        if self.stop.is_set():
             raise StopRequested
         if tombstones:
             writes = [ViewWrites(view.id, tombstones)]
-            self._sink.write(writes, None)
-            self._offsets.save_rows()
-            self._dead_letters.clear_applied(writes, [])
+            self.sink.write(writes, None)
+            self.offsets.save_rows()
+            self.dead_letters.clear_applied(writes, [])
 
     def _bound_now(self, view: BoundView) -> BoundView:
-        with closing(self._open_source()) as connection:
+        with closing(self.open_source()) as connection:
             (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
         return now
 
@@ -201,7 +173,7 @@ def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str
 def _check_alike(view: BoundView, now: BoundView) -> None:
     """Raises SourceError where the values that a view uses are not of the kind that they were."""
     if [column.name for column in now.key] != [column.name for column in view.key]:
-        raise SourceError("its key is another")
+        raise SourceError("its key changed")
     for name in view.needed:
         before, after = view.table.column(name), now.table.column(name)
         assert before is not None
@@ -211,7 +183,7 @@ def _check_alike(view: BoundView, now: BoundView) -> None:
             raise SourceError(f"column {name}: {difference}")
 
 
-def _read(connection: pymysql.Connection[Any], statement: str, view: BoundView) -> list[Row]:
+def _read(connection: Connection, statement: str, view: BoundView) -> list[Row]:
     """The statement's rows as they are now: its event came after it had taken effect."""
     try:
         rows = fetch_rows(connection, statement, view.key)

@@ -1,26 +1,27 @@
 """The life of a pipeline's views while one process owns the pipeline.
 
-It knows which views get changes, which are halted and which are to be backfilled. The pipeline and the handling of
-table changes tell it what happened; backfills ask it what is to be done. What state a view may go to from which is
-in view_states.py.
+It knows which views get changes, which are halted and which need a backfill. The pipeline and the handling of table
+changes report what happened; backfills ask what to do. The states and the ways between them are in view_states.py.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
 from changes.batches import Followed, Halt
 from offsets.mysql import Session
-from projectors.backfill_gate import BackfillGate
-from projectors.bound_views import BoundView
 from projectors.projection import Projections
 from projectors.stores import Sink, guarded
 from projectors.view_states import Event, State, ViewRecord, ViewStates
-from projectors.views import View
+from projectors.views import BoundView, View
 
 _log = structlog.get_logger("viewtail.pipeline")
 
@@ -30,10 +31,10 @@ Misfit = Callable[[View], str | None]
 
 
 class ReadAgain(Exception):
-    """The source stopped reading a table that other views can follow: without those that halted, and without these.
+    """The source stopped reading a table that other views can follow: it reads on without the columns of halted views.
 
-    `held_back`: were never backfilled; they wait until the changes from before their time are read. Nothing of the
-    batch was written.
+    `held_back`: views that were never backfilled; they wait until the changes from before their time are read.
+    Nothing of the batch was written.
     """
 
     def __init__(self, held_back: frozenset[str] = frozenset()) -> None:
@@ -41,20 +42,56 @@ class ReadAgain(Exception):
         self.held_back = held_back
 
 
+class BackfillGate:
+    """Keeps a backfill from writing rows that it read before a statement took them away; one lock a view.
+
+    A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
+    keys that are shown, so a backfill reads a chunk again that it read before the statement.
+    """
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._closed_at: dict[str, float] = {}  # monotonic
+        self._bound_at: dict[str, float] = {}  # monotonic
+
+    @contextmanager
+    def closed(self, view: str) -> Iterator[None]:
+        """While rows are taken away: no chunk is written, and none later that was read by now."""
+        with self._locks[view]:
+            self._closed_at[view] = time.monotonic()
+            yield
+
+    @contextmanager
+    def binding(self, view: str) -> Iterator[None]:
+        """While a view is bound to its changed table: `closed`, and backfills from before do not go on."""
+        with self.closed(view):
+            self._bound_at[view] = time.monotonic()
+            yield
+
+    def is_bound_since(self, view: str, bound_at: float) -> bool:
+        """Whether the view was bound to a changed table after a time."""
+        return bound_at <= self._bound_at.get(view, float("-inf"))
+
+    @contextmanager
+    def open(self, view: str, read_at: float) -> Iterator[bool]:
+        """While a chunk is written; False where it was read before rows were taken away."""
+        with self._locks[view]:
+            yield read_at > self._closed_at.get(view, float("-inf"))
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class ViewLife:
     """Shared by the threads of one ownership; each uses a twin `on` its own session.
 
     Args:
-        views: bound to their tables; one that is bound again takes its place here.
-        running: the ids of those that get changes: neither halted nor held back when the pipeline was taken.
+        views: by id, bound to their tables; one that is bound again takes its place here.
+        projections: of the views that get changes: neither halted nor held back when the pipeline was taken.
         left_out: halted views whose table does not fit them.
         fits_from: by table, the version up to which no view of it was backfilled, so that what a statement did to the
             table until then concerns none. Kept from one ownership to the next.
     """
 
-    views: list[BoundView]
-    running: frozenset[str]
+    views: dict[str, BoundView]
     held_back: frozenset[str]
     left_out: Collection[View]
     states: ViewStates
@@ -72,15 +109,11 @@ class ViewLife:
 
     def following(self, followed: Followed) -> list[BoundView]:
         """The views of a table that get its changes, as they are bound now."""
-        now = {view.id: view for view in self.views}
-        return [now[view.id] for view in self.projections.views_of(followed) if not self.projections.is_halted(view.id)]
-
-    def is_halted(self, view: str) -> bool:
-        """Whether it gets no changes any more, in this ownership."""
-        return self.projections.is_halted(view)
+        ids = [view.id for view in self.projections.views_of(followed)]
+        return [self.views[name] for name in ids if not self.projections.is_halted(name)]
 
     def halt(self, view: str, reason: str) -> None:
-        """From now on the view gets nothing, until it is backfilled again. The first reason stays."""
+        """The view gets nothing from now on, until a backfill. The first reason stays."""
         if self.projections.is_halted(view):
             return
         _log.error("view halted", view=view, reason=reason)
@@ -105,8 +138,8 @@ class ViewLife:
                 self.fits_from[halt.followed.table.schema, halt.followed.table.name] = halt.version
             for name in views:
                 if name in early:
-                    # What became of the table before is in what its backfill will read.
-                    _log.info("view is new: it follows from behind this on", view=name, reason=halt.reason)
+                    # Its backfill will read what became of the table before.
+                    _log.info("view is new: it follows its table from here on", view=name, reason=halt.reason)
                     self.projections.halt(name)
                 else:
                     self.halt(name, halt.reason.replace("viewtail replay VIEW", f"viewtail replay {name}"))
@@ -115,7 +148,7 @@ class ViewLife:
 
     def _is_before_its_backfill(self, view: str) -> bool:
         """Whether nothing of it was backfilled and its table fits it now, so that it can begin behind this."""
-        if self.states.read(view).state is not State.NEW or self.misfit(self.view(view).view) is not None:
+        if self.states.read(view).state is not State.NEW or self.misfit(self.views[view].view) is not None:
             return False
         self.wake.set()  # whoever backfills finds that it gets no changes, and has the pipeline taken again
         return True
@@ -124,12 +157,12 @@ class ViewLife:
 
     def refused(self, view: str, reason: str) -> None:
         """The store has no place for the view."""
-        if view in self.running:
+        if view in self.projections.views:
             self.halt(view, f"{reason}. When that is mended: viewtail replay {view}")
 
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""
-        self._backfill(Event.LOST, self.running & frozenset(views))
+        self._backfill(Event.LOST, self.projections.views & frozenset(views))
 
     def kept_only(self, version: int) -> None:
         """The store has kept no more than this version: backfills that ended later are lost."""
@@ -137,7 +170,7 @@ class ViewLife:
         def is_lost(record: ViewRecord) -> bool:
             return record.state is State.FILLED and (record.watermark_version or 0) > version
 
-        self._backfill(Event.LOST, self.running, is_lost)
+        self._backfill(Event.LOST, self.projections.views, where=is_lost)
 
     # -- table changes ------------------------------------------------------------------------------------------
 
@@ -159,44 +192,31 @@ class ViewLife:
             self.projections.halt(view.id)
             self.wake.set()
         # Last: where something failed, the statement comes again and finds the view as it was bound before.
-        self.views[[one.id for one in self.views].index(view.id)] = view
+        self.views[view.id] = view
 
     # -- backfills ----------------------------------------------------------------------------------------------
 
-    def view(self, name: str) -> BoundView:
-        return next(view for view in self.views if view.id == name)
-
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.read_all([view.id for view in self.views])
-        return [
-            name
-            for name, record in records.items()
-            if record.state in (State.NEW, State.BACKFILLING) and name not in self.held_back
-        ]
+        records = self.states.read_all(self.views.keys() - self.held_back)
+        return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
 
     def gets_changes(self, view: str) -> bool:
-        """Whether a backfill would do: a view that was halted gets changes once the pipeline is taken again."""
-        return view in self.running and not self.projections.is_halted(view)
+        """Whether it needs no more than a backfill: one that was halted gets changes from the next taking on."""
+        return view in self.projections.views and not self.projections.is_halted(view)
 
     def is_brought_back(self) -> bool:
         """Whether a view that was left out is to be backfilled, and its table fits; where not it is halted again."""
-        left_out = {view.id: view for view in self.left_out}
-        records = self.states.read_all(left_out)
+        records = self.states.read_all([view.id for view in self.left_out])
         is_any = False
-        for name in [name for name, record in records.items() if record.state is State.NEW]:
-            reason = self.misfit(left_out[name])
-            is_any = is_any or reason is None
-            if reason is not None:
-                self.states.halt(name, f"{reason}. When that is mended: viewtail replay {name}")
+        for view in self.left_out:
+            if view.id in records and records[view.id].state is State.NEW:
+                if (reason := self.misfit(view)) is None:
+                    is_any = True
+                else:
+                    self.states.halt(view.id, f"{reason}. When that is mended: viewtail replay {view.id}")
         return is_any
 
-    def _backfill(
-        self,
-        event: Event,
-        views: Collection[str],
-        where: Callable[[ViewRecord], bool] | None = None,
-        floor: int | None = None,
-    ) -> None:
-        if self.states.move(event, views, where=where, floor=floor):
+    def _backfill(self, event: Event, views: Collection[str], **chosen: Any) -> None:
+        if self.states.move(event, views, **chosen):
             self.wake.set()

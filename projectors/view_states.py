@@ -5,19 +5,21 @@ Each method is one transaction on its session. A move that the table does not al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pymysql
 
 from changes.errors import DeclarationError
-from offsets.mysql import Session, transaction
+from offsets import Owner
+from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
-from projectors.bound_views import BoundView
+from projectors.views import BoundView
 from servers.sessions import quote
 
 
@@ -27,20 +29,20 @@ class State(StrEnum):
     NEW = "new"  # for nothing: it is to be backfilled from the beginning
     BACKFILLING = "filling"  # up to the last chunk's key
     FILLED = "filled"  # it equals its table, as far as its pipeline has come
-    HALTED = "halted"  # it misses changes since, until an operator has it backfilled again
+    HALTED = "halted"  # it misses changes since, until an operator replays it
 
 
 class Event(Enum):
     """What moves a view to another state."""
 
-    REDECLARED = "its declaration in views.py is another"
-    RETYPED = "its table's key or columns are others than it was made with"
+    REDECLARED = "its declaration in views.py changed"
+    RETYPED = "its table's key or columns changed"
     BEGUN = "its backfill begins under a watermark"
-    INTERRUPTED = "what its backfill read cannot be relied on: it begins again"
+    INTERRUPTED = "its backfill must begin again"
     FINISHED = "its backfill is done"
     LOST = "its store lost rows of it"
-    REPLACED = "other rows came into its table without row events"
-    RETIRED = "views.py does not declare it any more, so it misses changes"
+    REPLACED = "a statement put other rows into its table"
+    RETIRED = "views.py no longer declares it, so it misses changes"
     HALTED = "its changes cannot be applied exactly"
     REPLAYED = "an operator asked for it: viewtail replay"
 
@@ -92,7 +94,7 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         cursor.execute(statement, {"floor": None, **values, "view": view})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ViewRecord:
     """One view's row in the table `view`."""
 
@@ -107,6 +109,9 @@ class ViewRecord:
     row_count: int  # read by the backfill
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
+
+
+Where: TypeAlias = Callable[[ViewRecord], bool]
 
 
 class ViewStates:
@@ -166,9 +171,9 @@ class ViewStates:
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
             raise DeclarationError(
-                f"view {view.id} was filled with versions of kind {version_kind!r}, its declaration now asks for "
-                f"{_version_kind(view)!r}; the two cannot be compared. Give the view a new name, or change the entity "
-                "back"
+                f"view {view.id} has versions of kind {version_kind!r}, and its declaration now asks for "
+                f"{_version_kind(view)!r}, which cannot be compared with them. Give the view a new name, or change the "
+                "entity back"
             )
         declared = declaration_hash(view.view)
         if (fingerprint, declaration) == (view.fingerprint, declared):
@@ -177,7 +182,7 @@ class ViewStates:
         if fingerprint not in (view.fingerprint, earlier_fingerprint(view)):
             # An earlier viewtail kept no hash of the declaration alone.
             event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
-            move(cursor, self._table, self.pipeline_id, event, [view.id])
+            self.move_in(cursor, event, [view.id])
 
     def _keep(self, cursor: Any, view: BoundView, declaration: str) -> None:
         cursor.execute(
@@ -188,8 +193,6 @@ class ViewStates:
 
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
-        if not views:
-            return
         cursor.executemany(
             f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
             f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
@@ -212,90 +215,106 @@ class ViewStates:
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
-        return {row[1]: _record(*row) for row in cursor.fetchall()}
+        records = {}
+        for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
+            key, order, kept = _last_key_from(last, count)
+            record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
+            records[name] = record
+        return records
 
-    def move_in(self, cursor: Any, event: Event, views: Iterable[str]) -> None:
-        """Move views as a part of the caller's transaction; `pipeline_id` must have been asked for before."""
-        move(cursor, self._table, self.pipeline_id, event, views)
+    def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
+        """`move` of these views in the caller's transaction; `pipeline_id` must have been asked for before."""
+        move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
-        self,
-        event: Event,
-        views: Collection[str],
-        *,
-        where: Callable[[ViewRecord], bool] | None = None,
-        floor: int | None = None,
+        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, floor: int | None = None
     ) -> list[str]:
         """Move those of these views that the event moves and `where` chooses; returns them.
 
         `floor` is a version that the next backfill's watermark must be above.
         """
-        with self._transaction(f"noting of views: {event.value}") as cursor:
+        with self._transaction(f"moving views ({event.value})") as cursor:
             sources, _ = TRANSITIONS[event]
-            records = self._records(cursor, views)
-            moved = [
-                name for name, record in records.items() if record.state in sources and (where is None or where(record))
-            ]
-            move(cursor, self._table, self.pipeline_id, event, moved, floor=floor)
+            records = self._records(cursor, views).values()
+            moved = [record.name for record in records if record.state in sources and where(record)]
+            self.move_in(cursor, event, moved, floor=floor)
         return moved
 
     def halt(self, view: str, reason: str) -> None:
         with self._transaction("halting a view") as cursor:
-            move(cursor, self._table, self.pipeline_id, Event.HALTED, [view], reason=reason[:2000])
+            self.move_in(cursor, Event.HALTED, [view], reason=reason[:2000])
 
     def begin_backfill(self, view: str, watermark: int, row_estimate: int, incarnation: str) -> ViewRecord:
         """The view as it is then: one that was halted, or whose rows were replaced behind the watermark, stays so."""
         with self._transaction("beginning a backfill") as cursor:
             values = {"watermark": watermark, "row_estimate": row_estimate, "incarnation": incarnation}
-            move(cursor, self._table, self.pipeline_id, Event.BEGUN, [view], **values)
+            self.move_in(cursor, Event.BEGUN, [view], **values)
             return self._records(cursor, [view])[view]
 
     def keep(self, view: BoundView) -> None:
-        """The view was bound anew, and its content needs no backfill for that."""
+        """The view was bound to its table as that is now, and its content needs no backfill for that."""
         with self._transaction("keeping a view as it is") as cursor:
             self._keep(cursor, view, declaration_hash(view.view))
 
     def forget(self, view: str) -> None:
         """Nothing is known of the view any more; what it shows stays in its store."""
+        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
         with self._transaction("forgetting a view") as cursor:
-            of_view = f"WHERE pipeline_id = {self.pipeline_id} AND name = %s"
-            cursor.execute(
-                f"DELETE FROM {quote(self._database, 'dead_letter')} "
-                f"WHERE view_id = (SELECT id FROM {self._table} {of_view})",
-                (view,),
-            )
+            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
             cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
         with self._transaction("retiring views") as cursor:
             others = sorted(self._fingerprints(cursor).keys() - set(declared))
-            move(cursor, self._table, self.pipeline_id, Event.RETIRED, others)
+            self.move_in(cursor, Event.RETIRED, others)
 
 
-# As it is stored: the kind of all versions that are no column's.
-_VERSIONS_OF_THE_SOURCE = "binlog"
+@dataclass(frozen=True, slots=True)
+class BackfillProgress:
+    """How far the backfill of one view has come. Each method commits `session`; FencedError for a stale owner."""
+
+    session: Session  # where the sink's rows wait for their commit, or any other
+    database: str
+    owner: Owner  # of the pipeline
+    view: str
+    row_order: str  # in which the rows are read
+
+    def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
+        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
+        with self._owned() as cursor:
+            cursor.execute(
+                f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
+                f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
+                (_last_key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
+            )
+
+    def finish(self, end: int, kept_count: int) -> None:
+        """A store that has a witness of version `end` or above has every row of the backfill."""
+        with self._owned() as cursor:
+            table, values = quote(self.database, "view"), {"end": end, "kept_count": kept_count}
+            move(cursor, table, self.owner.id, Event.FINISHED, [self.view], **values)
+
+    def commit_rows(self) -> None:
+        """Make rows durable that move no progress (the sweep's tombstones)."""
+        with self._owned():
+            pass
+
+    @contextmanager
+    def _owned(self) -> Iterator[Any]:
+        """A cursor of a transaction that is committed only for the owner."""
+        with transaction(self.session, "saving a backfill's progress") as cursor:
+            check_fence(cursor, self.owner)
+            yield cursor
 
 
 def _version_kind(view: BoundView) -> str:
-    return view.view.entity.version or _VERSIONS_OF_THE_SOURCE
+    return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
 
 
-def _record(
-    number: int, name: str, state: str, reason: str | None, watermark: int | None, kept: str | None, count: int,
-    incarnation: str,
-) -> ViewRecord:  # fmt: skip
-    key, order, kept_count = _last_key_from(kept, count)
-    return ViewRecord(
-        id=number, name=name, state=State(state), reason=reason, watermark_version=watermark, last_key=key,
-        row_order=order, row_count=count, kept_count=kept_count, incarnation=incarnation,
-    )  # fmt: skip
-
-
-def last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
-    """How the last key of a chunk is kept, with the order that it stands in and how many rows the view shows."""
-    told = {"order": row_order, "key": [_to_json(part) for part in key], "kept": kept_count}
-    return orjson.dumps(told).decode()
+def _last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
+    """How the last key of a chunk is kept, with the order of its rows and how many rows the view shows."""
+    return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
 
 
 def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
@@ -303,22 +322,16 @@ def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | 
     if text is None:
         return None, "", 0
     found = orjson.loads(text)
-    told: dict[str, Any] = {"key": found} if isinstance(found, list) else found
-    key = tuple(_from_json(part) for part in told["key"])
-    return key, told.get("order", ""), told.get("kept", row_count)
+    kept: dict[str, Any] = {"key": found} if isinstance(found, list) else found
+    return tuple(_untagged(part) for part in kept["key"]), kept.get("order", ""), kept.get("kept", row_count)
 
 
-def _to_json(value: Any) -> Any:
-    """A key part as JSON can hold it: bytes and decimals tagged."""
-    if isinstance(value, bytes):
-        return {"hex": value.hex()}
-    if isinstance(value, Decimal):
-        return {"decimal": f"{value:f}"}
-    assert isinstance(value, int | str), "keys of other types are refused at start"
-    return value
+def _tagged(value: bytes | Decimal) -> dict[str, str]:
+    """What JSON cannot hold of a key."""
+    return {"hex": value.hex()} if isinstance(value, bytes) else {"decimal": f"{value:f}"}
 
 
-def _from_json(value: Any) -> Any:
+def _untagged(value: Any) -> Any:
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"]) if "hex" in value else Decimal(value["decimal"])
     return value

@@ -1,7 +1,7 @@
 """Declarations: what the user writes in views.py, as plain frozen data; here what every store's views share.
 
 A view class of a store is in that store's folder (projectors/stores/*/views.py). Nothing here talks to a server;
-projectors/binding.py decides whether a declaration can work, where it meets the described table.
+projectors/binding.py decides whether a declaration can work with its table, and makes it a `BoundView`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from changes.errors import DeclarationError
+from changes.tables import Column, Table
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -33,12 +34,7 @@ class Entity:
     append_only: bool
 
     def __init__(
-        self,
-        table: str,
-        *,
-        key: str | Sequence[str] = (),
-        version: str | None = None,
-        append_only: bool = False,
+        self, table: str, *, key: str | Sequence[str] = (), version: str | None = None, append_only: bool = False
     ) -> None:
         where = f"Entity({table!r})"
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
@@ -80,9 +76,7 @@ class View:
         if not isinstance(entity, Entity):
             raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
         if where is not None and not callable(where):
-            raise DeclarationError(
-                f"{label}: where must be a function of the row, e.g. where=lambda row: row['active']"
-            )
+            raise DeclarationError(f"{label}: where must be a function of the row, e.g. lambda row: row['active']")
         if document is not None and not callable(document):
             raise DeclarationError(f"{label}: document must be a function of the row")
         object.__setattr__(self, "name", name)
@@ -109,6 +103,22 @@ class View:
     def refuses(self, document: Mapping[str, Any]) -> str | None:
         """Why the store would not take what `document` returned, as far as the declaration tells; None: it takes it."""
         return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BoundView:
+    """A declaration with its described table: what projections and stores work from."""
+
+    view: View
+    table: Table
+    key: tuple[Column, ...]  # of the entity, in key order
+    values: tuple[Column, ...]  # columns the view shows, as declared; () for document functions
+    needed: tuple[str, ...]  # every column the projection reads: key, values, version, function's columns
+    fingerprint: str  # hex; differs when the view's content would
+
+    @property
+    def id(self) -> str:
+        return self.view.id
 
 
 def column_names(given: str | Sequence[str], label: str) -> tuple[str, ...]:

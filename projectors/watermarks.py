@@ -62,11 +62,11 @@ class Watermarks:
                 if stop.is_set():
                     raise StopRequested
                 tokens.append(self.write())
-                version = self.wait_for_any(tokens, stop, _WRITE_AGAIN_AFTER_S)
+                version = self.wait(tokens, stop, _WRITE_AGAIN_AFTER_S)
                 if version is not None:
                     self._last = (began_at, version)
                     return version
-                _log.warning("watermark not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
+                _log.warning("the watermark is not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
 
     def write(self) -> str:
         """Commit a watermark; returns its token."""
@@ -113,12 +113,8 @@ class Watermarks:
                     del self._seen[next(iter(self._seen))]
                 self._changed.notify_all()
 
-    def wait(self, token: str, stop: threading.Event, timeout_s: float) -> int | None:
-        """The version of a watermark once the pipeline passed it; None when stopped or out of time."""
-        return self.wait_for_any([token], stop, timeout_s)
-
-    def wait_for_any(self, tokens: Sequence[str], stop: threading.Event, timeout_s: float) -> int | None:
-        """The same for the first of several."""
+    def wait(self, tokens: Sequence[str], stop: threading.Event, timeout_s: float) -> int | None:
+        """The version of the first of these watermarks, once the pipeline passed one; None when stopped or too late."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not (seen := [self._seen[token] for token in tokens if token in self._seen]):

@@ -20,12 +20,11 @@ from offsets.mysql import OwnSession, saved_position
 from operations import status
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
-from projectors.bound_views import BoundView
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES
 from projectors.view_states import State, ViewStates, known_views
-from projectors.views import View
+from projectors.views import BoundView, View
 from servers.sessions import open_session
 from viewtail.settings import Settings
 from viewtail.sources import BinlogHistory, history_now, read_position, source_now

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, nearest
 from projectors.stores.registry import STORES
-from projectors.suggestions import nearest
 from projectors.views import View
 from viewtail import own_packages
 

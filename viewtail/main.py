@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 import typer.exceptions
 
-from changes.errors import RETRIES, ViewtailError
+from changes.errors import RETRIES, ViewtailError, place_of
 
 app = typer.Typer(
     name="viewtail",
@@ -349,9 +349,8 @@ def _silence_stdout() -> None:
 def _unexpected(error: Exception) -> str:
     """Where a fault of viewtail's own is. Its text stays out: nobody knows what it holds."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
     calls = " < ".join(frame.name for frame in reversed(frames[-4:]))
-    return f"{type(error).__name__} at {where} ({calls}): a fault in viewtail; please report this line"
+    return f"{type(error).__name__}{place_of(error)} ({calls}): a fault in viewtail; please report this line"
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ from typing import Any
 from ingest.canonical import describe
 from operations import reading
 from projectors.binding import bind
-from projectors.bound_views import BoundView
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import store_of
-from projectors.views import View
+from projectors.views import BoundView, View
 from servers.sessions import open_session
 from viewtail import declarations
 from viewtail.composition import Deployment, open_store_session

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from changes.errors import SettingsError
+from changes.errors import SettingsError, nearest
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
-from projectors.suggestions import nearest
 from projectors.views import View
 from servers.addresses import MYSQL, AddressForm, parse
 from servers.login import Group, MySQLUrl, Name, Server

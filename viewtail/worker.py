@@ -106,7 +106,6 @@ class Worker:
                     lease.check()
                     following = self._run_owned(following, lease)
         finally:
-            self.reporter.own = None
             lease.release()
 
     def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
@@ -153,17 +152,18 @@ class Worker:
         try:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
-            own.offsets.close()
+            own.pipeline.offsets.close()
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
-            following = replace(deployment, views=own.life.views)
+            following = replace(deployment, views=list(own.life.views.values()))
         finally:
-            own.offsets.abandon()
+            own.pipeline.offsets.abandon()
             ending.set()
             own.life.wake.set()
             for thread in threads:
                 thread.join()
+            self.reporter.own = None
             own.close()
         if backfills.has_caught_up:
             self._held_back = frozenset()

@@ -5,7 +5,7 @@ What can be read is kept, a row with an unreadable value is refused, and a table
 
 from __future__ import annotations
 
-from changes.batches import Followed, Refused, Row, RowChanges, Unreadable
+from changes.batches import Followed, Refused, Row, RowChanges, unreadable_in
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
@@ -102,14 +102,13 @@ class RowEvents:
         step = 2 if kind == UPDATE_ROWS else 1
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
-            bad = next((value.column for row in some for value in row if isinstance(value, Unreadable)), None)
+            bad = unreadable_in(value for row in some for value in row)
             if bad is None:
                 self._transaction.changes.append(RowChanges(followed, change, version, some))
             elif followed is self._tables.watermark:
                 self._tables.skip_watermark("its token holds bytes that are invalid in its character set")
             else:
-                reason = f"column {bad} holds bytes that are invalid in its character set"
-                self._transaction.refused.append(Refused(followed, change, version, some, reason))
+                self._transaction.refused.append(Refused(followed, change, version, some, bad.reason))
 
 
 def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:

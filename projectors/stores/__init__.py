@@ -15,8 +15,7 @@ from changes.positions import Position
 from changes.rendering import render_key
 from changes.tables import Column, Table
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.bound_views import BoundView
-from projectors.views import View
+from projectors.views import BoundView, View
 
 if TYPE_CHECKING:
     from changes.findings import Finding

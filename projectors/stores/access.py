@@ -34,4 +34,4 @@ class Access:
         """An offset that is saved behind the pipeline's back, on a session of its own."""
         session = OwnSession(self.open_own)
         offsets = MySQLOffsets(session, self.database, pipeline, read_position=self.read_position)
-        return BackgroundOffsets(offsets, self.offset_interval_s)
+        return BackgroundOffsets(offsets, self.offset_interval_s, session.close)

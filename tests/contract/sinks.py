@@ -23,7 +23,6 @@ import stack.redis
 from changes.tables import Column, Kind, Table
 from changes.writes import KeptChange, Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Sink, ViewReader
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
@@ -34,7 +33,7 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity, View
+from projectors.views import BoundView, Entity, View
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.fake_sink import FakeReader, FakeSink, FakeStore

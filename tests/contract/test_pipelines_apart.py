@@ -20,12 +20,11 @@ from offsets import schema
 from offsets.lease import Lease
 from offsets.mysql import MySQLOffsets, OwnSession, saved_position
 from operations import status
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
 from projectors.dead_letters import DeadLetters
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
-from projectors.view_states import Event, ViewStates, known_views
+from projectors.view_states import BackfillProgress, Event, ViewStates, known_views
+from projectors.views import BoundView
 from projectors.watermarks import Watermarks
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
@@ -210,7 +209,7 @@ def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
         for number, one in enumerate(ALL):
             marks[one].saw([Watermark(tokens[one], 100 + number)])
         assert all(marks[one].is_visible(cursor, 100 + number) for number, one in enumerate(ALL))
-    assert marks[DEFAULT].wait(tokens[OTHER_PART], threading.Event(), 0) is None
+    assert marks[DEFAULT].wait([tokens[OTHER_PART]], threading.Event(), 0) is None
 
 
 def witnesses(sinks: list[Any], view: BoundView) -> None:

@@ -17,8 +17,8 @@ import pytest
 from changes.errors import StoreUnavailableError
 from changes.writes import Key, Parked, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Sink
+from projectors.views import BoundView
 from stack.server import Server
 from tests.contract.sinks import (
     GUARDED,

@@ -156,7 +156,7 @@ class Story:
         loop.start()
         try:
             wait_for("the pipeline runs", lambda: own.pipeline.vitals.state == "running")
-            assert own.watermarks.wait(own.watermarks.write(), stop, 20) is not None
+            assert own.pipeline.watermarks.wait([own.pipeline.watermarks.write()], stop, 20) is not None
             session = OwnSession(self._deployment.open_store)
             for view in own.life.on(session).to_backfill() if fill else []:
                 own.backfill(view, session).run()
@@ -165,7 +165,7 @@ class Story:
             stop.set()
             own.source.interrupt()
             loop.join()
-            own.offsets.abandon()
+            own.pipeline.offsets.abandon()
             own.close()
             lease.release()
 

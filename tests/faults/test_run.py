@@ -462,7 +462,7 @@ def test_a_stopped_run_has_saved_its_offset_and_goes_on_from_there(shop: Shop, t
         shop.execute("UPDATE shop.user SET email = 'c'")
         run.start()
         wait_for("what came meanwhile is there", lambda: shop.emails() == {"c"})
-        assert "filling" not in run.log.partition("view filled")[2].partition("SIGTERM")[2]
+        assert "filling" not in run.log.partition("view backfilled")[2].partition("SIGTERM")[2]
         assert run.stop() == 0
 
 

@@ -16,11 +16,11 @@ from changes.errors import StopRequested
 from ingest.canonical import chunks
 from ingest.canonical.chunks import CanonicalRows
 from projectors import backfill
-from projectors.backfill_progress import BackfillProgress
 from projectors.backfills import SIDE_BY_SIDE, Backfills
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
+from projectors.view_states import BackfillProgress
 from projectors.views import Entity, View
 from stack import Server
 from tests.support.pipelines import deployed, owned
@@ -295,8 +295,8 @@ def test_no_chunk_is_read_in_a_snapshot_older_than_its_watermark(shelf: Shelf, m
 def test_a_snapshot_from_before_the_watermark_is_told_from_a_fresh_one(shelf: Shelf) -> None:
     """Of two watermarks the first is no proof of the second, though the stream has brought both."""
     with owned(deployed([VIEWS["mysql"]], *servers(shelf)), "mysql") as owner:
-        marks = owner.own.watermarks
-        first = marks.wait(marks.write(), owner.own.stop, 10)
+        marks = owner.own.pipeline.watermarks
+        first = marks.wait([marks.write()], owner.own.stop, 10)
         assert first is not None
         old = shelf.world.connect()
         try:
@@ -304,7 +304,7 @@ def test_a_snapshot_from_before_the_watermark_is_told_from_a_fresh_one(shelf: Sh
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                 assert marks.is_visible(cursor, first)
-                second = marks.wait(marks.write(), owner.own.stop, 10)
+                second = marks.wait([marks.write()], owner.own.stop, 10)
                 assert second is not None and second > first
                 assert not marks.is_visible(cursor, second)
                 cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
@@ -581,11 +581,11 @@ def test_a_changed_declaration_fills_its_view_again_and_an_unchanged_one_does_no
         run.start()
         shelf.execute("UPDATE fill.item SET name = 'live' WHERE id = 1")
         wait_for("it follows", lambda: shelf.shown("mysql")[1] == "live")
-        assert run.log.count('"event":"filling"') == 1
+        assert run.log.count('"event":"backfilling"') == 1
         assert run.stop() == 0
         (folder / "views.py").write_text(VIEWS_FILE.format(value="other"))
         run.start()
-        wait_for("it is filled again", lambda: run.log.count('"event":"view filled"') == 2)
+        wait_for("it is filled again", lambda: run.log.count('"event":"view backfilled"') == 2)
         query = "SELECT id, other FROM viewtail.ix_item WHERE other IS NOT NULL"
         assert dict(shelf.rows(query)) == dict(shelf.rows("SELECT id, other FROM fill.item"))  # type: ignore[arg-type]
         assert run.stop() == 0
@@ -663,7 +663,7 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
     deployment = deployed(views, shelf.world.mysql)
     shelf.execute("CREATE TABLE viewtail.ix_small5 (id INT PRIMARY KEY)")
     with owned(deployment, "mysql") as owner:
-        marks, write = [], owner.own.watermarks.write
+        marks, write = [], owner.own.pipeline.watermarks.write
         running, most = threading.Semaphore(count), [0]
 
         def counted() -> str:
@@ -680,7 +680,7 @@ def test_many_small_views_are_backfilled_side_by_side_under_shared_watermarks(
             finally:
                 running.release()
 
-        monkeypatch.setattr(owner.own.watermarks, "write", counted)
+        monkeypatch.setattr(owner.own.pipeline.watermarks, "write", counted)
         monkeypatch.setattr(backfill.Backfill, "run", together)
         rounds = threading.Thread(target=Backfills(owner.own).run)
         rounds.start()

@@ -13,11 +13,11 @@ from elasticsearch import Elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.bound_views import BoundView
 from projectors.stores import SearchPage
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
 

@@ -14,13 +14,12 @@ from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.bound_views import BoundView
 from projectors.stores import SearchPage
 from projectors.stores.elasticsearch import sink as module
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from stack.server import Server
 
 pytestmark = pytest.mark.elasticsearch

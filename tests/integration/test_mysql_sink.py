@@ -17,12 +17,11 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
-from projectors.bound_views import BoundView
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from servers.literals import equals, selected
 from servers.sessions import MySQLAddress, open_session, quote
 from stack.server import Server

@@ -18,13 +18,12 @@ from changes.errors import DeclarationError, StoreError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.bound_views import BoundView
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from stack.server import Server
 
 _tokens = itertools.count(1)

@@ -12,9 +12,8 @@ from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets, OwnSession
-from projectors.backfill_progress import BackfillProgress
-from projectors.bound_views import BoundView
-from projectors.view_states import TRANSITIONS, Event, State, ViewStates, move
+from projectors.view_states import TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
+from projectors.views import BoundView
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import RedisHashOne

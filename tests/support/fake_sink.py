@@ -23,8 +23,8 @@ from changes.errors import StoreUnavailableError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader, nothing, takes_equal_versions
+from projectors.views import BoundView
 
 PAGE = 3  # small, so that tests meet several pages
 

@@ -13,11 +13,11 @@ from changes.findings import Finding, ok
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import KeptChange, Key, Parked, ViewWrites
-from projectors.bound_views import BoundView
 from projectors.stores import Store, ViewReader, nothing
 from projectors.stores.access import Access
 from projectors.stores.redis.store import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash
+from projectors.views import BoundView
 from tests.support.fake_sink import Faults
 
 

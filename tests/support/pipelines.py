@@ -50,8 +50,8 @@ class Owner:
 
     def pass_everything(self) -> None:
         """Return when all that is committed now has been applied."""
-        marks = self.own.watermarks
-        assert marks.wait(marks.write(), self.own.stop, 30) is not None, self.failure
+        marks = self.own.pipeline.watermarks
+        assert marks.wait([marks.write()], self.own.stop, 30) is not None, self.failure
 
     def to_fill(self) -> list[str]:
         return self.own.life.on(self._session).to_backfill()
@@ -76,7 +76,7 @@ class Owner:
         self.own.stop.set()
         self.own.source.interrupt()
         self._thread.join()
-        self.own.offsets.abandon()
+        self.own.pipeline.offsets.abandon()
         self._session.close()
         self.own.close()
 

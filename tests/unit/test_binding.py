@@ -16,12 +16,11 @@ import pytest
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from projectors.binding import bind, earlier_fingerprint
-from projectors.bound_views import BoundView
 from projectors.function_source import function_source
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity, View
+from projectors.views import BoundView, Entity, View
 
 
 def column(name: str, declared: str, kind: Kind, **more: Any) -> Column:

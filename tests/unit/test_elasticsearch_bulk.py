@@ -14,12 +14,11 @@ from elasticsearch import ApiError
 from changes.errors import StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Write
-from projectors.bound_views import BoundView
 from projectors.stores.elasticsearch.bulk import Chunk, deliver, describe, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 
 Answer = Callable[[list[str]], Any]
 

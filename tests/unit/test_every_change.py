@@ -21,14 +21,13 @@ from changes.batches import (
 from changes.tables import Column, Kind, Table
 from changes.writes import KeptChange
 from projectors.binding import bind
-from projectors.bound_views import BoundView
+from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.every_change import EveryChange, projections_for
-from projectors.parking import PARKED_IN_A_ROW
 from projectors.projection import Projections, followed_tables
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.table_changes import TableChanges
-from projectors.views import Entity, View
+from projectors.views import BoundView, Entity, View
 from tests.support.log_sink import Log, LogSink, LogStore
 from tests.unit.test_pipeline import Loop, at
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from changes.writes import Parked, ViewWrites, Write
-from projectors.parking import PARKED_IN_A_ROW, Parking
+from projectors.dead_letters import PARKED_IN_A_ROW, Parking
 
 VIEW = "redis:a"
 

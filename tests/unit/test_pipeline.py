@@ -16,15 +16,13 @@ from changes.tables import Column, Kind, Table
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.read_ahead import Limits, ReadAhead
 from projectors.binding import bind
-from projectors.bound_views import BoundView
-from projectors.parking import PARKED_IN_A_ROW
+from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
 from projectors.projection import Projected, Projections, followed_tables
-from projectors.recovery import Recovery
 from projectors.stores.index_tables.views import IndexTable
 from projectors.view_life import ReadAgain, ViewLife
 from projectors.view_states import State
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from tests.support.fake_offsets import FakeOffsets, Memory
 from tests.support.fake_sink import FakeSink
 from tests.support.fake_source import FakeSource
@@ -91,8 +89,7 @@ class Loop:
             move=lambda event, views, **chosen: [],
         )
         self.life = ViewLife(
-            views=bound,
-            running=frozenset(view.id for view in bound),
+            views={view.id: view for view in bound},
             held_back=frozenset(),
             left_out=[],
             states=states,
@@ -109,14 +106,9 @@ class Loop:
             life=self.life,
             dead_letters=letters,
             watermarks=nothing,
-            table_changes=nothing,
+            open_source=nothing,
+            raise_epoch_above=lambda epoch: epoch + 1,
             stop=self.stop,
-            recovery=Recovery(
-                source=self.source,
-                sink=self.sink,
-                life=self.life,
-                raise_epoch_above=lambda epoch: epoch + 1,
-            ),
             check_lease=lambda: None,
             limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
         )

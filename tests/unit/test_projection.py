@@ -11,11 +11,10 @@ import pytest
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
 from changes.tables import Column, Kind, Table
 from projectors.binding import bind
-from projectors.bound_views import BoundView
 from projectors.projection import Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
-from projectors.views import Entity, View
+from projectors.views import BoundView, Entity, View
 
 TABLE = Table(
     schema="shop",

@@ -16,13 +16,13 @@ from changes.rendering import (
     json_value,
     key_renderer,
     parse_key,
-    redis_text,
     render_key,
     row_value,
     search_mapping,
     search_value,
 )
 from changes.tables import Column, Kind
+from projectors.stores.redis.packing import redis_text
 
 
 def column(kind: Kind, declared: str = "", name: str = "c", **more: Any) -> Column:

@@ -18,10 +18,10 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Parked
-from projectors.bound_views import BoundView
 from projectors.stores import Item, parked
 from projectors.stores.elasticsearch.index import mapping_of
 from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
+from projectors.views import BoundView
 
 # Without require_alias a bulk creates an index that is gone, and one without mapping and filter.
 _TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"

@@ -19,10 +19,10 @@ from changes.pipelines import PipelineId
 from changes.rendering import key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key
-from projectors.bound_views import BoundView
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.elasticsearch.index import DELETED, Names
 from projectors.stores.elasticsearch.rules import MAX_ID_BYTES, RESERVED
+from projectors.views import BoundView
 
 Encode = Callable[[Sequence[Item]], list[bytes]]
 

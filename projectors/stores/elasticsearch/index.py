@@ -20,10 +20,10 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import DeclarationError, StoreUnavailableError
 from changes.rendering import OPTIONAL_FIELD_TYPES, search_mapping
-from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import BoundView
 
 _log = structlog.get_logger("viewtail.elasticsearch")
 

@@ -15,11 +15,11 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key
-from projectors.bound_views import BoundView
 from projectors.stores import Hit, SearchPage, StoredRow, ViewReader
 from projectors.stores.elasticsearch.documents import id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
+from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000

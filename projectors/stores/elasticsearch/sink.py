@@ -23,13 +23,13 @@ from elasticsearch import Elasticsearch
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
 from changes.writes import Key, Parked, ViewWrites
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
 from projectors.stores.elasticsearch.reading import present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.views import BoundView
 
 THREADS = 4
 ROWS_A_REQUEST = 500

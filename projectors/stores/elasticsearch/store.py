@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from projectors.bound_views import BoundView
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from servers.addresses import AddressForm
 from servers.login import Server, is_address, readable, secret_of
 

@@ -9,9 +9,9 @@ import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
-from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
+from projectors.views import BoundView
 from servers.literals import literal, selected
 from servers.paging import beyond, one_of
 from servers.sessions import Connection, number_of, quote

@@ -22,12 +22,12 @@ from changes.errors import DeclarationError, StoreError, StoreUnavailableError, 
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
 from offsets.mysql import MySQLOffsets
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
 from projectors.stores.index_tables.table import IndexTableShape, present_tables
 from projectors.stores.index_tables.upserts import Upsert
+from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
 from servers.pipelined import Flight
 from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, value_of

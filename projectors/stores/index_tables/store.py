@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from changes.errors import DeclarationError
-from projectors.bound_views import BoundView
 from projectors.stores import Choice, Example, Sink, Store, ViewReader
 from projectors.stores.index_tables.views import IndexTable
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
 

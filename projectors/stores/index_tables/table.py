@@ -17,8 +17,8 @@ import pymysql
 from changes.errors import DeclarationError, StoreUnavailableError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
-from projectors.bound_views import BoundView
 from projectors.stores import PlaceRefusedError
+from projectors.views import BoundView
 from servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "

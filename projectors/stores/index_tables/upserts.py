@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from changes.tables import Column, Kind
 from offsets import Owner
-from projectors.bound_views import BoundView
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.index_tables.table import VERSION, IndexTableShape
+from projectors.views import BoundView
 from servers.facts import ServerFacts
 from servers.pipelined import Parameter, Prepared
 from servers.sessions import Connection, quote

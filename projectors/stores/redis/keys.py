@@ -18,8 +18,8 @@ from changes.errors import DeclarationError, MisuseError
 from changes.rendering import key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.writes import Key
-from projectors.bound_views import BoundView
 from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.views import BoundView
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
 

@@ -12,19 +12,18 @@ from typing import Any
 
 import orjson
 
-from changes.rendering import json_value, redis_text
+from changes.rendering import NUMBER_TEXTS, json_value
 from changes.tables import Column, Kind
-from projectors.bound_views import BoundView
 from projectors.stores import Item, Unfit, takes_equal_versions
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.script import SHA
 from projectors.stores.redis.views import RedisJson
+from projectors.views import BoundView
 
 Encode = Callable[[Sequence[Item]], tuple[list[str], list[str], int]]
 
 _STRINGS = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON})
 _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
-_ASCII_ONCE_CONVERTED = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 
 
 class Packer:
@@ -51,6 +50,11 @@ class Packer:
 def argument(text: str) -> str:
     """One argument as the Redis protocol has it (RESP, bulk string)."""
     return f"${len(text.encode())}\r\n{text}\r\n"
+
+
+def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
+    """What turns a value into the content of a hash field: bytes stay bytes, all else is text."""
+    return NUMBER_TEXTS.get(kind, lambda value: value)
 
 
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
@@ -114,8 +118,8 @@ def _field_code(name: str, column: Column, names: dict[str, Any]) -> tuple[list[
         return [], f"len({name})", name
     if column.kind in _STRINGS:
         return [], f"len({name}) if {name}.isascii() else len({name}.encode())", name
-    if column.kind in _ASCII_ONCE_CONVERTED:
-        names[f"to_{name}"] = redis_text(column.kind)
+    if column.kind in NUMBER_TEXTS:
+        names[f"to_{name}"] = NUMBER_TEXTS[column.kind]
         return [f"{name} = to_{name}({name})"], f"len({name})", name
     return [f"b{name} = {name}.decode('utf-8', 'surrogateescape')"], f"len({name})", f"b{name}"
 

@@ -10,11 +10,11 @@ from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
-from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
+from projectors.views import BoundView
 
 
 class RedisReader(ViewReader):

@@ -26,13 +26,13 @@ from changes.findings import Level
 from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
-from projectors.bound_views import BoundView
 from projectors.stores import GuardedSink, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS
 from projectors.stores.redis.views import RedisHash
+from projectors.views import BoundView
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes

@@ -9,11 +9,10 @@ from pydantic import Field, SecretStr
 
 from changes.errors import DeclarationError
 from changes.tables import Kind
-from projectors.bound_views import BoundView
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import Entity
+from projectors.views import BoundView, Entity
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
 
