@@ -16,6 +16,5 @@ class MySQLSettings(Server):
     """The MySQL server of the index tables and of viewtail's own tables."""
 
     url: MySQLUrl | None = Field(
-        default=None,
-        description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail",
+        None, description="mysql://USER:PASSWORD@HOST:PORT/DATABASE; by default the source, database viewtail"
     )
