@@ -29,7 +29,7 @@ from projectors.stores import Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.suggestions import nearest
 from projectors.views import View
-from servers.paging import one_of
+from servers.literals import one_of
 from servers.sessions import MySQLAddress, quote, session_error
 
 Open = Callable[[], "pymysql.Connection[Any]"]

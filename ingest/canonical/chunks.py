@@ -20,7 +20,7 @@ from changes.tables import Column, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, source_error
 from ingest.canonical.select import reading, select_list
-from servers.paging import beyond, one_of
+from servers.literals import beyond, one_of
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits

@@ -12,8 +12,7 @@ from changes.writes import Key
 from projectors.bound_views import BoundView
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
-from servers.literals import literal, selected
-from servers.paging import beyond, one_of
+from servers.literals import beyond, literal, one_of, selected
 from servers.sessions import number_of, quote
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
