@@ -115,11 +115,7 @@ SOURCE_TABLES = (WATERMARK,)
 
 
 def create(
-    connection: pymysql.Connection[Any],
-    address: MySQLAddress,
-    database: str,
-    tables: tuple[str, ...],
-    role: str,
+    connection: pymysql.Connection[Any], address: MySQLAddress, database: str, tables: tuple[str, ...], role: str
 ) -> None:
     """Create the database and its tables where they are missing, and migrate those of an earlier viewtail."""
     try:

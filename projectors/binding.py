@@ -65,7 +65,7 @@ def _tables(views: Sequence[View], describe: Describe, problems: list[str]) -> d
         first.setdefault(view.entity.table, view)
     for name, view in first.items():
         try:
-            tables[name] = describe(*name.split("."))
+            tables[name] = describe(*view.entity.schema_and_table)
         except DeclarationError as error:
             problems.append(f"view {view.id}: {error}")
     return tables

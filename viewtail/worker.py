@@ -21,13 +21,7 @@ from pathlib import Path
 
 import structlog
 
-from changes.errors import (
-    DeclarationError,
-    HistoryGoneError,
-    MisuseError,
-    SourceError,
-    ViewtailError,
-)
+from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
@@ -36,7 +30,7 @@ from projectors.ownership import Ownership, take
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, deploy_what_works, open_store_session
+from viewtail.composition import Deployment, deploy_what_works
 from viewtail.reports import Reporter
 from viewtail.signals import on_stop
 
@@ -54,7 +48,7 @@ class Worker:
         self.settings = config
         self.stop = threading.Event()
         self.reporter = Reporter(
-            identity.name, report_to, lambda: open_store_session(config), config.store_database, self.stop
+            identity.name, report_to, Deployment(settings=config).open_store, config.store_database, self.stop
         )
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
