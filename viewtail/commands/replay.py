@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from changes.errors import MisuseError
 from operations import replay as operation
 from operations.reading import choose
 from operations.status import PipelineStatus
-from projectors.views import View
-from viewtail import declarations, settings
+from viewtail import declarations
 from viewtail.composition import Deployment, deploy
 
 
@@ -20,10 +18,10 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     """Have views backfilled again from their canonical rows; returns the exit code."""
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
-    loaded, views = _declared(config)
+    loaded, views = declarations.configured(config)
     chosen = views if all_views else [choose(views, name) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    done = operation.replay(Deployment(settings=loaded, views=[]), list({view.id: view for view in chosen}.values()))
+    done = operation.replay(Deployment(settings=loaded), list({view.id: view for view in chosen}.values()))
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     for view in done.unknown:
@@ -35,7 +33,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
 
 def replay_new_history(config: Path | None) -> int:
     """Take the source as it is now for a new history, and have every view filled again; returns the exit code."""
-    loaded, views = _declared(config)
+    loaded, views = declarations.configured(config)
     loaded.check_stores(views)
     deployment = deploy(loaded, views)
     deployment.create_tables()
@@ -45,11 +43,6 @@ def replay_new_history(config: Path | None) -> int:
         print(f"  {view.id}")
     print("A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status")
     return 0
-
-
-def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
-    loaded = settings.load(config, os.environ)
-    return loaded, list(declarations.load(loaded.views))
 
 
 def _what_next(pipeline: PipelineStatus) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,9 @@ from rich.table import Table
 from changes.errors import TemporaryError
 from changes.retrying import reaction_to
 from projectors.views import View
-from viewtail import declarations, logs, metrics, settings
+from viewtail import declarations, logs, metrics
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.settings import Settings
 from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
 
@@ -32,9 +32,8 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    loaded = settings.load(config, os.environ)
+    loaded, views = declarations.configured(config)
     logs.configure(loaded.logs)
-    views = declarations.load(loaded.views)
     loaded.check_stores(views)
     deployment = _deploy_when_up(loaded, views)
     show, finish = _display()
@@ -48,7 +47,7 @@ def run(config: Path | None) -> int:
         return supervisor.run()
 
 
-def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:
+def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
     """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
     for attempt in itertools.count():
         try:
