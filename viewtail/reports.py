@@ -124,31 +124,25 @@ class Reporter:
         """Into MySQL, for `status`; a failure here is no reason to stop."""
         with self._saving:
             line = self._line()
-            is_saved = self._save(line)
-            # One that failed is tried again after a while, not at each look.
-            self._saved = _told(line) if is_saved else (line["state"], line["error"], None)
+            report = status.Report(
+                state=line["state"],
+                error=line["error"],
+                lag_ms=int(line["lag_s"] * 1000),
+                rows_per_second=line["rate"],
+                applied_row_count=line["writes"],
+                reconnect_count=line["reconnects"],
+                owner=self._owner,
+            )
+            session = OwnSession(self._open_store if self.own is None else self.own.deployment.open_store)
+            try:
+                status.save(session, self._database, self._pipeline, report)
+                self._saved = _told(line)
+            except ViewtailError as error:
+                _log.debug("status not saved", error=str(error))
+                self._saved = (line["state"], line["error"], None)  # tried again after a while, not at each look
+            finally:
+                session.close()
             self._saved_at = time.monotonic()
-
-    def _save(self, line: dict[str, Any]) -> bool:
-        report = status.Report(
-            state=line["state"],
-            error=line["error"],
-            lag_ms=int(line["lag_s"] * 1000),
-            rows_per_second=line["rate"],
-            applied_row_count=line["writes"],
-            reconnect_count=line["reconnects"],
-            owner=self._owner,
-        )
-        own = self.own
-        session = OwnSession(self._open_store if own is None else own.deployment.open_store)
-        try:
-            status.save(session, self._database, self._pipeline, report)
-        except ViewtailError as error:
-            _log.debug("status not saved", error=str(error))
-            return False
-        finally:
-            session.close()
-        return True
 
 
 def _pipeline(vitals: Vitals) -> dict[str, Any]:

@@ -72,10 +72,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        pipelines: Sequence[str],
-        config: Path | None,
-        show: Callable[[Sequence[Mapping[str, Any]]], None],
+        self, pipelines: Sequence[str], config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]
     ) -> None:
         self._children = [_Child(pipeline, config) for pipeline in pipelines]
         self._show = show
@@ -96,7 +93,8 @@ class Supervisor:
                 code = max(code, self._look_after(child))
             self._show([child.report for child in self._children])
             self._stop.wait(0.5)
-        return max(code, self._end())
+        self._end()
+        return code
 
     def _look_after(self, child: _Child) -> int:
         """Start it, or start it again; a misuse ends everything, since no restart can mend it."""
@@ -119,7 +117,7 @@ class Supervisor:
         _log.error("pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s)
         return 0
 
-    def _end(self) -> int:
+    def _end(self) -> None:
         for child in self._children:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_WITHIN_S
@@ -133,4 +131,3 @@ class Supervisor:
                 child.process.kill()
                 child.process.wait()
         self._show([child.report for child in self._children])
-        return 0
