@@ -166,7 +166,7 @@ class Contract:
             shape = self._shape_of(arrived)
             unknown = f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
             problem = unknown if shape is None else _misfit(followed, shape)
-        yield bool(problem), f"{why}, {problem}" if problem else f"{why}; the view is filled again by itself"
+        yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
 
     def _shape_of(self, name: ddl.Name) -> _Shape | None:
         if name not in self._shapes and self.describe is not None:

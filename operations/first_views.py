@@ -132,7 +132,7 @@ def views_py(choice: Choice, stores: Sequence[str]) -> str:
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
         "",
-        "A view whose declaration changed is filled again at the next `viewtail run`; docs/types.md has the values.",
+        "The next `viewtail run` backfills a view whose declaration changed; docs/types.md has the values.",
         '"""',
         "",
         f"from viewtail import {', '.join(classes)}",

@@ -2,7 +2,7 @@
 
 `find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
 keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
-A remark beside the answer says when the view is half filled or halted.
+A remark beside the answer says when the view is half backfilled or halted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rows(list[dict[str, Any]]):
     def __init__(self, rows: Iterable[dict[str, Any]], *, has_more: bool, remark: str | None) -> None:
         super().__init__(rows)
         self.has_more = has_more  # the index has more keys than the limit
-        self.remark = remark  # why rows may be missing: the view is half filled, or halted
+        self.remark = remark  # why rows may be missing: the view is half backfilled, or halted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def choose(views: Sequence[View], name: str) -> View:
 
 
 def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
-    """What a reader must know about the view's state, one sentence; None when it is filled and follows its table."""
+    """What a reader must know about the view's state, one sentence; None when it is complete and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
             cursor.execute(
@@ -137,7 +137,7 @@ def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -
         else:
             raise session_error(error, address, "store") from None
     if row is None:
-        return f"view {view.id} was never filled; start one: viewtail run"
+        return f"view {view.id} was never backfilled. Start one: viewtail run"
     return _remark(view, *row)
 
 
@@ -146,9 +146,9 @@ def _remark(view: View, state: str, reason: str | None, count: int, estimate: in
         return f"view {view.id} is halted and gets no more changes: {reason}"
     if state == "filling":
         about = max(count, estimate)
-        return f"view {view.id} is only half filled ({count:,} of about {about:,} rows): some are missing"
+        return f"view {view.id} is only half backfilled ({count:,} of about {about:,} rows): some are missing"
     if state == "new":
-        return f"view {view.id} is not filled yet: most rows are missing"
+        return f"view {view.id} is not backfilled yet: most rows are missing"
     return None
 
 

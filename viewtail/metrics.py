@@ -50,8 +50,8 @@ class _Collector(Collector):
         filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=["pipeline", "view"])
         for pipeline, report in reports.items():
             up.add_metric([pipeline], 1.0 if report.get("state") == "running" else 0.0)
-            for fill in report.get("fills", ()):
-                filled.add_metric([pipeline, fill["view"]], fill["rows"])
+            for one in report.get("backfills", ()):
+                filled.add_metric([pipeline, one["view"]], one["rows"])
         yield up
         yield filled
 

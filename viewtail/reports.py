@@ -107,7 +107,7 @@ class Reporter:
             "rate": self._rate,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **_pipeline(Vitals() if own is None else own.pipeline.vitals),
-            **({"lag_s": 0.0, "reconnects": 0, "prepared": 0, "fills": []} if own is None else _owned(own)),
+            **({"lag_s": 0.0, "reconnects": 0, "prepared": 0, "backfills": []} if own is None else _owned(own)),
             **self._state(own),
         }
 
@@ -161,7 +161,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "lag_s": round(lag_s(own), 3),
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
-        "fills": [
+        "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
             for one in list(own.backfills.values())
         ],

@@ -62,7 +62,7 @@ def _print(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) ->
     if broken:
         print(f"\n{len(found)} statements, {len(broken)} views break: {', '.join(broken)}")
         print(
-            "Change the views first (or the migration), or run it and fill them again then: "
+            "Change the views first (or the migration), or run it and backfill them again then: "
             f"viewtail replay {' '.join(broken)}"
         )
     else:

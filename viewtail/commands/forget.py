@@ -1,4 +1,4 @@
-"""`viewtail forget`: what operations/forget.py does, asked for and told."""
+"""`viewtail forget`: what operations/forget.py does, and what it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`viewtail replay`: what operations/replay.py does, asked for and told."""
+"""`viewtail replay`: what operations/replay.py does, and what it prints."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     for view in done.unknown:
-        print(f"{view}: has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all")
+        print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
     return 1 if done.refused else 0
 
 
 def replay_new_history(config: Path | None) -> int:
-    """Take the source as it is now for a new history, and have every view filled again; returns the exit code."""
+    """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
     deployment = deploy(loaded, views)
     deployment.create_tables()
     epoch = operation.begin_new_history(deployment)
-    print(f"The source as it is now begins epoch {epoch}. Every view is filled again, in place, under it:")
+    print(f"Epoch {epoch} begins with the source as it is now. viewtail backfills every view again, in place:")
     for view in views:
         print(f"  {view.id}")
-    print("A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status")
+    print(
+        "A running viewtail begins within a few seconds; otherwise start one: viewtail run. Watch it: viewtail status"
+    )
     return 0
 
 
 def _what_next(pipeline: PipelineStatus) -> str:
     if pipeline.state == "down":
-        return "marked. Nothing runs its pipeline now: it is filled when `viewtail run` starts"
-    return "marked. The running viewtail begins to fill it within a few seconds; watch it: viewtail status"
+        return "marked. No viewtail runs its pipeline now: the next `viewtail run` backfills it"
+    return "marked. The running viewtail begins to backfill it within a few seconds; watch it: viewtail status"

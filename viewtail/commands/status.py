@@ -141,8 +141,8 @@ def _remarks(found: Findings) -> list[str]:
                 )
     lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
-        f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
-        f"holds. Declare it again, and it is filled again; or forget it: viewtail forget {name}"
+        f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
+        f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
     return lines
