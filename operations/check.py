@@ -88,7 +88,7 @@ def _functions(bound: BoundView) -> str:
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
-    names = [f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns]
+    names = [f"{name} (no such column)" * (bound.table.column(name) is None) or name for name in read.columns]
     return f"; its functions use {', '.join(sorted(names))}" if names else ""
 
 

@@ -141,9 +141,9 @@ class Contract:
                     whole.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
             elif verdict.kind is TableChangeKind.EMPTIED:
-                yield True, f"{verdict.why}, and so is the view"
+                yield True, f"{verdict.why}; viewtail empties the view too"
             elif verdict.kind is TableChangeKind.THINNED:
-                yield False, f"{verdict.why}, and the view's, too"
+                yield False, f"{verdict.why}; viewtail removes them from the view too"
             elif verdict.kind is TableChangeKind.WIDENED:
                 yield from _widened(view, followed, ddl.read(text, self.database), verdict.why)
             elif verdict.kind is TableChangeKind.REPLACED:
@@ -164,7 +164,7 @@ class Contract:
         problem = ""  # rows of an exchanged partition are of the same columns
         if arrived is not None:
             shape = self._shape_of(arrived)
-            unknown = f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
+            unknown = f"and nobody can say whether {arrived.schema}.{arrived.name} has what the view uses"
             problem = unknown if shape is None else _misfit(followed, shape)
         yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
 
@@ -222,9 +222,9 @@ def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why:
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
-        yield True, f"{why}, and the {place} cannot be made as wide: {error}"
+        yield True, f"{why}, but the {place} cannot be as wide: {error}"
     else:
-        yield False, f"{why}, and so is the {place}, by itself, before the first row behind the statement"
+        yield False, f"{why}; viewtail widens the {place} too, before it writes the next row"
 
 
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:

@@ -1,6 +1,6 @@
 """A first views.py: real tables and columns of a schema, chosen so that each kind of view has an example.
 
-What is written was bound to the tables, so that it can work as it stands; better choices are the user's.
+The views were bound to the tables, so they work; the user may find better ones.
 """
 
 from __future__ import annotations

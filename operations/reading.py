@@ -178,7 +178,7 @@ def canonical_value(given: Any, column: Column) -> Any:
 
 
 def _from_python(given: Any, column: Column) -> Any:
-    """None for what is to be taken as text."""
+    """None for what is read as text."""
     kind = column.kind
     if kind is Kind.INTEGER and isinstance(given, int):
         return int(given)

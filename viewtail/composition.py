@@ -174,7 +174,7 @@ def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, str]:
     try:
         with closing(deployment.open_store()) as connection:
             known = known_views(connection, deployment.database)
-    except TemporaryError:  # once it answers, it tells which of them were kept
+    except TemporaryError:  # once the store answers, it says which of them were kept
         raise
     except ViewtailError:
         return {}

@@ -1,7 +1,7 @@
 """The command line: names, options and help of every command, and how errors end it.
 
-What a command does stands in viewtail/commands/; it is imported when the command is called, so that `--help` is quick
-and a worker never pays for a client of another store. Exit codes: 0 good, 1 something is wrong, 2 misuse.
+What a command does is in viewtail/commands/. A module there is imported when its command is called: `--help` is quick,
+and no command pays for the clients of another. Exit codes: 0 good, 1 something is wrong, 2 misuse.
 """
 
 from __future__ import annotations

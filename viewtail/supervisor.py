@@ -34,7 +34,7 @@ class _Child:
         self.pipeline = pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
-        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting", "backfills": []}
+        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting"}
         self.failures = 0
         self.start_at = 0.0  # monotonic; not started before
 

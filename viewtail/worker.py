@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
-import os
 import signal
 import sys
 import threading
@@ -47,9 +46,7 @@ class Worker:
         self.identity = identity
         self.settings = config
         self.stop = threading.Event()
-        self.reporter = Reporter(
-            identity.name, report_to, Deployment(settings=config).open_store, config.store_database, self.stop
-        )
+        self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
@@ -106,7 +103,7 @@ class Worker:
     def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
         """With the tables as they are now: they may have changed while another viewtail followed them.
 
-        What no longer fits is halted by the stream, which tells the statement too.
+        The stream halts what no longer fits, and names the statement.
         """
         try:
             return self._deployed(views)
@@ -116,7 +113,7 @@ class Worker:
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
         if not found.views:
-            raise SourceError("every view is halted, and the table of none fits it; `viewtail status` has the reasons")
+            raise SourceError("every view is halted, and none fits its table; `viewtail status` has the reasons")
         return found
 
     def _acquire(self, lease: Lease) -> bool:
@@ -192,7 +189,7 @@ def main() -> int:
     tune_interpreter()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
-        config = settings.load(arguments.config, os.environ)
+        config = settings.load(arguments.config)
         logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
         worker = Worker(arguments.pipeline, config, arguments.report_to)
