@@ -138,18 +138,13 @@ def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -
             raise session_error(error, address, "store") from None
     if row is None:
         return f"view {view.id} was never backfilled. Start one: viewtail run"
-    return _remark(view, *row)
-
-
-def _remark(view: View, state: str, reason: str | None, count: int, estimate: int) -> str | None:
-    if state == "halted":
-        return f"view {view.id} is halted and gets no more changes: {reason}"
-    if state == "filling":
-        about = max(count, estimate)
-        return f"view {view.id} is only half backfilled ({count:,} of about {about:,} rows): some are missing"
-    if state == "new":
-        return f"view {view.id} is not backfilled yet: most rows are missing"
-    return None
+    state, reason, count, estimate = row
+    remarks = {
+        "halted": f"is halted and gets no more changes: {reason}",
+        "filling": f"is only half backfilled ({count:,} of about {max(count, estimate):,} rows): some are missing",
+        "new": "is not backfilled yet: most rows are missing",
+    }
+    return f"view {view.id} {remarks[state]}" if state in remarks else None
 
 
 # --- Values as users give them ---

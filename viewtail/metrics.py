@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -17,7 +17,7 @@ from changes.errors import SettingsError
 _log = structlog.get_logger("viewtail.run")
 
 TRY_EVERY_S = 2.0  # for an address that is in use
-_FAMILIES = (
+_FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
     (CounterMetricFamily, "viewtail_rows", "rows", "changed rows read from the source"),
     (CounterMetricFamily, "viewtail_writes", "writes", "writes applied to the store, after coalescing"),
     (CounterMetricFamily, "viewtail_batches", "batches", "batches applied"),

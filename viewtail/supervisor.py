@@ -8,7 +8,6 @@ few changes applied again.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -56,10 +55,6 @@ class _Child:
                 except orjson.JSONDecodeError:
                     continue  # cut short by a kill
                 self.failures = 0
-
-    def signal(self, number: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
 
 
 class Supervisor:
@@ -118,16 +113,15 @@ class Supervisor:
         return 0
 
     def _end(self) -> None:
-        for child in self._children:
-            child.signal(signal.SIGTERM)
+        running = [(child.pipeline, child.process) for child in self._children if child.process is not None]
+        for _, process in running:
+            process.terminate()
         deadline = time.monotonic() + STOP_WITHIN_S
-        for child in self._children:
-            if child.process is None:
-                continue
+        for pipeline, process in running:
             try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
+                process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=child.pipeline)
-                child.process.kill()
-                child.process.wait()
+                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=pipeline)
+                process.kill()
+                process.wait()
         self._show([child.report for child in self._children])

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,8 +91,9 @@ class Worker:
         lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
             if self._acquire(lease):
-                if self.reporter.state == "standby":
-                    deployment = self._deployed_again(views, deployment)
+                if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
+                    with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
+                        deployment = self._deployed(views)
                 following: Deployment | None = replace(deployment, mark=lease.mark)
                 while following is not None:
                     lease.check()
@@ -99,16 +101,6 @@ class Worker:
         finally:
             self.reporter.own = None
             lease.release()
-
-    def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
-        """With the tables as they are now: they may have changed while another viewtail followed them.
-
-        The stream halts what no longer fits, and names the statement.
-        """
-        try:
-            return self._deployed(views)
-        except DeclarationError:
-            return before
 
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
