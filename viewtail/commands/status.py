@@ -151,7 +151,9 @@ def _remarks(found: Findings) -> list[str]:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Colours on a terminal; columns of plain text otherwise, never cut."""
     if sys.stdout.isatty():
-        coloured = [(row[0], Text(row[1], _STYLES.get(row[1], "yellow")), *row[2:]) for row in rows]
+        coloured: list[list[str | Text]] = [
+            [row[0], Text(row[1], _STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
+        ]
         print_table(titles, coloured, right=_RIGHT)
         return
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
