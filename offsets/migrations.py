@@ -1,7 +1,7 @@
 """Tables of an earlier viewtail get the form that schema.py gives them, with their rows.
 
-New columns are added, then filled from the old ones, then the old ones are dropped. Each statement may be the last one
-that is executed: as long as the old columns are there they are what counts, and the next start begins again.
+Each migration adds the new columns, sets them from the old ones, then drops the old ones. It may be cut off after any
+statement: as long as the old columns are there, they count, and the next start begins again.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pymysql
@@ -21,9 +21,9 @@ from changes.pipelines import PipelineId
 from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
-from servers.sessions import quote
+from servers.sessions import Connection, quote
 
-Session = Callable[[], "pymysql.Connection[Any]"]
+Session = Callable[[], Connection]
 
 LATE_S = 0.25  # so long the offset may trail behind rows that were committed without it
 
@@ -38,38 +38,19 @@ def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableEr
 
 
 @contextmanager
-def committed(connection: pymysql.Connection[Any], doing: str) -> Iterator[Any]:
-    """A cursor; commit at the end. The connection stays the caller's to close."""
+def transaction(session: Session, doing: str) -> Iterator[Any]:
+    """A cursor; commit at the end, rollback on an error, the connection given up on an error of the server."""
+    connection = session()
     try:
-        with connection.cursor() as cursor:
-            yield cursor
+        yield connection.cursor()
         connection.commit()
     except pymysql.err.MySQLError as error:
+        connection.close()
         raise unavailable(error, doing) from None
-
-
-class transaction:
-    """A cursor; commit at the end, the connection given up on an error of the server."""
-
-    def __init__(self, session: Session, doing: str) -> None:
-        self._session = session
-        self._doing = doing
-
-    def __enter__(self) -> Any:
-        self._connection = self._session()
-        return self._connection.cursor()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is None:
-                self._connection.commit()
-            elif self._connection.open:
-                self._connection.rollback()
-        except pymysql.err.MySQLError as worse:
-            error = worse
-        if isinstance(error, pymysql.err.MySQLError):
-            self._connection.close()
-            raise unavailable(error, self._doing) from None
+    except BaseException:
+        with suppress(pymysql.err.MySQLError):  # the connection is gone, and the transaction with it
+            connection.rollback()
+        raise
 
 
 class MySQLOffsets:
@@ -79,15 +60,14 @@ class MySQLOffsets:
         self._session = session
         self._database = database
         self._read_position = read_position
-        self._table = quote(database, "pipeline")
+        self.owner = Owner(quote(database, "pipeline"), 0, 0)  # what `take` makes of it
         self._pipeline = pipeline
         self._update: Prepared | None = None
         self._moved = _NOT_MOVED
         self._ahead: Position | None = None  # the rows up to it are durable, whatever the offset says
         # To be saved, but not yet, and on which session: a new one may be to a server that lost those rows.
-        self._late: tuple[Position, pymysql.Connection[Any]] | None = None
+        self._late: tuple[Position, Connection] | None = None
         self._saved_at = 0.0
-        self._id = self.fence = 0
 
     def take(self) -> Taken:
         with transaction(self._session, f"taking pipeline {self._pipeline}") as cursor:
@@ -95,18 +75,21 @@ class MySQLOffsets:
             if row is None:
                 # Not before looking: InnoDB spends a number of the key on each INSERT, ignored ones too.
                 which = PipelineId.parse(self._pipeline)
+                columns = "(name, source, partition_number, store)"
                 cursor.execute(
-                    f"INSERT IGNORE INTO {self._table} (name, source, partition_number, store) VALUES (%s, %s, %s, %s)",
+                    f"INSERT IGNORE INTO {self.owner.table} {columns} VALUES (%s, %s, %s, %s)",
                     (which.name, which.source, which.partition, which.store),
                 )
                 row = self._locked(cursor)
             assert row is not None
-            cursor.execute(f"UPDATE {self._table} SET fence = %s WHERE id = %s", (row[1] + 1, row[0]))
-        self._id, self.fence = row[0], row[1] + 1
-        return Taken(self.owner, _position(row[2], self._pipeline, self._read_position))
+            number, fence, position = row[0], row[1] + 1, row[2]
+            cursor.execute(f"UPDATE {self.owner.table} SET fence = %s WHERE id = %s", (fence, number))
+        self.owner = Owner(self.owner.table, number, fence)
+        return Taken(self.owner, _position(position, self._pipeline, self._read_position))
 
     def _locked(self, cursor: Any) -> tuple[Any, ...] | None:
-        cursor.execute(f"SELECT id, fence, position FROM {self._table} WHERE name = %s FOR UPDATE", (self._pipeline,))
+        table = self.owner.table
+        cursor.execute(f"SELECT id, fence, position FROM {table} WHERE name = %s FOR UPDATE", (self._pipeline,))
         row: tuple[Any, ...] | None = cursor.fetchone()
         return row
 
@@ -130,16 +113,7 @@ class MySQLOffsets:
 
     def saved(self) -> Position | None:
         """The offset as the server has it."""
-        connection = self._session()
-        try:
-            return saved_position(connection, self._database, self._pipeline, self._read_position)
-        except StoreUnavailableError:
-            connection.close()
-            raise
-
-    @property
-    def owner(self) -> Owner:
-        return Owner(self._table, self._id, self.fence)
+        return saved_position(self._session, self._database, self._pipeline, self._read_position)
 
     def went_ahead(self, position: Position) -> None:
         """The rows up to `position` were committed by themselves, under our fence: `save` need not hurry."""
@@ -154,15 +128,13 @@ class MySQLOffsets:
         """
         connection = self._session()
         if self._update is None or self._update.connection is not connection:
-            self._update = Prepared(
-                connection,
-                f"UPDATE {self._table} SET position = ?, saved_at = CURRENT_TIMESTAMP(6) WHERE id = ? AND fence = ?",
-            )
+            update = f"UPDATE {self.owner.table} SET position = ?, saved_at = CURRENT_TIMESTAMP(6)"
+            self._update = Prepared(connection, f"{update} WHERE id = ? AND fence = ?")
 
     def send(self, flight: Flight, position: Position) -> None:
         """Send the UPDATE of `save`; a sink on the same connection does so behind its rows, and then says `moved`."""
         assert self._update is not None, "make_ready comes first"
-        flight.execute(self._update.packed((position.to_text(), self._id, self.fence)))
+        flight.execute(self._update.packed((position.to_text(), self.owner.id, self.owner.fence)))
 
     def moved(self, position: Position, found: int) -> None:
         """What was sent was executed in the open transaction and found so many rows: `save` needs only to commit."""
@@ -174,22 +146,13 @@ class MySQLOffsets:
         self._commit(None)
 
     def _commit(self, position: Position | None) -> None:
-        connection = self._session()
-        try:
-            with connection.cursor() as cursor:
-                if position is None or self._move(connection, position) != 1:
-                    check_fence(cursor, self.owner)
-            connection.commit()
-        except pymysql.err.MySQLError as error:
-            connection.close()
-            raise unavailable(error, f"saving the offset of pipeline {self._pipeline}") from None
-        except FencedError:
-            connection.rollback()
-            raise
+        with transaction(self._session, f"saving the offset of pipeline {self._pipeline}") as cursor:
+            if position is None or self._move(cursor.connection, position) != 1:
+                check_fence(cursor, self.owner)
         if position is not None:
             self._ahead, self._late, self._saved_at = None, None, time.monotonic()
 
-    def _move(self, connection: pymysql.Connection[Any], position: Position) -> int:
+    def _move(self, connection: Connection, position: Position) -> int:
         """Rows found: 1, or 0 when the fence was raised."""
         (sent, found), self._moved = self._moved, _NOT_MOVED
         if sent is not position:
@@ -225,11 +188,9 @@ def _position(text: str | None, pipeline: str, read_position: ReadPosition) -> P
         ) from None
 
 
-def saved_position(
-    connection: pymysql.Connection[Any], database: str, pipeline: str, read_position: ReadPosition
-) -> Position | None:
+def saved_position(session: Session, database: str, pipeline: str, read_position: ReadPosition) -> Position | None:
     """The offset of a pipeline that need not be owned; None when it never saved one."""
-    with committed(connection, f"reading the offset of pipeline {pipeline}") as cursor:
+    with transaction(session, f"reading the offset of pipeline {pipeline}") as cursor:
         cursor.execute(f"SELECT position FROM {quote(database, 'pipeline')} WHERE name = %s", (pipeline,))
         row = cursor.fetchone()
     return None if row is None else _position(row[0], pipeline, read_position)
@@ -250,7 +211,6 @@ class BackgroundOffsets:
         self._wake = threading.Condition()
         self._newest: Position | None = None
         self._error: ViewtailError | None = None
-        self._is_saving = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -327,9 +287,9 @@ class OwnSession:
 
     def __init__(self, open_: Session) -> None:
         self._open = open_
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
 
-    def __call__(self) -> pymysql.Connection[Any]:
+    def __call__(self) -> Connection:
         if self._connection is None or not self._connection.open:
             self._connection = self._open()
         return self._connection

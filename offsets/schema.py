@@ -71,16 +71,16 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
   `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled or halted',
   `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
-  `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running fill; of a finished one, its end',
+  `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running backfill; of a finished one, its end',
   `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
-  `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the running fill read, or the last one kept',
-  `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the fill began, estimated',
-  `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the fill began in',
-  `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the fill began',
-  `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last fill finished',
+  `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',
+  `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the backfill began, estimated',
+  `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the backfill began in',
+  `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the backfill began',
+  `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last backfill finished',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`, `pipeline_id`)
-) {_OPTIONS} COMMENT='viewtail: the views and how far they are filled'
+) {_OPTIONS} COMMENT='viewtail: the views and how far they are backfilled'
 """
 
 DEAD_LETTER = f"""
@@ -115,11 +115,7 @@ SOURCE_TABLES = (WATERMARK,)
 
 
 def create(
-    connection: pymysql.Connection[Any],
-    address: MySQLAddress,
-    database: str,
-    tables: tuple[str, ...],
-    role: str,
+    connection: pymysql.Connection[Any], address: MySQLAddress, database: str, tables: tuple[str, ...], role: str
 ) -> None:
     """Create the database and its tables where they are missing, and migrate those of an earlier viewtail."""
     try:

@@ -6,30 +6,24 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from functools import partial
 
 import orjson
-import pymysql
 
 from changes.errors import DeclarationError, ViewtailError
 from changes.findings import Finding, Level, fail, ok, warn
 from ingest.binlog import checks as source_checks
-from ingest.binlog.coordinates import BinlogPosition
 from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind, functions_read
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.registry import STORES
 from projectors.views import BoundView, View
 from servers.asking import findings
-from servers.login import Server
-from servers.sessions import MySQLAddress, open_session, quote
-
-Connection: TypeAlias = "pymysql.Connection[Any]"
+from servers.sessions import Connection, MySQLAddress, open_session, quote
 
 _SOURCE_URL = "VIEWTAIL_SOURCE__URL"
 
@@ -42,28 +36,14 @@ class Servers:
 
     source: MySQLAddress
     primary: MySQLAddress
-    store: MySQLAddress  # of viewtail's own tables
     watermark_database: str
-    store_database: str
-    sections: Mapping[str, Server] = field(default_factory=dict)  # settings of the stores that have views, by name
-
-    def stores(self) -> Iterator[tuple[Store, Access]]:
-        """Those that have views, and that of viewtail's own tables."""
-        for store in STORES:
-            if store.has_own_tables or store.name in self.sections:
-                access = Access(
-                    section=self.sections.get(store.name),
-                    own=self.store,
-                    database=self.store_database,
-                    read_position=BinlogPosition.from_text,
-                )
-                yield store, access
+    stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
 
 
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
-    found = list(_source(servers, sorted({tuple_of(view.entity.table) for view in views})))
-    for store, access in servers.stores():
+    found = list(_source(servers, sorted({view.entity.schema_and_table for view in views})))
+    for store, access in servers.stores:
         found += store.checks(access)
     found += _views(servers.source, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
@@ -72,12 +52,6 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
 def is_well(findings: Sequence[Finding]) -> bool:
     """Whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
-
-
-def tuple_of(table: str) -> tuple[str, str]:
-    """'shop.user' -> ('shop', 'user')"""
-    schema, _, name = table.partition(".")
-    return schema, name
 
 
 def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
@@ -98,7 +72,7 @@ def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Fin
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
     try:
         with closing(open_session(source, role="source")) as connection:
-            bound = bind(views, lambda schema, table: describe(connection, schema, table))
+            bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             return fit + [finding for view in bound for finding in _tried(connection, view)]
     except DeclarationError as error:
@@ -113,7 +87,7 @@ def _functions(bound: BoundView) -> str:
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
-    names = [f"{name} (which it has not)" * (bound.table.column(name) is None) or name for name in read.columns]
+    names = [f"{name} (no such column)" * (bound.table.column(name) is None) or name for name in read.columns]
     return f"; its functions use {', '.join(sorted(names))}" if names else ""
 
 

@@ -120,7 +120,7 @@ class Contract:
                 return Followed(bound.table, bound.needed, tuple(keys_relied_on(bound)))
             except DeclarationError:
                 pass  # the migration may be what it waits for
-        schema, name = view.entity.table.split(".")
+        schema, name = view.entity.schema_and_table
         columns, _ = named_columns(view)
         known = tuple(map(_undescribed, sorted(columns)))
         table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
@@ -140,9 +140,9 @@ class Contract:
                     whole.setdefault((view.store, view.entity.table), view.id)
                 yield True, verdict.why
             elif verdict.kind is TableChangeKind.EMPTIED:
-                yield True, f"{verdict.why}, and so is the view"
+                yield True, f"{verdict.why}; viewtail empties the view too"
             elif verdict.kind is TableChangeKind.THINNED:
-                yield False, f"{verdict.why}, and the view's, too"
+                yield False, f"{verdict.why}; viewtail removes them from the view too"
             elif verdict.kind is TableChangeKind.WIDENED:
                 yield from _widened(view, followed, ddl.read(text, self.database), verdict.why)
             elif verdict.kind is TableChangeKind.REPLACED:
@@ -160,18 +160,12 @@ class Contract:
     def _replaced(self, followed: Followed, text: str, why: str) -> Iterator[tuple[bool, str]]:
         """Rows of another table: the view follows if that has what it uses."""
         arrived = _arrived(ddl.read(text, self.database), _name(followed))
-        if arrived is None:  # rows of an exchanged partition are of the same columns
-            yield False, f"{why}; the view is filled again by itself"
-            return
-        shape = self._shape_of(arrived)
-        if shape is None:
-            problem: str | None = f"and whether {arrived.schema}.{arrived.name} has what the view uses cannot be told"
-        else:
-            problem = _misfit(followed, shape)
-        yield (
-            problem is not None,
-            f"{why}, {problem}" if problem else f"{why}; the view is filled again by itself",
-        )
+        problem = ""  # rows of an exchanged partition are of the same columns
+        if arrived is not None:
+            shape = self._shape_of(arrived)
+            unknown = f"and nobody can say whether {arrived.schema}.{arrived.name} has what the view uses"
+            problem = unknown if shape is None else _misfit(followed, shape)
+        yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
 
     def _shape_of(self, name: ddl.Name) -> _Shape | None:
         if name not in self._shapes and self.describe is not None:
@@ -183,11 +177,7 @@ class Contract:
 
     def _go_on(self, text: str) -> None:
         """The tables as they are behind the statement."""
-        try:
-            effects = ddl.read(text, self.database)
-        except ddl.Unread:
-            return
-        for effect in effects:
+        for effect in _read(text, self.database):
             match effect:
                 case ddl.Created(table, like) as created:
                     model = self._shape_of(like) if like is not None else None
@@ -231,9 +221,9 @@ def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why:
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:
-        yield True, f"{why}, and the {place} cannot be made as wide: {error}"
+        yield True, f"{why}, but the {place} cannot be as wide: {error}"
     else:
-        yield False, f"{why}, and so is the {place}, by itself, before the first row behind the statement"
+        yield False, f"{why}; viewtail widens the {place} too, before it writes the next row"
 
 
 def _with_length(column: Column, defined: ddl.ColumnDefined) -> Column:
@@ -262,18 +252,20 @@ def _shape(table: Table) -> _Shape:
     )
 
 
-def _changed_columns(text: str, database: str) -> list[str]:
-    """The columns that an ALTER TABLE drops or redefines."""
+def _read(text: str, database: str) -> list[ddl.Effect]:
+    """None of a statement that cannot be read."""
     try:
-        effects = ddl.read(text, database)
+        return ddl.read(text, database)
     except ddl.Unread:
         return []
-    names = []
-    for change in _altered(effects):
+
+
+def _changed_columns(text: str, database: str) -> Iterator[str]:
+    """The columns that an ALTER TABLE drops or redefines."""
+    for change in _altered(_read(text, database)):
         match change:
             case ddl.ColumnDropped(name) | ddl.ColumnRenamed(name) | ddl.ColumnDefined(name):
-                names.append(name)
-    return names
+                yield name
 
 
 def _altered(effects: Sequence[ddl.Effect]) -> Iterator[ddl.Change]:
@@ -315,8 +307,8 @@ def _change(shape: _Shape, changes: Sequence[ddl.Change]) -> None:
                     shape.unique[new_name.lower()] = unique
 
 
-def _misfit(followed: Followed, shape: _Shape) -> str | None:
-    """Why a table cannot take the place of the followed one; None where it can."""
+def _misfit(followed: Followed, shape: _Shape) -> str:
+    """Why a table cannot take the place of the followed one; '' where it can."""
     key = followed.table.primary_key
     if key != _UNKNOWN_KEY and _lower(key) != _lower(shape.key):
         return f"and its primary key is ({', '.join(shape.key)})" if shape.key else "and it has no primary key"
@@ -325,7 +317,7 @@ def _misfit(followed: Followed, shape: _Shape) -> str | None:
         if set(_lower(wanted)) not in keys:
             return f"and it has no unique key ({', '.join(wanted)})"
     problems = (_column_misfit(followed.table.column(name), name, shape) for name in followed.columns)
-    return next(filter(None, problems), None)
+    return next(filter(None, problems), "")
 
 
 def _lower(names: Sequence[str]) -> list[str]:

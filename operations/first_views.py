@@ -1,6 +1,6 @@
 """A first views.py: real tables and columns of a schema, chosen so that each kind of view has an example.
 
-What is written was bound to the tables, so that it can work as it stands; better choices are the user's.
+The views were bound to the tables, so they work; the user may find better ones.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def views_py(choice: Choice, stores: Sequence[str]) -> str:
     lines = [
         '"""The views that viewtail keeps: edit freely, then run `viewtail check`.',
         "",
-        "A view whose declaration changed is filled again at the next `viewtail run`; docs/types.md has the values.",
+        "The next `viewtail run` backfills a view whose declaration changed; docs/types.md has the values.",
         '"""',
         "",
         f"from viewtail import {', '.join(classes)}",

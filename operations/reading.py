@@ -2,14 +2,14 @@
 
 `find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
 keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
-A remark beside the answer says when the view is half filled or halted.
+A remark beside the answer says when the view is half backfilled or halted.
 """
 
 from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -24,25 +24,25 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.function_columns import UnforeseenColumn, row_type
-from projectors.stores import Store, ViewReader
+from projectors.stores import SearchPage, Store, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
-from servers.paging import one_of
-from servers.sessions import MySQLAddress, quote, session_error
+from servers.literals import one_of
+from servers.sessions import Connection, MySQLAddress, quote, session_error
 
-Open = Callable[[], "pymysql.Connection[Any]"]
-OpenReader = Callable[[], ViewReader]
+Open = Callable[[], Connection]
 
 _ENCODE = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
 _TABLE_OR_DATABASE_MISSING = (1049, 1146)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What `find` found: canonical rows that have the values, in key order."""
+class Rows(list[dict[str, Any]]):
+    """Canonical rows: every column that viewtail can read, as docs/types.md says."""
 
-    rows: list[dict[str, Any]]  # every column that viewtail can read, as docs/types.md says
-    has_more: bool  # the index has more keys than the limit
+    def __init__(self, rows: Iterable[dict[str, Any]], *, has_more: bool, remark: str | None) -> None:
+        super().__init__(rows)
+        self.has_more = has_more  # the index has more keys than the limit
+        self.remark = remark  # why rows may be missing: the view is half backfilled, or halted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,55 @@ class Record:
     key: Key
     version: int
     content: dict[str, Any]  # index table: value columns; Redis hash: fields as bytes; else the document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One view, ready to be read.
+
+    Every method raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
+    """
+
+    view: BoundView
+    remark: str | None  # why it may be incomplete or old
+    open_source: Open
+    open_reader: Callable[[], ViewReader]
+
+    def find(self, values: Sequence[Any], limit: int) -> Rows:
+        """The canonical rows of the entities that have these values of the first value columns, in key order."""
+        view = self.view
+        if not store_of(view.view).has_index:
+            kinds = _kinds([store for store in STORES if store.has_index])
+            raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
+        wanted = _wanted(view, values)
+        if limit < 1:
+            raise MisuseError(f"limit is {limit}; it must be at least 1")
+        with closing(self.open_reader()) as reader:
+            keys = reader.keys_with(wanted, limit + 1)
+        with closing(self.open_source()) as connection:
+            rows = canonical_rows(connection, view, keys[:limit])
+        matching = [_shown(row, view.table) for row in rows if _matches(row, view, wanted)]
+        return Rows(matching, has_more=len(keys) > limit, remark=self.remark)
+
+    def get(self, key: Any) -> Record | None:
+        """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
+        wanted = key_of(key, self.view)
+        with closing(self.open_reader()) as reader:
+            for row in reader.rows([wanted]):
+                return Record(view=self.view.id, key=row.key, version=row.version, content=row.content)
+        return None
+
+    def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
+        """One page of the documents that match a simple query string, best first."""
+        if not store_of(self.view.view).has_search:
+            kinds = _kinds([store for store in STORES if store.has_search])
+            raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
+        with closing(self.open_reader()) as reader:
+            return reader.search(query, fields=fields, page=page, size=size)
+
+
+def _kinds(stores: Sequence[Store]) -> str:
+    return " and ".join(kind.__name__ for store in stores for kind in store.view_classes)
 
 
 def choose(views: Sequence[View], name: str) -> View:
@@ -71,7 +120,7 @@ def choose(views: Sequence[View], name: str) -> View:
 
 
 def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
-    """What a reader must know about the view's state, one sentence; None when it is filled and follows its table."""
+    """What a reader must know about the view's state, one sentence; None when it is complete and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
             cursor.execute(
@@ -86,19 +135,14 @@ def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -
         else:
             raise session_error(error, address, "store") from None
     if row is None:
-        return f"view {view.id} was never filled; start one: viewtail run"
-    return _remark(view, *row)
-
-
-def _remark(view: View, state: str, reason: str | None, count: int, estimate: int) -> str | None:
-    if state == "halted":
-        return f"view {view.id} is halted and gets no more changes: {reason}"
-    if state == "filling":
-        about = max(count, estimate)
-        return f"view {view.id} is only half filled ({count:,} of about {about:,} rows): some are missing"
-    if state == "new":
-        return f"view {view.id} is not filled yet: most rows are missing"
-    return None
+        return f"view {view.id} was never backfilled. Start one: viewtail run"
+    state, reason, count, estimate = row
+    remarks = {
+        "halted": f"is halted and gets no more changes: {reason}",
+        "filling": f"is only half backfilled ({count:,} of about {max(count, estimate):,} rows): some are missing",
+        "new": "is not backfilled yet: most rows are missing",
+    }
+    return f"view {view.id} {remarks[state]}" if state in remarks else None
 
 
 # --- Values as users give them ---
@@ -127,7 +171,7 @@ def canonical_value(given: Any, column: Column) -> Any:
 
 
 def _from_python(given: Any, column: Column) -> Any:
-    """None for what is to be taken as text."""
+    """None for what is read as text."""
     kind = column.kind
     if kind is Kind.INTEGER and isinstance(given, int):
         return int(given)
@@ -183,25 +227,6 @@ def key_of(given: Any, view: BoundView) -> Key:
 # --- find ---
 
 
-def find(open_source: Open, open_reader: OpenReader, view: BoundView, values: Sequence[Any], limit: int) -> Found:
-    """The canonical rows of the entities that have these values of the first value columns.
-
-    Raises MisuseError, SourceUnavailableError, StoreUnavailableError, StoreError.
-    """
-    if not store_of(view.view).has_index:
-        kinds = _kinds([store for store in STORES if store.has_index])
-        raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
-    wanted = _wanted(view, values)
-    if limit < 1:
-        raise MisuseError(f"limit is {limit}; it must be at least 1")
-    with closing(open_reader()) as reader:
-        keys = reader.keys_with(wanted, limit + 1)
-    with closing(open_source()) as connection:
-        rows = canonical_rows(connection, view, keys[:limit])
-    matching = [row for row in rows if _matches(row, view, wanted)]
-    return Found(rows=[_shown(row, view.table) for row in matching], has_more=len(keys) > limit)
-
-
 def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
     names = ", ".join(column.name for column in view.values)
     if not values or len(values) > len(view.values):
@@ -216,7 +241,7 @@ def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
 _Values = dict[str, Any]  # by column name, in viewtail's forms
 
 
-def canonical_rows(connection: pymysql.Connection[Any], view: BoundView, keys: Sequence[Key]) -> list[_Values]:
+def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key]) -> list[_Values]:
     """The present canonical row of each key that has one, in the keys' order; every column that can be read.
 
     With a version column it is the row with the largest version.
@@ -259,27 +284,3 @@ def _shown(row: _Values, table: Table) -> dict[str, Any]:
             value = None
         shown[column.name] = value if convert is None or value is None else convert(value)
     return shown
-
-
-# --- get ---
-
-
-def get(reader: ViewReader, key: Key) -> Record | None:
-    """What the view has under a key, as of the last acknowledged write; None when it shows nothing."""
-    for row in reader.rows([key]):
-        return Record(view=reader.view.id, key=row.key, version=row.version, content=row.content)
-    return None
-
-
-# --- search ---
-
-
-def require_search(view: View) -> None:
-    """Raises MisuseError for a view that cannot be searched."""
-    if not store_of(view).has_search:
-        kinds = _kinds([store for store in STORES if store.has_search])
-        raise MisuseError(f"view {view.id} cannot be searched; search reads {kinds} views, get reads by key")
-
-
-def _kinds(stores: Sequence[Store]) -> str:
-    return " and ".join(kind.__name__ for store in stores for kind in store.view_classes)

@@ -79,7 +79,7 @@ def begin_new_history(deployment: Deployment) -> int:
         states = {one: ViewStates(session, deployment.database, one.name) for one in deployment.pipelines()}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
         with transaction(session, "beginning a new history") as cursor:
-            epoch = epochs.begin_new_history(session(), deployment.database, DEFAULT_SOURCE, description, above)
+            epoch = epochs.begin_new_history(cursor, deployment.database, DEFAULT_SOURCE, description, above)
             for pipeline, one in known.items():
                 one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
     return epoch

@@ -16,7 +16,7 @@ class Statement:
     """One statement, comments included."""
 
     text: str
-    line: int  # of the file, from 1, on which its first word stands
+    line: int  # of the file, from 1, of its first word
 
 
 def statements(text: str) -> list[Statement]:

@@ -6,7 +6,7 @@ writes do not feed themselves. Whether anybody runs it is asked of its lease, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 import pymysql
@@ -24,7 +24,7 @@ BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a pipeline tells of itself."""
+    """What a pipeline reports of itself; the columns of `pipeline_status` by name."""
 
     state: str
     error: str | None
@@ -80,20 +80,12 @@ class PipelineStatus:
 def save(session: Session, database: str, pipeline: str, report: Report) -> None:
     """Replace a pipeline's report."""
     with transaction(session, "reporting the status") as cursor:
-        values = (
-            report.state,
-            report.error and report.error[:2000],
-            max(0, report.lag_ms),
-            max(0, report.rows_per_second),
-            report.applied_row_count,
-            report.reconnect_count,
-            report.owner[:255],
-        )
-        columns = "state, error, lag_ms, rows_per_second, applied_row_count, reconnect_count, owner"
-        updates = ", ".join(f"{column} = %s" for column in columns.split(", "))
+        names = [field.name for field in fields(Report)]
+        values = astuple(replace(report, error=report.error and report.error[:2000]))
+        updates = ", ".join(f"{name} = %s" for name in names)
         cursor.execute(
-            f"INSERT INTO {quote(database, 'pipeline_status')} (pipeline_id, {columns}) "
-            f"SELECT id, %s, %s, %s, %s, %s, %s, %s FROM {quote(database, 'pipeline')} WHERE name = %s "
+            f"INSERT INTO {quote(database, 'pipeline_status')} (pipeline_id, {', '.join(names)}) "
+            f"SELECT id, {', '.join(['%s'] * len(names))} FROM {quote(database, 'pipeline')} WHERE name = %s "
             f"ON DUPLICATE KEY UPDATE {updates}, updated_at = CURRENT_TIMESTAMP(6)",
             (*values, pipeline, *values),
         )

@@ -61,7 +61,7 @@ def _tables(views: Sequence[View], describe: Describe, problems: list[str]) -> d
     for view in views:
         if (name := view.entity.table) not in tables:
             try:
-                tables[name] = describe(*name.split("."))
+                tables[name] = describe(*view.entity.schema_and_table)
             except DeclarationError as error:
                 tables[name] = None
                 problems.append(f"view {view.id}: {error}")

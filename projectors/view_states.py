@@ -6,7 +6,7 @@ Each method is one transaction on its session. A move that the table does not al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -141,7 +141,7 @@ class ViewStates:
             self._pipeline_id = row[0]
         return self._pipeline_id
 
-    def _transaction(self, doing: str) -> transaction:
+    def _transaction(self, doing: str) -> AbstractContextManager[Any]:
         _ = self.pipeline_id  # asked for in a transaction of its own
         return transaction(self._session, doing)
 

@@ -49,6 +49,12 @@ class Entity:
         object.__setattr__(self, "version", version)
         object.__setattr__(self, "append_only", append_only)
 
+    @property
+    def schema_and_table(self) -> tuple[str, str]:
+        """'shop.user' -> ('shop', 'user')"""
+        schema, _, table = self.table.partition(".")
+        return schema, table
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:

@@ -1,4 +1,4 @@
-"""Server addresses as users write them: URLs, taken apart.
+"""Server addresses as users write them: URLs, and their parts.
 
 No message repeats what was given: it may hold a password.
 """
@@ -20,7 +20,7 @@ class AddressForm:
     schemes: tuple[str, ...]
     tls_schemes: tuple[str, ...] = ()  # those of them that ask for TLS
     parameters: tuple[str, ...] = ()  # behind the ?
-    path: Callable[[str], str]  # what stands behind the host's /, which is not empty; raises ValueError, saying why
+    path: Callable[[str], str]  # checks what is behind the host's /; raises ValueError with the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def _split(text: str, kind: AddressForm) -> SplitResult:
     try:
         parts = urlsplit(text.strip())
     except ValueError:  # its text repeats the address
-        raise _wrong(kind, "it cannot be taken apart") from None
+        raise _wrong(kind, "it is no URL") from None
     if parts.scheme not in kind.schemes:
         raise _wrong(kind, f"it begins with {' or '.join(scheme + '://' for scheme in kind.schemes)}")
     if parts.fragment or "#" in text:
@@ -103,7 +103,7 @@ def _wrong(kind: AddressForm, why: str) -> ValueError:
 
 def _database(path: str) -> str:
     if "/" in path or len(path) > 64:
-        raise ValueError("after the / stands the name of one database, at most 64 characters")
+        raise ValueError("the part after the / must be the name of one database, at most 64 characters")
     return path
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pymysql
 
 from changes.errors import ViewtailError
 from changes.findings import Finding, fail
-from servers.sessions import MySQLAddress, open_session, session_error
+from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
 
 def findings(
-    where: str,
-    address: MySQLAddress,
-    role: str,
-    variable: str,
-    ask: Callable[[pymysql.Connection[Any]], Iterator[Finding]],
+    where: str, address: MySQLAddress, role: str, variable: str, ask: Callable[[Connection], Iterator[Finding]]
 ) -> list[Finding]:
     """What `ask` finds on a session of its own; a server that does not answer is a finding.
 

@@ -1,8 +1,9 @@
-"""SQL literals for MySQL: values in viewtail's forms (docs/types.md) to the text of a query, and back.
+"""SQL text for MySQL: values in viewtail's forms (docs/types.md) as literals, and back; pages by key, rows by key.
 
-They count on what every session of viewtail sets: utf8mb4, and an sql_mode without NO_BACKSLASH_ESCAPES. Inside a
-quoted string only the backslash and the quote are special then; everything else, NUL included, stands for itself
-(MySQL manual, "String Literals").
+The literals count on what every session of viewtail sets: utf8mb4, and an sql_mode without NO_BACKSLASH_ESCAPES. Inside
+a quoted string only the backslash and the quote are special then; everything else, NUL included, stands for itself
+(MySQL manual, "String Literals"). A collation may take other keys for equal ones: whoever asks by key compares what
+comes.
 """
 
 from __future__ import annotations
@@ -21,14 +22,45 @@ def literal(value: Any, column: Column) -> str:
     """The literal of one value; NULL for None."""
     if value is None:
         return "NULL"
-    text: str = eval(f'f"{_piece("value", column)}"', {**_NAMES, "value": value})
-    return text
+    if column.kind in _TEXTS:
+        escaped = value.replace("\\", "\\\\").replace("'", "''")
+        return f"'{escaped}'"
+    if column.kind in _TIMES:
+        return f"'{value}'"
+    if column.kind is Kind.BYTES:
+        return f"X'{value.hex()}'"
+    if column.kind is Kind.DECIMAL:
+        return f"{value:f}"
+    if column.kind in (Kind.FLOAT, Kind.DOUBLE):
+        # With an exponent, so that MySQL reads a DOUBLE and not a DECIMAL (which has no -0).
+        text = repr(value)
+        return text if "e" in text else text + "e0"
+    return f"{value}"
 
 
 def equals(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """The condition that columns have these values."""
     pairs = zip(columns, values, strict=True)
     return " AND ".join(f"{quote(column.name)} = {literal(value, column)}" for column, value in pairs)
+
+
+def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
+    """The condition `(columns) > (after)`, expanded: MySQL reads far too much for the row constructor."""
+    pairs = [(quote(column.name), literal(value, column)) for column, value in zip(columns, after, strict=True)]
+    name, value = pairs[-1]
+    condition = f"{name} > {value}"
+    for name, value in reversed(pairs[:-1]):
+        condition = f"({name} > {value} OR ({name} = {value} AND {condition}))"
+    if len(pairs) == 1:
+        return condition
+    first, value = pairs[0]
+    # The first column's bound by itself lets the optimizer begin its range at the right place.
+    return f"{first} >= {value} AND {condition}"
+
+
+def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
+    """The condition for the rows with one of these keys."""
+    return " OR ".join(f"({equals(columns, key)})" for key in keys)
 
 
 def selected(column: Column) -> str:
@@ -41,33 +73,3 @@ def selected(column: Column) -> str:
     if column.declared.startswith("bit"):
         return f"{name} + 0"
     return name
-
-
-def _piece(name: str, column: Column) -> str:
-    """What stands in the generated f-string (quoted by \") for a value that is not NULL."""
-    if column.kind in _TEXTS:
-        return f"'{{{name}.replace(BACKSLASH, BACKSLASHES).replace(QUOTE, QUOTES)}}'"
-    if column.kind in _TIMES:
-        return f"'{{{name}}}'"
-    if column.kind is Kind.BYTES:
-        return f"X'{{{name}.hex()}}'"
-    if column.kind is Kind.DECIMAL:
-        return f"{{{name}:f}}"
-    if column.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return f"{{double({name})}}"
-    return f"{{{name}}}"
-
-
-def _double(value: float) -> str:
-    """With an exponent, so that MySQL reads a DOUBLE and not a DECIMAL (which has no -0)."""
-    text = repr(value)
-    return text if "e" in text else text + "e0"
-
-
-_NAMES: dict[str, Any] = {
-    "BACKSLASH": "\\",
-    "BACKSLASHES": "\\\\",
-    "QUOTE": "'",
-    "QUOTES": "''",
-    "double": _double,
-}

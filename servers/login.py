@@ -42,16 +42,14 @@ class Group(BaseModel):
 class Server(Group):
     """How to log in to a server, and over which TLS."""
 
-    user: str | None = Field(default=None, description="user, when it is not part of the address")
-    password: SecretStr | None = Field(default=None, description="password, when it is not part of the address")
-    password_file: Path | None = Field(default=None, description="a file that holds the password")
-    tls: bool | None = Field(
-        default=None, description="speak TLS; by default when a tls_ option or the address says so"
-    )
-    tls_ca: Path | None = Field(default=None, description="certificates to trust (PEM), instead of the system's")
-    tls_cert: Path | None = Field(default=None, description="client certificate (PEM)")
-    tls_key: Path | None = Field(default=None, description="private key of the client certificate (PEM)")
-    tls_verify: bool = Field(default=True, description="check the server's certificate and host name")
+    user: str | None = Field(None, description="user, when it is not part of the address")
+    password: SecretStr | None = Field(None, description="password, when it is not part of the address")
+    password_file: Path | None = Field(None, description="a file that holds the password")
+    tls: bool | None = Field(None, description="speak TLS; by default when a tls_ option or the address says so")
+    tls_ca: Path | None = Field(None, description="certificates to trust (PEM), instead of the system's")
+    tls_cert: Path | None = Field(None, description="client certificate (PEM)")
+    tls_key: Path | None = Field(None, description="private key of the client certificate (PEM)")
+    tls_verify: bool = Field(True, description="check the server's certificate and host name")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import COMMAND
 
-Connection: TypeAlias = "pymysql.Connection[Any]"
+from servers.sessions import Connection
 
 Value: TypeAlias = "int | float | str | bytes | Decimal | None"
 

@@ -16,9 +16,8 @@ from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import Entity, View
 
 if TYPE_CHECKING:
-    from operations.reading import Record
+    from operations.reading import Record, Rows
     from projectors.stores import SearchPage
-    from viewtail.reading import Rows
     from viewtail.settings import Settings
 
 __all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "find", "get", "search"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-import pymysql
 import structlog
 
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
@@ -25,13 +23,11 @@ from projectors.stores.access import Access
 from projectors.stores.registry import STORES
 from projectors.view_states import State, ViewStates, known_views
 from projectors.views import BoundView, View
-from servers.sessions import open_session
+from servers.sessions import Connection, open_session
 from viewtail.settings import Settings
 from viewtail.sources import BinlogHistory, history_now, read_position, source_now
 
 _log = structlog.get_logger("viewtail.composition")
-
-CATCH_UP_ROUND_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,9 +35,9 @@ class Deployment:
     """Settings and bound views, and how to reach every server."""
 
     settings: Settings
-    views: list[BoundView]
+    views: list[BoundView] = field(default_factory=list)
     left_out: Sequence[View] = ()  # halted ones whose table does not fit them
-    mark: Callable[[pymysql.Connection[Any]], None] = lambda _: None  # of the owner's lease, for its sessions
+    mark: Callable[[Connection], None] = lambda _: None  # of the owner's lease, for its sessions
 
     @property
     def limits(self) -> Limits:
@@ -62,18 +58,17 @@ class Deployment:
     @property
     def database(self) -> str:
         """Of index tables and viewtail's own tables."""
-        database = self.settings.store_address().database
-        assert database is not None
-        return database
+        return self.settings.store_database
 
-    def open_source(self) -> pymysql.Connection[Any]:
+    def open_source(self) -> Connection:
         return open_session(self.settings.source_address(), role="source")
 
-    def open_primary(self) -> pymysql.Connection[Any]:
+    def open_primary(self) -> Connection:
         return open_session(self.settings.primary_address(), role="source")
 
-    def open_store(self) -> pymysql.Connection[Any]:
-        connection = open_store_session(self.settings)
+    def open_store(self) -> Connection:
+        """On the server of index tables and offsets; no database is selected, it may not exist yet."""
+        connection = open_session(replace(self.settings.store_address(), database=None), role="store")
         self.mark(connection)
         return connection
 
@@ -90,28 +85,23 @@ class Deployment:
         with closing(self.open_store()) as connection:
             schema.create(connection, self.settings.store_address(), self.database, schema.STORE_TABLES, role="store")
         with closing(self.open_primary()) as connection:
-            schema.create(
-                connection,
-                self.settings.primary_address(),
-                self.settings.source.database,
-                schema.SOURCE_TABLES,
-                role="source",
-            )
+            address = self.settings.primary_address()
+            schema.create(connection, address, self.watermark_database, schema.SOURCE_TABLES, role="source")
 
     def history(self, pipeline: PipelineId) -> BinlogHistory:
         """The source's present history, for a pipeline; its epoch is new when another server continues what was read.
 
         Raises HistoryGoneError when another server does not.
         """
-        now = history_now(self.settings, pipeline, 0)
+        now = history_now(self.settings, pipeline)
 
         def check_continues() -> None:
             if saved is not None:
                 now.reader({}, {}).check(saved)
 
-        with closing(self.open_store()) as connection:
-            saved = saved_position(connection, self.database, pipeline.name, read_position)
-            epoch = epochs.current(connection, self.database, pipeline.source, str(now.server), check_continues)
+        with closing(OwnSession(self.open_store)) as session:
+            saved = saved_position(session, self.database, pipeline.name, read_position)
+            epoch = epochs.current(session, self.database, pipeline.source, str(now.server), check_continues)
         return replace(now, epoch=epoch)
 
     def source_now(self) -> tuple[str, Position]:
@@ -125,8 +115,8 @@ class Deployment:
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""
-        with closing(self.open_store()) as connection:
-            return epochs.raise_above(connection, self.database, pipeline.source, epoch)
+        with closing(OwnSession(self.open_store)) as session:
+            return epochs.raise_above(session, self.database, pipeline.source, epoch)
 
     def misfit(self, view: View) -> str | None:
         """Why the view cannot be kept as its table is now; None where it can."""
@@ -144,16 +134,10 @@ class Deployment:
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
     with closing(open_session(settings.source_address(), role="source")) as connection:
-        described = Descriptions(connection, {schema_and_table(view) for view in views})
+        described = Descriptions(connection, {view.entity.schema_and_table for view in views})
         bound = bind(views, described.table)
         connection.commit()
     return Deployment(settings=settings, views=bound)
-
-
-def schema_and_table(view: View) -> tuple[str, str]:
-    """Of the view's entity."""
-    schema_name, _, table = view.entity.table.partition(".")
-    return schema_name, table
 
 
 def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
@@ -166,67 +150,50 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
     try:
         return deploy(settings, views)
     except DeclarationError as error:
-        left_out = _left_behind(settings, views)
-        if not left_out:
+        reasons = _misfits(settings, views)
+        if not reasons:
             raise
-        deployment = deploy(settings, [view for view in views if view.id not in left_out])
-        _halt(settings, left_out.values())
+        left_out = [view for view in views if view.id in reasons]
+        deployment = deploy(settings, [view for view in views if view.id not in reasons])
+        with closing(OwnSession(deployment.open_store)) as session:
+            for view in left_out:
+                if reason := reasons[view.id]:
+                    states = ViewStates(session, deployment.database, PipelineId.of(view.store).name)
+                    states.halt(view.id, reason)
         _log.warning("halted views are left out", reason=str(error))
-        return replace(deployment, left_out=[one.view for one in left_out.values()])
+        return replace(deployment, left_out=left_out)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LeftBehind:
-    """A view whose table does not fit it any more."""
+def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, str]:
+    """By id, views that cannot be kept now: halted ones (with ''), and those whose table changed since they were kept.
 
-    view: View
-    reason: str
-    is_halted: bool
-
-
-def _left_behind(settings: Settings, views: Sequence[View]) -> dict[str, _LeftBehind]:
-    """By id: halted views, and views whose table changed since they were kept, that cannot be kept now."""
-    deployment = Deployment(settings=settings, views=[])
+    The latter with the reason to halt them for.
+    """
+    deployment = Deployment(settings=settings)
     try:
         with closing(deployment.open_store()) as connection:
             known = known_views(connection, deployment.database)
-    except TemporaryError:  # once it answers, it tells which of them were kept
+    except TemporaryError:  # once the store answers, it says which of them were kept
         raise
     except ViewtailError:
         return {}
     found = {}
     for view in views:
         record = known.get((PipelineId.of(view.store).name, view.id))
-        reason = deployment.misfit(view) if record is not None else None
-        if record is None or reason is None:
+        why = deployment.misfit(view) if record is not None else None
+        if record is None or why is None:
             continue
-        is_halted = record.state == State.HALTED
-        if is_halted or (record.declaration == declaration_hash(view) and not _is_hidden(deployment, view)):
-            found[view.id] = _LeftBehind(view=view, reason=reason, is_halted=is_halted)
+        if record.state == State.HALTED:
+            found[view.id] = ""
+        elif record.declaration == declaration_hash(view) and not _is_hidden(deployment, view):
+            found[view.id] = (
+                f"{why}. {view.entity.table} was changed while its changes were not read, "
+                f"and the view gets none from here on. When that is mended: viewtail replay {view.id}"
+            )
     return found
 
 
 def _is_hidden(deployment: Deployment, view: View) -> bool:
     """Whether rights are missing: they may come back, and no change is lost until then."""
-    schema_name, table = schema_and_table(view)
     with closing(deployment.open_source()) as connection:
-        return is_denied(connection, schema_name, table, sorted(named_columns(view)[0]))
-
-
-def _halt(settings: Settings, views: Iterable[_LeftBehind]) -> None:
-    deployment = Deployment(settings=settings, views=[])
-    session = OwnSession(deployment.open_store)
-    try:
-        for one in views:
-            if not one.is_halted:
-                ViewStates(session, deployment.database, PipelineId.of(one.view.store).name).halt(
-                    one.view.id, f"{one.reason}. {one.view.entity.table} was changed while its changes were not read, "
-                    f"and the view gets none from here on. When that is mended: viewtail replay {one.view.id}",
-                )  # fmt: skip
-    finally:
-        session.close()
-
-
-def open_store_session(settings: Settings) -> pymysql.Connection[Any]:
-    """A session on the server of index tables and offsets; no database is selected, it may not exist yet."""
-    return open_session(replace(settings.store_address(), database=None), role="store")
+        return is_denied(connection, *view.entity.schema_and_table, sorted(named_columns(view)[0]))

@@ -15,7 +15,13 @@ from typing import Any
 from changes.errors import DeclarationError, nearest
 from projectors.stores.registry import STORES
 from projectors.views import View
-from viewtail import own_packages
+from viewtail import own_packages, settings
+
+
+def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
+    """The settings of a command, and the views that they name. Raises SettingsError, DeclarationError."""
+    loaded = settings.load(config)
+    return loaded, load(loaded.views)
 
 
 def load(name: str) -> list[View]:
@@ -159,6 +165,4 @@ def _kinds() -> str:
 
 
 def _kind(thing: Any) -> str:
-    name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
-    what = "class" if isinstance(thing, type) else "value of type"
-    return f"the {what} {name}" if isinstance(thing, type) else f"a {what} {name}"
+    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a value of type {type(thing).__name__}"

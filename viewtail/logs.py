@@ -18,12 +18,6 @@ import structlog
 from viewtail.settings import Logs
 
 _LOGIN = re.compile(r"(\w+://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")  # the word itself is an example's
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 
 
 def configure(logs: Logs) -> None:
@@ -38,7 +32,7 @@ def configure(logs: Logs) -> None:
             _mask,
             _text() if is_text else structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[logs.level]),
+        wrapper_class=structlog.make_filtering_bound_logger(logs.level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

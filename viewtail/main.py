@@ -1,7 +1,7 @@
 """The command line: names, options and help of every command, and how errors end it.
 
-What a command does stands in viewtail/commands/; it is imported when the command is called, so that `--help` is quick
-and a worker never pays for a client of another store. Exit codes: 0 good, 1 something is wrong, 2 misuse.
+What a command does is in viewtail/commands/. A module there is imported when its command is called: `--help` is quick,
+and no command pays for the clients of another. Exit codes: 0 good, 1 something is wrong, 2 misuse.
 """
 
 from __future__ import annotations
@@ -33,11 +33,61 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# What commands take, in the order of the commands.
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The settings file; by default $VIEWTAIL_CONFIG, or viewtail.toml in the working directory.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ViewName = Annotated[
-    str,
-    typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name."),
+    str, typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name.")
 ]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="mysql://USER:PASSWORD@HOST:PORT/SCHEMA; by default the source of the settings. viewtail writes a "
+        "password that is in it into viewtail.toml.",
+    ),
+]
+Schema = Annotated[str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+PrintGrants = Annotated[
+    bool, typer.Option("--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server.")
+]
+_KEY = "The entity's key. Join several columns by ':'; write bytes in hexadecimal."
+_VALUES = "Values of the value columns, in order. The last ones may be left out."
+Key = Annotated[str, typer.Argument(metavar="KEY", help=_KEY)]
+Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help=_VALUES)]
+Limit = Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", min=1, max=10_000)]
+Query = Annotated[
+    str,
+    typer.Argument(metavar="QUERY", help='Words, "phrases", prefix*, -without, this | that. Every word must occur.'),
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."),
+]
+Page = Annotated[int, typer.Option(metavar="N", help="Page number, from 1.")]
+Size = Annotated[int, typer.Option(metavar="N", help="Hits on a page.")]
+Replayed = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")]
+All = Annotated[bool, typer.Option("--all", help="Every view.")]
+NewHistory = Annotated[
+    bool,
+    typer.Option(
+        "--new-history", help="Every view, when the source does not continue the old history. Begins a new epoch there."
+    ),
+]
+Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
+Database = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The database of names without one; by default the database of the views."),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Ask no server. Only what the views name is known then.")]
 
 
 def _version(is_asked: bool) -> None:
@@ -48,45 +98,16 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
 @app.callback()
-def _options(
-    context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The settings file; by default $VIEWTAIL_CONFIG, or viewtail.toml in the working directory.",
-        ),
-    ] = None,
-    _is_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _options(context: typer.Context, config: Config = None, _is_version: Version = False) -> None:
     context.obj = config
 
 
-def _config(context: typer.Context) -> Path | None:
-    config: Path | None = context.obj
-    return config
-
-
 @app.command()
-def init(
-    context: typer.Context,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="mysql://USER:PASSWORD@HOST:PORT/SCHEMA; by default the source of the settings. viewtail writes a "
-            "password that is in it into viewtail.toml.",
-        ),
-    ] = None,
-    schema: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
-) -> int:
+def init(context: typer.Context, source: Source = None, schema: Schema = None, force: Force = False) -> int:
     """Write a first views.py and viewtail.toml from a schema.
 
     The views are examples over real tables and columns; edit them. Only you can read the settings file (mode 0600).
@@ -94,18 +115,11 @@ def init(
     """
     from viewtail.commands.init import init as command
 
-    return command(_config(context), source=source, schema=schema, is_forced=force)
+    return command(context.obj, source=source, schema=schema, is_forced=force)
 
 
 @app.command()
-def check(
-    context: typer.Context,
-    json: Json = False,
-    print_grants: Annotated[
-        bool,
-        typer.Option("--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server."),
-    ] = False,
-) -> int:
+def check(context: typer.Context, json: Json = False, print_grants: PrintGrants = False) -> int:
     """Check every requirement of the source and the stores.
 
     Each line that is not ok says what viewtail saw, why it matters, and the SQL or setting to run. The command changes
@@ -114,8 +128,8 @@ def check(
     from viewtail.commands import check as commands
 
     if print_grants:
-        return commands.print_grants(_config(context))
-    return commands.check(_config(context), as_json=json)
+        return commands.print_grants(context.obj)
+    return commands.check(context.obj, as_json=json)
 
 
 @app.command()
@@ -128,7 +142,7 @@ def run(context: typer.Context) -> int:
     """
     from viewtail.commands.run import run as command
 
-    return command(_config(context))
+    return command(context.obj)
 
 
 @app.command()
@@ -140,92 +154,54 @@ def status(context: typer.Context, json: Json = False) -> int:
     """
     from viewtail.commands.status import status as command
 
-    return command(_config(context), as_json=json)
+    return command(context.obj, as_json=json)
 
 
 @app.command()
-def get(
-    context: typer.Context,
-    view: ViewName,
-    key: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY", help="The entity's key. Join several columns by ':'; write bytes in hexadecimal."
-        ),
-    ],
-    json: Json = False,
-) -> int:
+def get(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:
     """Read one entity from a view by its key; shows the version too.
 
     Exits 1 when the view has no such record.
     """
-    from viewtail.commands.get import get as command
+    from viewtail.commands.reading import get as command
 
-    return command(_config(context), view, key, as_json=json)
+    return command(context.obj, view, key, as_json=json)
 
 
 @app.command()
-def find(
-    context: typer.Context,
-    view: ViewName,
-    value: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="VALUE...", help="Values of the value columns, in order. The last ones may be left out."
-        ),
-    ],
-    limit: Annotated[int, typer.Option(metavar="N", help="Return at most N rows.", min=1, max=10_000)] = 100,
-    json: Json = False,
-) -> int:
+def find(context: typer.Context, view: ViewName, value: Values, limit: Limit = 100, json: Json = False) -> int:
     """Find the canonical rows of entities by an indexed value.
 
     Reads the keys from an index table, fetches the rows from the source, and keeps those that have the value now. So
     a late index never returns a row that does not match. Exits 0 also when no row matches.
     """
-    from viewtail.commands.find import find as command
+    from viewtail.commands.reading import find as command
 
-    return command(_config(context), view, value, limit=limit, as_json=json)
+    return command(context.obj, view, value, limit=limit, as_json=json)
 
 
 @app.command()
 def search(
     context: typer.Context,
     view: ViewName,
-    query: Annotated[
-        str,
-        typer.Argument(
-            metavar="QUERY", help='Words, "phrases", prefix*, -without, this | that. Every word must occur.'
-        ),
-    ],
-    field: Annotated[
-        list[str] | None,
-        typer.Option("--field", metavar="NAME", help="Search only this field (NAME or NAME^BOOST); repeatable."),
-    ] = None,
-    page: Annotated[int, typer.Option(metavar="N", help="Page number, from 1.")] = 1,
-    size: Annotated[int, typer.Option(metavar="N", help="Hits on a page.")] = 10,
+    query: Query,
+    field: Fields = None,
+    page: Page = 1,
+    size: Size = 10,
     json: Json = False,
 ) -> int:
     """Search a SearchIndex view with a simple query string, best hits first.
 
     A search finds a change once the index has refreshed, after about a second.
     """
-    from viewtail.commands.search import search as command
+    from viewtail.commands.reading import search as command
 
-    return command(_config(context), view, query, fields=field, page=page, size=size, as_json=json)
+    return command(context.obj, view, query, fields=field, page=page, size=size, as_json=json)
 
 
 @app.command()
 def replay(
-    context: typer.Context,
-    view: Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")] = None,
-    all_views: Annotated[bool, typer.Option("--all", help="Every view.")] = False,
-    new_history: Annotated[
-        bool,
-        typer.Option(
-            "--new-history",
-            help="Every view, when the source does not continue the old history. Begins a new epoch there.",
-        ),
-    ] = False,
+    context: typer.Context, view: Replayed = None, all_views: All = False, new_history: NewHistory = False
 ) -> int:
     """Backfill views again from their tables, in place, while readers read them.
 
@@ -235,10 +211,10 @@ def replay(
     from viewtail.commands import replay as command
 
     if not new_history:
-        return command.replay(_config(context), view or [], all_views=all_views)
+        return command.replay(context.obj, view or [], all_views=all_views)
     if view or all_views:
         raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-    return command.replay_new_history(_config(context))
+    return command.replay_new_history(context.obj)
 
 
 @app.command()
@@ -250,7 +226,7 @@ def forget(context: typer.Context, view: ViewName) -> int:
     """
     from viewtail.commands.forget import forget as command
 
-    return command(_config(context), view)
+    return command(context.obj, view)
 
 
 contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)
@@ -259,20 +235,7 @@ app.add_typer(contract, name="contract")
 
 @contract.command("check")
 def contract_check(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")],
-    database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The database of names without one; by default the database of the views.",
-        ),
-    ] = None,
-    offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Ask no server. Only what the views name is known then."),
-    ] = False,
-    json: Json = False,
+    context: typer.Context, file: Migration, database: Database = None, offline: Offline = False, json: Json = False
 ) -> int:
     """Tell which views each statement of a migration would break, before it runs.
 
@@ -281,7 +244,7 @@ def contract_check(
     """
     from viewtail.commands.contract import check as command
 
-    return command(_config(context), file, database=database, is_offline=offline, as_json=json)
+    return command(context.obj, file, database=database, is_offline=offline, as_json=json)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -306,15 +269,12 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 0  # the reader had enough
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except OSError as error:
-        if not _is_of_output(error):
-            _say(_unexpected(error))
-            return 1
-        _say(f"the output cannot be written: {error.strerror}")
-        _silence_stdout()
-        return 1
     except Exception as error:
-        _say(_unexpected(error))
+        if isinstance(error, OSError) and _is_of_output(error):
+            _say(f"the output cannot be written: {error.strerror}")
+            _silence_stdout()
+        else:
+            _say(_unexpected(error))
         return 1
 
 

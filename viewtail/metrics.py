@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -17,22 +17,22 @@ from changes.errors import SettingsError
 _log = structlog.get_logger("viewtail.run")
 
 TRY_EVERY_S = 2.0  # for an address that is in use
-_COUNTERS = {
-    "viewtail_rows": ("rows", "changed rows read from the source"),
-    "viewtail_writes": ("writes", "writes applied to the store, after coalescing"),
-    "viewtail_batches": ("batches", "batches applied"),
-    "viewtail_source_reconnects": ("reconnects", "reconnects to the source"),
-    "viewtail_store_retries": ("store_retries", "times the store was waited for"),
-}
-_GAUGES = {
-    "viewtail_lag_seconds": (
+_FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
+    (CounterMetricFamily, "viewtail_rows", "rows", "changed rows read from the source"),
+    (CounterMetricFamily, "viewtail_writes", "writes", "writes applied to the store, after coalescing"),
+    (CounterMetricFamily, "viewtail_batches", "batches", "batches applied"),
+    (CounterMetricFamily, "viewtail_source_reconnects", "reconnects", "reconnects to the source"),
+    (CounterMetricFamily, "viewtail_store_retries", "store_retries", "times the store was waited for"),
+    (
+        GaugeMetricFamily,
+        "viewtail_lag_seconds",
         "lag_s",
         "age of the oldest change that is not durable yet; 0 at the source's end",
     ),
-    "viewtail_prepared_transactions": ("prepared", "XA transactions that hold the offset back"),
-    "viewtail_parked_keys": ("parked", "keys among the dead letters"),
-    "viewtail_memory_bytes": ("memory_bytes", "largest resident memory of the pipeline's process"),
-}
+    (GaugeMetricFamily, "viewtail_prepared_transactions", "prepared", "XA transactions that hold the offset back"),
+    (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
+    (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
+)
 
 
 class _Collector(Collector):
@@ -41,22 +41,17 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         reports = self._reports()
-        for name, (field, text) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=["pipeline"])
+        for family, name, field, text in _FAMILIES:
+            metric = family(name, text, labels=["pipeline"])
             for pipeline, report in reports.items():
-                counter.add_metric([pipeline], report.get(field, 0))
-            yield counter
-        for name, (field, text) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=["pipeline"])
-            for pipeline, report in reports.items():
-                gauge.add_metric([pipeline], report.get(field, 0))
-            yield gauge
+                metric.add_metric([pipeline], report.get(field, 0))
+            yield metric
         up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
         filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=["pipeline", "view"])
         for pipeline, report in reports.items():
             up.add_metric([pipeline], 1.0 if report.get("state") == "running" else 0.0)
-            for fill in report.get("fills", ()):
-                filled.add_metric([pipeline, fill["view"]], fill["rows"])
+            for one in report.get("backfills", ()):
+                filled.add_metric([pipeline, one["view"]], one["rows"])
         yield up
         yield filled
 

@@ -11,18 +11,15 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
-import pymysql
 import structlog
 
 from changes.errors import ViewtailError
 from offsets.mysql import OwnSession
 from operations import status
-from projectors.ownership import Ownership
-from projectors.pipeline import Vitals
+from projectors.ownership import Deployment, Ownership
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -43,21 +40,13 @@ class Reporter:
         stop: set here when the supervisor is gone: nobody would stop us later.
     """
 
-    def __init__(
-        self,
-        pipeline: str,
-        report_to: int,
-        open_store: Callable[[], pymysql.Connection[Any]],
-        database: str,
-        stop: threading.Event,
-    ) -> None:
+    def __init__(self, pipeline: str, report_to: int, deployment: Deployment, stop: threading.Event) -> None:
         self.own: Ownership | None = None
         self.state = "starting"
         self._error: str | None = None
         self._pipeline = pipeline
         self._report_to = report_to
-        self._open_store = open_store
-        self._database = database
+        self._deployment = deployment
         self._stop = stop
         self._rate = 0  # writes a second, over the last report
         # Two threads save reports: what was looked at last must be what stays.
@@ -106,8 +95,7 @@ class Reporter:
             "pipeline": self._pipeline,
             "rate": self._rate,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            **_pipeline(Vitals() if own is None else own.pipeline.vitals),
-            **({"lag_s": 0.0, "reconnects": 0, "prepared": 0, "fills": []} if own is None else _owned(own)),
+            **({} if own is None else _owned(own)),
             **self._state(own),
         }
 
@@ -124,34 +112,31 @@ class Reporter:
         """Into MySQL, for `status`; a failure here is no reason to stop."""
         with self._saving:
             line = self._line()
-            is_saved = self._save(line)
-            # One that failed is tried again after a while, not at each look.
-            self._saved = _told(line) if is_saved else (line["state"], line["error"], None)
+            report = status.Report(
+                state=line["state"],
+                error=line["error"],
+                lag_ms=int(line.get("lag_s", 0) * 1000),
+                rows_per_second=line["rate"],
+                applied_row_count=line.get("writes", 0),
+                reconnect_count=line.get("reconnects", 0),
+                owner=self._owner,
+            )
+            own = self.own
+            deployment = self._deployment if own is None else own.deployment
+            session = OwnSession(deployment.open_store)
+            try:
+                status.save(session, deployment.database, self._pipeline, report)
+                self._saved = _told(line)
+            except ViewtailError as error:
+                _log.debug("status not saved", error=str(error))
+                self._saved = (line["state"], line["error"], None)  # tried again after a while, not at each look
+            finally:
+                session.close()
             self._saved_at = time.monotonic()
 
-    def _save(self, line: dict[str, Any]) -> bool:
-        report = status.Report(
-            state=line["state"],
-            error=line["error"],
-            lag_ms=int(line["lag_s"] * 1000),
-            rows_per_second=line["rate"],
-            applied_row_count=line["writes"],
-            reconnect_count=line["reconnects"],
-            owner=self._owner,
-        )
-        own = self.own
-        session = OwnSession(self._open_store if own is None else own.deployment.open_store)
-        try:
-            status.save(session, self._database, self._pipeline, report)
-        except ViewtailError as error:
-            _log.debug("status not saved", error=str(error))
-            return False
-        finally:
-            session.close()
-        return True
 
-
-def _pipeline(vitals: Vitals) -> dict[str, Any]:
+def _owned(own: Ownership) -> dict[str, Any]:
+    vitals = own.pipeline.vitals
     return {
         "position": str(vitals.position) if vitals.position else None,
         "rows": vitals.row_count,
@@ -159,15 +144,10 @@ def _pipeline(vitals: Vitals) -> dict[str, Any]:
         "batches": vitals.batch_count,
         "parked": vitals.parked_count,
         "store_retries": vitals.store_retry_count,
-    }
-
-
-def _owned(own: Ownership) -> dict[str, Any]:
-    return {
         "lag_s": round(lag_s(own), 3),
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
-        "fills": [
+        "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
             for one in list(own.backfills.values())
         ],
@@ -175,7 +155,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
 
 
 def _told(line: dict[str, Any]) -> _Told:
-    return line["state"], line["error"], line["writes"]
+    return line["state"], line["error"], line.get("writes", 0)
 
 
 def _held_back(prepared_count: int, oldest_us: int) -> str | None:

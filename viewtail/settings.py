@@ -6,14 +6,13 @@ allowed. Secrets and addresses are SecretStr, and no message repeats them. Nothi
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from changes.errors import SettingsError, nearest
 from projectors.stores import Store
@@ -45,114 +44,72 @@ Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_off_is_zero)]
 class Source(Server):
     """The MySQL server whose binlog is tailed."""
 
-    url: MySQLUrl | None = Field(
-        default=None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server"
-    )
+    url: MySQLUrl | None = Field(None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server")
     primary_url: MySQLUrl | None = Field(
-        default=None, description="its primary, where watermarks are written; by default the tailed server"
+        None, description="its primary, where watermarks are written; by default the tailed server"
     )
-    database: Name = Field(default=DEFAULT_DATABASE, description="database of the watermark table, on the primary")
+    database: Name = Field(DEFAULT_DATABASE, description="database of the watermark table, on the primary")
     server_id: int | None = Field(
-        default=None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
+        None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
     )
     heartbeat_s: float = Field(
-        default=2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
+        2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
     )
 
 
 class Run(Group):
     """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
 
-    batch_rows: int = Field(default=24000, ge=1, le=100_000, description="rows written to a store at once, at most")
-    batch_bytes: int = Field(
-        default=2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once"
-    )
-    waiting_bytes: int = Field(
-        default=4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy"
-    )
+    batch_rows: int = Field(24000, ge=1, le=100_000, description="rows written to a store at once, at most")
+    batch_bytes: int = Field(2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once")
+    waiting_bytes: int = Field(4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy")
     spool_bytes: int = Field(
-        default=4 << 20,
-        ge=4096,
-        le=1 << 30,
-        description="bytes of one open transaction kept in memory, the rest in a file",
+        4 << 20, ge=4096, le=1 << 30, description="bytes of one open transaction kept in memory, the rest in a file"
     )
-    max_event_bytes: int = Field(
-        default=256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views"
-    )
-    chunk_rows: int = Field(
-        default=24_000,
-        ge=1,
-        le=100_000,
-        description="rows of one chunk of a backfill, in 8 MiB at most",
-    )
+    max_event_bytes: int = Field(256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views")
+    chunk_rows: int = Field(24_000, ge=1, le=100_000, description="rows of one chunk of a backfill, in 8 MiB at most")
     offset_interval_s: float = Field(
-        default=1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
+        1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
     )
 
 
 class Metrics(Group):
     """Prometheus metrics of `viewtail run`."""
 
-    host: Name = Field(default="127.0.0.1", description="address to listen on")
-    port: Port = Field(default=9464, description="port to listen on; 0 or 'off' for no metrics")
+    host: Name = Field("127.0.0.1", description="address to listen on")
+    port: Port = Field(9464, description="port to listen on; 0 or 'off' for no metrics")
 
 
 class Logs(Group):
     """Logs, on stderr."""
 
-    format: Literal["auto", "json", "text"] = Field(
-        default="auto", description="auto: text on a terminal, JSON otherwise"
-    )
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the lowest level that is logged"
-    )
+    format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, JSON otherwise")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is logged")
 
 
-class _First(BaseSettings):
+class _First(Group):
     """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
-    )
-
     views: str = Field(
-        default="views:views",
-        pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$",
-        description="MODULE:ATTRIBUTE of the views",
+        "views:views", pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$", description="MODULE:ATTRIBUTE of the views"
     )
-    source: Source = Field(default_factory=Source)
-    mysql: MySQLSettings = Field(default_factory=MySQLSettings)
+    source: Source = Source()
+    mysql: MySQLSettings = MySQLSettings()
 
 
 if TYPE_CHECKING:
     _WithStores = _First
 else:
-    _WithStores = create_model(
-        "_WithStores",
-        __base__=_First,
-        **{
-            store.name: (store.section, Field(default_factory=store.section))
-            for store in STORES
-            if store.name not in _First.model_fields
-        },
-    )
+    sections = {store.name: (store.section, store.section()) for store in STORES}
+    _WithStores = create_model("_WithStores", __base__=_First, **sections)
 
 
 class Settings(_WithStores):
     """Everything that can be set. `load` is the way to get one."""
 
-    run: Run = Field(default_factory=Run)
-    metrics: Metrics = Field(default_factory=Metrics)
-    logs: Logs = Field(default_factory=Logs)
-
-    @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands over: it keeps for each value where it came from, for the messages."""
-        return (init_settings,)
-
-    # -- addresses ---------------------------------------------------------------------------------------------
+    run: Run = Run()
+    metrics: Metrics = Metrics()
+    logs: Logs = Logs()
 
     @property
     def watermark_database(self) -> str:
@@ -192,11 +149,10 @@ class Settings(_WithStores):
 
     def access(self, store: Store) -> Access:
         """How a store is reached. Raises SettingsError where its address is not set."""
-        section = self.section(store)
-        if section.url is None and not store.default_address:
-            raise SettingsError(_unset(store.name, store.title, store.address))
+        if unset := self._unset(store):
+            raise SettingsError(unset)
         return Access(
-            section=section,
+            section=self.section(store),
             own=self.store_address(),
             database=self.store_database,
             read_position=read_position,
@@ -205,14 +161,15 @@ class Settings(_WithStores):
 
     def check_stores(self, views: Sequence[View]) -> None:
         """Raises one SettingsError for all stores that a view needs and no address is set for."""
-        wrong = []
-        for store in needed(views):
-            if self.section(store).url is None and not store.default_address:
-                first = next(view for view in views if view.store == store.name)
-                unset = _unset(store.name, store.title, store.address)
-                wrong.append(f"view {first.id} needs {store.title}: {unset}")
-        if wrong:
-            raise SettingsError("\n".join(wrong))
+        unset = {store.name: f"needs {store.title}: {why}" for store in needed(views) if (why := self._unset(store))}
+        first = {view.store: view.id for view in reversed(views)}
+        if unset:
+            raise SettingsError("\n".join(f"view {first[name]} {why}" for name, why in unset.items()))
+
+    def _unset(self, store: Store) -> str:
+        """What is wrong where the store needs an address and has none."""
+        has_address = store.default_address or self.section(store).url is not None
+        return "" if has_address else _unset(store.name, store.title, store.address)
 
     def _source_url(self) -> SecretStr:
         if self.source.url is None:
@@ -240,7 +197,7 @@ class _Given(NamedTuple):
 _Path = tuple[str, ...]
 
 
-def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
+def load(config: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings of viewtail.toml (or `config`, which must exist then) and of the environment, which wins.
 
     Raises SettingsError with one line for everything that is wrong.
@@ -249,13 +206,12 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
     in_file = dict(_from_file(_config_path(config, environ), wrong))
     in_environment = dict(_from_environment(environ, wrong))
     given = {path: value for path, value in in_file.items() if not _is_superseded(path, in_environment)}
-    given.update(in_environment)
+    given |= in_environment
     try:
         settings = Settings(**_nested(given))
     except ValidationError as error:
         wrong.extend(_describe(error, given))
-        settings = None
-    if wrong or settings is None:
+    if wrong:
         raise SettingsError("\n".join(wrong))
     return settings
 
@@ -397,10 +353,11 @@ def _shown(path: _Path, value: object) -> str:
 def _is_secret(path: _Path) -> bool:
     group = _group_of(path[0])
     fields = Settings.model_fields if group is None else group.model_fields
-    annotation = fields[path[-1]].annotation
-    return SecretStr in (annotation, *(kind for kind in get_args(annotation) if kind is not NoneType)) or any(
-        get_args(kind)[:1] == (SecretStr,) for kind in get_args(annotation)
-    )
+    return _has_secret(fields[path[-1]].annotation)
+
+
+def _has_secret(annotation: object) -> bool:
+    return annotation is SecretStr or any(map(_has_secret, get_args(annotation)))
 
 
 _REASONS = {

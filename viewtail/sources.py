@@ -35,7 +35,7 @@ class BinlogHistory:
     settings: Settings
     pipeline: PipelineId
     server: ServerHistory
-    epoch: int
+    epoch: int = 0
 
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
@@ -67,21 +67,20 @@ class BinlogHistory:
         connection = open_session(self.settings.source_address(), role="source")
         try:
             check_identity(connection, self.server.identity)
-        except pymysql.err.MySQLError as error:
+        except (ViewtailError, pymysql.err.MySQLError) as error:
             connection.close()
+            if isinstance(error, ViewtailError):
+                raise
             raise session_error(error, self.settings.source_address(), "source") from None
-        except ViewtailError:
-            connection.close()
-            raise
         return connection
 
 
-def history_now(settings: Settings, pipeline: PipelineId, epoch: int) -> BinlogHistory:
+def history_now(settings: Settings, pipeline: PipelineId) -> BinlogHistory:
     """The binlogs of the tailed server as they are now, for a pipeline."""
     with closing(open_session(settings.source_address(), role="source")) as connection:
-        return BinlogHistory(settings, pipeline, history_of(connection), epoch)
+        return BinlogHistory(settings, pipeline, history_of(connection))
 
 
 def source_now(settings: Settings) -> tuple[str, Position]:
     """The tailed server as it describes itself, and a position before all of its own."""
-    return str(history_now(settings, PipelineId.of(STORES[0].name), 0).server), BEFORE_ALL
+    return str(history_now(settings, PipelineId.of(STORES[0].name)).server), BEFORE_ALL

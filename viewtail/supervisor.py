@@ -8,7 +8,6 @@ few changes applied again.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -34,7 +33,7 @@ class _Child:
         self.pipeline = pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
-        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting", "fills": []}
+        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting"}
         self.failures = 0
         self.start_at = 0.0  # monotonic; not started before
 
@@ -57,10 +56,6 @@ class _Child:
                     continue  # cut short by a kill
                 self.failures = 0
 
-    def signal(self, number: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
-
 
 class Supervisor:
     """Runs pipelines until told to stop.
@@ -72,10 +67,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        pipelines: Sequence[str],
-        config: Path | None,
-        show: Callable[[Sequence[Mapping[str, Any]]], None],
+        self, pipelines: Sequence[str], config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]
     ) -> None:
         self._children = [_Child(pipeline, config) for pipeline in pipelines]
         self._show = show
@@ -96,7 +88,8 @@ class Supervisor:
                 code = max(code, self._look_after(child))
             self._show([child.report for child in self._children])
             self._stop.wait(0.5)
-        return max(code, self._end())
+        self._end()
+        return code
 
     def _look_after(self, child: _Child) -> int:
         """Start it, or start it again; a misuse ends everything, since no restart can mend it."""
@@ -119,18 +112,16 @@ class Supervisor:
         _log.error("pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s)
         return 0
 
-    def _end(self) -> int:
-        for child in self._children:
-            child.signal(signal.SIGTERM)
+    def _end(self) -> None:
+        running = [(child.pipeline, child.process) for child in self._children if child.process is not None]
+        for _, process in running:
+            process.terminate()
         deadline = time.monotonic() + STOP_WITHIN_S
-        for child in self._children:
-            if child.process is None:
-                continue
+        for pipeline, process in running:
             try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
+                process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=child.pipeline)
-                child.process.kill()
-                child.process.wait()
+                _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=pipeline)
+                process.kill()
+                process.wait()
         self._show([child.report for child in self._children])
-        return 0

@@ -10,24 +10,18 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
-from changes.errors import (
-    DeclarationError,
-    HistoryGoneError,
-    MisuseError,
-    SourceError,
-    ViewtailError,
-)
+from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
@@ -36,7 +30,7 @@ from projectors.ownership import Ownership, take
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, logs, settings
-from viewtail.composition import Deployment, deploy_what_works, open_store_session
+from viewtail.composition import Deployment, deploy_what_works
 from viewtail.reports import Reporter
 from viewtail.signals import on_stop
 
@@ -53,9 +47,7 @@ class Worker:
         self.identity = identity
         self.settings = config
         self.stop = threading.Event()
-        self.reporter = Reporter(
-            identity.name, report_to, lambda: open_store_session(config), config.store_database, self.stop
-        )
+        self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, at the next taking
@@ -99,8 +91,9 @@ class Worker:
         lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
             if self._acquire(lease):
-                if self.reporter.state == "standby":
-                    deployment = self._deployed_again(views, deployment)
+                if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
+                    with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
+                        deployment = self._deployed(views)
                 following: Deployment | None = replace(deployment, mark=lease.mark)
                 while following is not None:
                     lease.check()
@@ -108,20 +101,10 @@ class Worker:
         finally:
             lease.release()
 
-    def _deployed_again(self, views: Sequence[View], before: Deployment) -> Deployment:
-        """With the tables as they are now: they may have changed while another viewtail followed them.
-
-        What no longer fits is halted by the stream, which tells the statement too.
-        """
-        try:
-            return self._deployed(views)
-        except DeclarationError:
-            return before
-
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
         if not found.views:
-            raise SourceError("every view is halted, and the table of none fits it; `viewtail status` has the reasons")
+            raise SourceError("every view is halted, and none fits its table; `viewtail status` has the reasons")
         return found
 
     def _acquire(self, lease: Lease) -> bool:
@@ -198,7 +181,7 @@ def main() -> int:
     tune_interpreter()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
-        config = settings.load(arguments.config, os.environ)
+        config = settings.load(arguments.config)
         logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
         worker = Worker(arguments.pipeline, config, arguments.report_to)

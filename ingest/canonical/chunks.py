@@ -20,7 +20,7 @@ from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
-from servers.paging import beyond, one_of
+from servers.literals import beyond, one_of
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits

@@ -246,8 +246,8 @@ def test_find_is_bounded_and_says_when_there_is_more(deployed: Deployed) -> None
 @pytest.mark.parametrize(
     ("state", "reason", "said"),
     [
-        ("filling", None, "is only half filled"),
-        ("new", None, "is not filled yet"),
+        ("filling", None, "is only half backfilled"),
+        ("new", None, "is not backfilled yet"),
         ("halted", "TRUNCATE was seen", "is halted and gets no more changes: TRUNCATE was seen"),
     ],
 )

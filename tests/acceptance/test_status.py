@@ -249,7 +249,7 @@ def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop
         shop.sql("INSERT INTO shop.pet VALUES (7, 'Bello')")
         done = shop.viewtail("replay", "pet_by_name")
         assert done.returncode == 0, done.stderr
-        assert "begins to fill it within a few seconds" in done.stdout
+        assert "begins to backfill it within a few seconds" in done.stdout
         shop.until_filled()
         assert shop.index("pet_by_name") == {(7, "Bello")}
 

@@ -150,7 +150,7 @@ class Place:
         """Every value is where it belongs, exactly."""
         with closing(self.open()) as connection:
             for number, (name, at) in enumerate(OFFSETS.items(), 1):
-                found = saved_position(connection, self.database, name, BinlogPosition.from_text)
+                found = saved_position(lambda: connection, self.database, name, BinlogPosition.from_text)
                 assert found == at, name
                 owner = MySQLOffsets(lambda: connection, self.database, name, read_position=BinlogPosition.from_text)
                 taken = owner.take()
@@ -160,7 +160,7 @@ class Place:
             def never() -> None:
                 raise AssertionError("it is the same server")
 
-            assert epochs.current(connection, self.database, "default", str(HISTORY), never) == 7
+            assert epochs.current(lambda: connection, self.database, "default", str(HISTORY), never) == 7
 
 
 @pytest.fixture(params=["mysql", "mariadb"])
@@ -199,7 +199,7 @@ def test_tables_of_a_still_earlier_viewtail_are_migrated_too(place: Place) -> No
         cursor.execute("ALTER TABLE migrated.view DROP COLUMN declaration")
     place.migrate()
     with closing(place.open()) as connection:
-        found = saved_position(connection, "migrated", "early", BinlogPosition.from_text)
+        found = saved_position(lambda: connection, "migrated", "early", BinlogPosition.from_text)
     assert found == OFFSETS["early"]
 
 

@@ -60,8 +60,8 @@ class Tables:
         return ViewStates(OwnSession(self.open), self.database, pipeline.name)
 
     def saved(self, pipeline: PipelineId) -> Any:
-        with closing(self.open()) as connection:
-            return saved_position(connection, self.database, pipeline.name, read_position)
+        with closing(OwnSession(self.open)) as session:
+            return saved_position(session, self.database, pipeline.name, read_position)
 
 
 @pytest.fixture

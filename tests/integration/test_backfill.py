@@ -557,7 +557,7 @@ def test_a_killed_fill_goes_on_after_its_last_finished_chunk(shelf: Shelf, folde
         ((state, count),) = _states(shelf)
         assert state == "filling" and count % 1000 == 0 and 3000 <= count < 10_000
         for command in (("get", "ix_item", "1"), ("find", "ix_item", "n1")):
-            assert "half filled" in (told := run.command(*command)).stdout + told.stderr
+            assert "half backfilled" in (told := run.command(*command)).stdout + told.stderr
         status = json.loads(run.command("status", "--json").stdout)
         assert '"state": "filling"' in json.dumps(status)
         run.start()
@@ -569,7 +569,7 @@ def test_a_killed_fill_goes_on_after_its_last_finished_chunk(shelf: Shelf, folde
         )
         assert sent <= 10_000 + 2 * 1000, "at most the chunk that was read ahead is read again, for each kill"
         assert shelf.shown("mysql") == shelf.in_table()
-        assert "half filled" not in run.command("get", "ix_item", "1").stderr
+        assert "half backfilled" not in run.command("get", "ix_item", "1").stderr
         assert run.stop() == 0
 
 

@@ -16,7 +16,7 @@ from ingest.binlog.table_map import parse
 from ingest.canonical import describe, fetch_rows, select_list
 from ingest.charset_tables import AMBIGUOUS, DIFFERENCES
 from ingest.charsets import ONE_TO_ONE, READABLE, decoder_of
-from servers.paging import beyond
+from servers.literals import beyond
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 from tests.support.binlog_file import TABLE_MAP, WRITE_ROWS, events, row_image

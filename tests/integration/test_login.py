@@ -22,10 +22,13 @@ import stack.mysql
 from changes.batches import Followed
 from changes.errors import StoreError
 from changes.findings import Level
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from operations import grants
 from operations.check import Servers, check
+from projectors.stores import registry
+from projectors.stores.access import Access
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.running import Run, running, wait_for
@@ -225,9 +228,7 @@ def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_p
 
 def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -> None:
     at = address(server)
-    servers = Servers(
-        source=at, primary=at, store=at, watermark_database="vt_marks", store_database="viewtail",
-    )  # fmt: skip
+    servers = servers_at(at)
     views = [IndexTable("ix_email", Entity("shop.user"), value="email")]
     needed = [line for line in grants.statements(servers, views) if not line.startswith("--")]
     execute(server, "REVOKE ALL, GRANT OPTION FROM 'viewtail'@'%'", *needed)
@@ -250,10 +251,13 @@ def test_each_grant_that_is_missing_is_a_finding_that_names_it(server: Server) -
 
 
 def as_root(server: Server) -> Servers:
-    root = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
-    return Servers(
-        source=root, primary=root, store=root, watermark_database="vt_marks", store_database="viewtail",
-    )  # fmt: skip
+    return servers_at(MySQLAddress(host="127.0.0.1", port=server.port, user="root"))
+
+
+def servers_at(at: MySQLAddress) -> Servers:
+    store = registry.STORES[0]
+    access = Access(section=None, own=at, database="viewtail", read_position=BinlogPosition.from_text)
+    return Servers(source=at, primary=at, watermark_database="vt_marks", stores=[(store, access)])
 
 
 def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:

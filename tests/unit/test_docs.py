@@ -54,7 +54,7 @@ def test_the_settings_table_is_what_the_models_say() -> None:
 
 def test_the_metrics_table_names_every_metric_and_no_other() -> None:
     registry = CollectorRegistry()
-    registry.register(metrics._Collector(lambda: {"mysql": {"fills": [{"view": "mysql:v", "rows": 1}]}}))
+    registry.register(metrics._Collector(lambda: {"mysql": {"backfills": [{"view": "mysql:v", "rows": 1}]}}))
     served = {sample.name for metric in registry.collect() for sample in metric.samples}
     section = OPERATIONS.partition("<!-- metrics -->")[2].partition("<!-- end of metrics -->")[0]
     assert set(re.findall(r"^\| `(viewtail_\w+)`", section, re.MULTILINE)) == served

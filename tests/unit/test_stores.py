@@ -72,7 +72,7 @@ else:
     raise AssertionError("an address is needed")
 servers = command._servers(loaded, views)
 assert "-- On the log: nothing to grant" in grants.statements(servers, views)
-log = next(store for store, access in servers.stores() if store.name == "log")
+log = next(store for store, access in servers.stores if store.name == "log")
 assert [finding.where for finding in log.checks(loaded.access(log))] == ["log"]
 assert "[log]" in init._toml(loaded, None)
 try:

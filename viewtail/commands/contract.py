@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from changes.errors import MisuseError
@@ -13,14 +13,13 @@ from operations.contract import Contract, Effect
 from operations.sql_files import Statement, statements
 from projectors.views import View
 from servers.sessions import open_session
-from viewtail import declarations, settings
+from viewtail import declarations
 from viewtail.commands.output import print_json
 
 
 def check(config: Path | None, file: Path, *, database: str | None, is_offline: bool, as_json: bool) -> int:
     """Print what each statement would do to each view; the exit code is 1 when one breaks."""
-    loaded = settings.load(config, os.environ)
-    views = declarations.load(loaded.views)
+    loaded, views = declarations.configured(config)
     found = statements(_text(file))
     if not found:
         raise MisuseError(f"{file}: there is no statement in it")
@@ -29,13 +28,13 @@ def check(config: Path | None, file: Path, *, database: str | None, is_offline: 
         effects = list(Contract(views, None, default).check(found))
     else:
         with closing(open_session(loaded.source_address(), role="source")) as connection:
-            contract = Contract(views, lambda schema, name: describe(connection, schema, name), default)
-            effects = list(contract.check(found))
+            effects = list(Contract(views, partial(describe, connection), default).check(found))
+    is_well = not any(effect.breaks for effect in effects)
     if as_json:
-        print_json(_plain(file, found, effects))
+        print_json({"is_well": is_well, "file": str(file), "statements": len(found), "effects": effects})
     else:
         _print(file, found, effects)
-    return 1 if any(effect.breaks for effect in effects) else 0
+    return 0 if is_well else 1
 
 
 def _text(file: Path) -> str:
@@ -49,26 +48,8 @@ def _text(file: Path) -> str:
 
 def _only_schema(views: Sequence[View]) -> str:
     """Of statements that name no database; '' where the views do not agree on one."""
-    schemas = {view.entity.table.split(".")[0] for view in views}
+    schemas = {view.entity.schema_and_table[0] for view in views}
     return schemas.pop() if len(schemas) == 1 else ""
-
-
-def _plain(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) -> dict[str, object]:
-    return {
-        "is_well": not any(effect.breaks for effect in effects),
-        "file": str(file),
-        "statements": len(found),
-        "effects": [
-            {
-                "line": effect.line,
-                "statement": effect.statement,
-                "view": effect.view,
-                "breaks": effect.breaks,
-                "why": effect.why,
-            }
-            for effect in effects
-        ],
-    }
 
 
 def _print(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) -> None:
@@ -81,7 +62,7 @@ def _print(file: Path, found: Sequence[Statement], effects: Sequence[Effect]) ->
     if broken:
         print(f"\n{len(found)} statements, {len(broken)} views break: {', '.join(broken)}")
         print(
-            "Change the views first (or the migration), or run it and fill them again then: "
+            "Change the views first (or the migration), or run it and backfill them again then: "
             f"viewtail replay {' '.join(broken)}"
         )
     else:

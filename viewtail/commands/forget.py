@@ -1,19 +1,17 @@
-"""`viewtail forget`: what operations/forget.py does, asked for and told."""
+"""`viewtail forget`: what operations/forget.py does, and what it prints."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from operations import forget as operation
-from viewtail import declarations, settings
+from viewtail import declarations
 from viewtail.composition import Deployment
 
 
 def forget(config: Path | None, name: str) -> int:
     """Remove what is known of a view that is not declared any more; returns the exit code."""
-    loaded = settings.load(config, os.environ)
-    declared = {view.id for view in declarations.load(loaded.views)}
-    view, left = operation.forget(Deployment(settings=loaded, views=[]), declared, name)
+    loaded, views = declarations.configured(config)
+    view, left = operation.forget(Deployment(settings=loaded), {view.id for view in views}, name)
     print(f"{view}: forgotten, with its dead letters. What stays is {left}")
     return 0

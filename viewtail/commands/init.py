@@ -20,12 +20,6 @@ from viewtail import settings
 URL = "VIEWTAIL_SOURCE__URL"
 
 
-class FileExistsAlreadyError(ViewtailError):
-    """Something would have been overwritten."""
-
-    fault = "user"
-
-
 def init(config: Path | None, *, source: str | None, schema: str | None, is_forced: bool) -> int:
     """Write both files, or neither; returns the exit code."""
     toml = config or Path(os.environ.get("VIEWTAIL_CONFIG") or settings.CONFIG_FILE)
@@ -33,7 +27,7 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
     views = Path(loaded.views.partition(":")[0].replace(".", "/") + ".py")
     present = [str(path) for path in (views, toml) if path.exists()]
     if present and not is_forced:
-        raise FileExistsAlreadyError(
+        raise ViewtailError(
             f"{' and '.join(present)} would be overwritten, so nothing was written. Move it away, go to another "
             "directory, or overwrite it with --force"
         )

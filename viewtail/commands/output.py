@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -31,15 +31,20 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows as a table on a terminal, and tab-separated with a heading otherwise."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[shown(row.get(name)) for name in names] for row in rows]
-    if not sys.stdout.isatty():
-        for line in (names, *cells):
-            print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
+    if sys.stdout.isatty():
+        print_table(names, cells)
         return
+    for line in (names, *cells):
+        print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Collection[str] = ()) -> None:
+    """A table on a terminal: long cells are folded; columns with a title in `right` are aligned there."""
     table = Table(box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
+    for title in titles:
+        table.add_column(title, overflow="fold", justify="right" if title in right else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     Console().print(table)
 
 

@@ -1,8 +1,7 @@
-"""`viewtail replay`: what operations/replay.py does, asked for and told."""
+"""`viewtail replay`: what operations/replay.py does, and what it prints."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from changes.errors import MisuseError
 from operations import replay as operation
 from operations.reading import choose
 from operations.status import PipelineStatus
-from projectors.views import View
-from viewtail import declarations, settings
+from viewtail import declarations
 from viewtail.composition import Deployment, deploy
 
 
@@ -20,39 +18,36 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     """Have views backfilled again from their canonical rows; returns the exit code."""
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
-    loaded, views = _declared(config)
+    loaded, views = declarations.configured(config)
     chosen = views if all_views else [choose(views, name) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    done = operation.replay(Deployment(settings=loaded, views=[]), list({view.id: view for view in chosen}.values()))
+    done = operation.replay(Deployment(settings=loaded), list({view.id: view for view in chosen}.values()))
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     for view in done.unknown:
-        print(f"{view}: has not been filled yet, so there is nothing to mark. `viewtail run` fills it first of all")
+        print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
     return 1 if done.refused else 0
 
 
 def replay_new_history(config: Path | None) -> int:
-    """Take the source as it is now for a new history, and have every view filled again; returns the exit code."""
-    loaded, views = _declared(config)
+    """Take the source as it is now for a new history, and have every view backfilled again; returns the exit code."""
+    loaded, views = declarations.configured(config)
     loaded.check_stores(views)
     deployment = deploy(loaded, views)
     deployment.create_tables()
     epoch = operation.begin_new_history(deployment)
-    print(f"The source as it is now begins epoch {epoch}. Every view is filled again, in place, under it:")
+    print(f"Epoch {epoch} begins with the source as it is now. viewtail backfills every view again, in place:")
     for view in views:
         print(f"  {view.id}")
-    print("A running `viewtail run` begins within a few seconds; otherwise start one. Watch it: viewtail status")
+    print(
+        "A running viewtail begins within a few seconds; otherwise start one: viewtail run. Watch it: viewtail status"
+    )
     return 0
-
-
-def _declared(config: Path | None) -> tuple[settings.Settings, list[View]]:
-    loaded = settings.load(config, os.environ)
-    return loaded, list(declarations.load(loaded.views))
 
 
 def _what_next(pipeline: PipelineStatus) -> str:
     if pipeline.state == "down":
-        return "marked. Nothing runs its pipeline now: it is filled when `viewtail run` starts"
-    return "marked. The running viewtail begins to fill it within a few seconds; watch it: viewtail status"
+        return "marked. No viewtail runs its pipeline now: the next `viewtail run` backfills it"
+    return "marked. The running viewtail begins to backfill it within a few seconds; watch it: viewtail status"

@@ -1,9 +1,8 @@
-"""`viewtail run`: all pipelines, new views filled first, until SIGTERM."""
+"""`viewtail run`: all pipelines, new views backfilled first, until SIGTERM."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,9 @@ from rich.table import Table
 from changes.errors import TemporaryError
 from changes.retrying import reaction_to
 from projectors.views import View
-from viewtail import declarations, logs, metrics, settings
+from viewtail import declarations, logs, metrics
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.settings import Settings
 from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
 
@@ -32,9 +32,8 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    loaded = settings.load(config, os.environ)
+    loaded, views = declarations.configured(config)
     logs.configure(loaded.logs)
-    views = declarations.load(loaded.views)
     loaded.check_stores(views)
     deployment = _deploy_when_up(loaded, views)
     show, finish = _display()
@@ -48,7 +47,7 @@ def run(config: Path | None) -> int:
         return supervisor.run()
 
 
-def _deploy_when_up(loaded: settings.Settings, views: Sequence[View]) -> Deployment:
+def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
     """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
     for attempt in itertools.count():
         try:
@@ -76,7 +75,7 @@ def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for title in ("pipeline", "state", "lag", "writes/s", "writes", "parked", "position"):
         table.add_column(title, justify="right" if title in ("lag", "writes/s", "writes", "parked") else "left")
-    fills = Table.grid(padding=(0, 2))
+    backfills = Table.grid(padding=(0, 2))
     for report in reports:
         table.add_row(
             report["pipeline"],
@@ -87,23 +86,23 @@ def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:
             str(report.get("parked", 0)),
             report.get("position") or "",
         )
-        for fill in report.get("fills", ()):
-            fills.add_row(
-                fill["view"],
-                fill["state"],
-                ProgressBar(total=max(fill["about"], fill["rows"], 1), completed=fill["rows"], width=30),
-                f"{fill['rows']:,} of about {max(fill['about'], fill['rows']):,}",
+        for one in report.get("backfills", ()):
+            backfills.add_row(
+                one["view"],
+                one["state"],
+                ProgressBar(total=max(one["about"], one["rows"], 1), completed=one["rows"], width=30),
+                f"{one['rows']:,} of about {max(one['about'], one['rows']):,}",
             )
     errors = [f"{report['pipeline']}: {report['error']}" for report in reports if report.get("error")]
-    return Group(table, fills, *errors)
+    return Group(table, backfills, *errors)
 
 
 class _Lines:
-    """Plain lines: each change of a pipeline's state, and fills every few seconds."""
+    """Plain lines: each change of a pipeline's state, and backfills every few seconds."""
 
     def __init__(self) -> None:
         self._states: dict[str, Any] = {}
-        self._fills_at = 0.0
+        self._backfills_at = 0.0
 
     def show(self, reports: Sequence[Mapping[str, Any]]) -> None:
         for report in reports:
@@ -111,9 +110,9 @@ class _Lines:
             if self._states.get(report["pipeline"]) != told:
                 self._states[report["pipeline"]] = told
                 _log.info("pipeline", pipeline=report["pipeline"], state=told[0], error=told[1])
-        if time.monotonic() - self._fills_at < PLAIN_EVERY_S:
+        if time.monotonic() - self._backfills_at < PLAIN_EVERY_S:
             return
-        self._fills_at = time.monotonic()
+        self._backfills_at = time.monotonic()
         for report in reports:
-            for fill in report.get("fills", ()):
-                _log.info("filling", view=fill["view"], state=fill["state"], rows=fill["rows"], about=fill["about"])
+            for one in report.get("backfills", ()):
+                _log.info("backfilling", view=one["view"], state=one["state"], rows=one["rows"], about=one["about"])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pymysql
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from changes.errors import MisuseError
@@ -21,19 +16,13 @@ from changes.pipelines import PipelineId
 from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
 from servers.sessions import open_session, session_error
 from viewtail import declarations, settings
+from viewtail.commands.output import print_json, print_table
 from viewtail.sources import read_position
 
 _RATE_IS_FRESH_S = 10.0
 _ANSWER_WITHIN_S = 8.0
 _RIGHT = frozenset({"lag", "rows/s", "rows", "filled", "parked", "reported"})
-_STYLES = {
-    "running": "green",
-    "filled": "green",
-    "filling": "cyan",
-    "new": "cyan",
-    "down": "red",
-    "halted": "red",
-}
+_STYLES = {"running": "green", "filled": "green", "filling": "cyan", "new": "cyan", "down": "red", "halted": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +40,7 @@ class Findings:
 
 def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
-    loaded = settings.load(config, os.environ)
+    loaded = settings.load(config)
     # Who asks wants to know now; a server that hangs is an answer.
     address = replace(loaded.store_address(), database=None, io_timeout_s=_ANSWER_WITHIN_S)
     database = loaded.store_database
@@ -62,8 +51,9 @@ def status(config: Path | None, *, as_json: bool) -> int:
             raise session_error(error, address, "store") from None
     found = _compared(pipelines, _declared(loaded))
     if as_json:
-        sys.stdout.buffer.write(_json(found))
-        sys.stdout.flush()
+        pipelines_now = [{**asdict(one), "is_well": one.is_well} for one in found.pipelines]
+        told = {"is_well": found.is_well, "pipelines": pipelines_now}
+        print_json({**told, "not_run": found.not_run, "retired": found.retired})
     elif not pipelines:
         print(f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run")
     else:
@@ -72,7 +62,7 @@ def status(config: Path | None, *, as_json: bool) -> int:
 
 
 def _declared(loaded: settings.Settings) -> set[str] | None:
-    """The ids of the declared views; None when the declarations cannot be had, which is no reason to say less."""
+    """The ids of the declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
     try:
         return {view.id for view in declarations.load(loaded.views)}
     except MisuseError:
@@ -96,16 +86,6 @@ def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
     if not pipeline.views:
         return pipeline.state != "down"
     return any(view.name in declared for view in pipeline.views)
-
-
-def _json(found: Findings) -> bytes:
-    content = {
-        "is_well": found.is_well,
-        "pipelines": [{**asdict(one), "is_well": one.is_well} for one in found.pipelines],
-        "not_run": found.not_run,
-        "retired": found.retired,
-    }
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _print(found: Findings) -> None:
@@ -161,8 +141,8 @@ def _remarks(found: Findings) -> list[str]:
                 )
     lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
-        f"view {name} is not declared any more: a `viewtail run` that is started now leaves it as it is, with what it "
-        f"holds. Declare it again, and it is filled again; or forget it: viewtail forget {name}"
+        f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
+        f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
     return lines
@@ -171,7 +151,10 @@ def _remarks(found: Findings) -> list[str]:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Colours on a terminal; columns of plain text otherwise, never cut."""
     if sys.stdout.isatty():
-        _rich_table(titles, rows)
+        coloured: list[list[str | Text]] = [
+            [row[0], Text(row[1], _STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
+        ]
+        print_table(titles, coloured, right=_RIGHT)
         return
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     for row in (titles, *rows):
@@ -180,15 +163,3 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             for title, text, width in zip(titles, row, widths, strict=True)
         )
         print("  ".join(cells).rstrip())
-
-
-def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        arguments: dict[str, Any] = {"justify": "right"} if title in _RIGHT else {"overflow": "fold"}
-        table.add_column(title, **arguments)
-    for row in rows:
-        cells = [Text(text) for text in row]
-        cells[1].stylize(_STYLES.get(row[1], "yellow"))
-        table.add_row(*cells)
-    Console().print(table)

@@ -12,8 +12,7 @@ from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION
 from projectors.views import BoundView
-from servers.literals import literal, selected
-from servers.paging import beyond, one_of
+from servers.literals import beyond, literal, one_of, selected
 from servers.sessions import Connection, number_of, quote
 
 ROWS_A_PAGE = 20_000  # looked at by one query

@@ -1,0 +1,79 @@
+"""`viewtail get`, `find` and `search`: what a view shows of one key, rows by an indexed value, documents by a query."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from changes.rendering import render_key
+from operations.reading import Reader
+from projectors.stores.registry import store_of
+from viewtail import settings
+from viewtail.commands.output import print_json, print_remark, print_rows
+from viewtail.reading import open_reader
+
+
+def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
+    """Print the record; the exit code is 1 when there is none."""
+    reader = _reader(config, view)
+    record = reader.get(key)
+    if record is None:
+        print(f"viewtail: view {reader.view.id} has nothing under the key {key!r}", file=sys.stderr)
+        return 1
+    rendered = render_key(record.key, reader.view.key)
+    content = store_of(reader.view.view).printable(reader.view, record.content)
+    if as_json:
+        print_json({"view": record.view, "key": rendered, "version": str(record.version), "content": content})
+    else:
+        print_rows([{"key": rendered, "version": record.version, **content}])
+    return 0
+
+
+def find(config: Path | None, view: str, values: Sequence[str], *, limit: int, as_json: bool) -> int:
+    """Print the rows that have the values now; finding none is no error."""
+    reader = _reader(config, view)
+    rows = reader.find(values, limit)
+    if rows.has_more:
+        print_remark(f"the index has more keys with this value than the limit, {limit}; ask for more with --limit")
+    if as_json:
+        print_json({"view": reader.view.id, "has_more": rows.has_more, "rows": list(rows)})
+    elif rows:
+        print_rows(rows)
+    else:
+        print("nothing found", file=sys.stderr)
+    return 0
+
+
+def search(
+    config: Path | None, view: str, query: str, *, fields: Sequence[str] | None, page: int, size: int, as_json: bool
+) -> int:
+    """Print one page of hits; finding none is no error."""
+    reader = _reader(config, view)
+    found = reader.search(query, fields=fields or None, page=page, size=size)
+    if as_json:
+        hits = [
+            {"key": hit.id, "score": hit.score, "version": str(hit.version), "document": hit.document}
+            for hit in found.hits
+        ]
+        told = {"total": found.total, "page": page, "size": size, "took_ms": found.took_ms}
+        print_json({"view": reader.view.id, **told, "hits": hits})
+        return 0
+    where = f"no hits on page {page} of {found.total}"
+    if found.hits:
+        rows = [
+            {"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}", **hit.document}
+            for hit in found.hits
+        ]
+        print_rows(rows)
+        first = (page - 1) * size + 1
+        where = f"hits {first} to {first + len(found.hits) - 1} of {found.total}"
+    print(f"{where}, {found.took_ms} ms", file=sys.stderr)
+    return 0
+
+
+def _reader(config: Path | None, view: str) -> Reader:
+    """A reader of the view, whose remark is printed."""
+    reader = open_reader(view, settings.load(config))
+    print_remark(reader.remark)
+    return reader
