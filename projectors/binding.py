@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import orjson
@@ -212,8 +211,7 @@ def _problems_between(views: Sequence[BoundView]) -> Iterator[str]:
     """Two views of one store that could be in each other's way there."""
     for store in needed(view.view for view in views):
         of_store = [view for view in views if view.view.store == store.name]
-        for one, other in combinations(of_store, 2):
-            yield from (f"view {one.id}: {problem}" for problem in store.problems_between(one, other))
+        yield from (f"view {view.id}: {problem}" for view, problem in store.problems_between(of_store))
 
 
 def _targets(views: Sequence[View]) -> list[str]:

@@ -215,8 +215,8 @@ class Store(ABC):
     def problems(self, view: BoundView) -> Iterable[str]:
         """Why the store cannot hold the view, a sentence each; no server is asked."""
 
-    def problems_between(self, one: BoundView, other: BoundView) -> Iterable[str]:
-        """Why it cannot hold both; of two views that it can hold alone."""
+    def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
+        """A view, and why the store cannot hold it beside another; each of them it can hold alone."""
         return ()
 
     @abstractmethod

@@ -166,6 +166,8 @@ def _pattern(shape: str) -> str:
 
 def _could_meet(one: str, other: str) -> bool:
     """Whether some text fits both segments; True where that is not plain to see."""
+    if "{" not in one + other:
+        return one == other
     if "{" not in one or "{" not in other:
         return re.fullmatch(_pattern(one), other) is not None or re.fullmatch(_pattern(other), one) is not None
     mine, theirs = one.partition("{")[0], other.partition("{")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SecretStr
@@ -91,11 +92,12 @@ class RedisStore(Store):
         except DeclarationError as error:
             yield str(error)
 
-    def problems_between(self, one: BoundView, other: BoundView) -> Iterable[str]:
-        try:
-            RedisKeys(one).check_apart(RedisKeys(other))
-        except DeclarationError as error:
-            yield str(error)
+    def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
+        for (one, keys), (_, other) in combinations([(view, RedisKeys(view)) for view in views], 2):
+            try:
+                keys.check_apart(other)
+            except DeclarationError as error:
+                yield one, str(error)
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
         from projectors.stores.redis.sink import RedisSink
