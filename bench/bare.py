@@ -20,14 +20,14 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from bench.setting import Place, Setting
 from changes.writes import Key
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.read_ahead import Limits
+from ingest.limits import Limits
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.redis.sink import RedisSink
 from servers.pipelined import Flight
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy
 
-ROWS_A_COMMIT = Limits().rows  # as many as one batch of a pipeline holds
+ROWS_A_COMMIT = Limits().batch_rows  # as many as one batch of a pipeline holds
 
 
 def floor(setting: Setting, place: Place, rows: int) -> float:

@@ -1,14 +1,23 @@
-"""Sources: the binlog tailer, and reading canonical rows under a watermark."""
+"""The seam to the sources: what a kind of source is, its present history, and what reads it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from changes.batches import Batch
+from changes.batches import Batch, Followed
+from changes.findings import Finding
 from changes.positions import Position
+
+if TYPE_CHECKING:  # settings are pydantic models, which who only declares views does not load
+    from ingest.limits import Limits
+    from servers.login import Server
+    from servers.sessions import Connection, MySQLAddress
+
+Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,3 +96,58 @@ class Source(Protocol):
 
     def interrupt(self) -> None:
         """Called from another thread: the read in progress ends soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAccess:
+    """What a kind of source is given to make its readers, checks and grants with."""
+
+    section: Any  # the settings [source], of its `section` class
+    limits: Limits
+    address: MySQLAddress
+    primary: MySQLAddress  # where watermarks are written
+    own: MySQLAddress  # of viewtail's own tables
+    own_database: str
+
+
+class History(Protocol):
+    """A source as it is now: one history of one server. Its text tells it from others."""
+
+    @property
+    def epoch(self) -> int:
+        """The number that viewtail gave it; 0: none yet."""
+
+    def at(self, epoch: int) -> History:
+        """The same, with the number that viewtail gave it."""
+
+    def reader(self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]) -> Source:
+        """A reader for the pipeline, not connected yet."""
+
+    def open_session(self) -> Connection:
+        """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.
+
+        Rows of another server do not belong to the versions of this history.
+        """
+
+
+class SourceKind(ABC):
+    """Everything that is known about one kind of source."""
+
+    section: ClassVar[type[Server]]  # its settings: [source]
+    before_all: ClassVar[Position]  # a position before all of every history
+
+    @abstractmethod
+    def read_position(self, text: str | bytes) -> Position:
+        """A position from its text; raises ValueError."""
+
+    @abstractmethod
+    def history(self, access: SourceAccess, number: int) -> History:
+        """The source's present history; `number` tells the deployment's readers of it apart."""
+
+    @abstractmethod
+    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+        """What the source needs of its servers, and of the tables that views are of."""
+
+    @abstractmethod
+    def grants(self, access: SourceAccess, tables: Tables) -> Iterable[str]:
+        """The statements that grant what it needs, behind comments that name the servers; no server is asked."""

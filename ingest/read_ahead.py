@@ -9,22 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from changes.batches import Batch
 from changes.positions import Position
 from ingest import Source
+from ingest.limits import Limits
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much is held between the two stages."""
-
-    rows: int = 24000  # of a handed-over batch, which holds at least one of the source's
-    bytes: int = 2 << 20  # likewise, counted as the events stood in the binlog
-    waiting_bytes: int = 4 << 20  # the reading thread waits while more than this waits to be written
-    tick_s: float = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at
+TICK_S = 0.5  # after so long without a batch, None is handed over, so that timers can be looked at
 
 
 class ReadAhead:
@@ -34,10 +26,11 @@ class ReadAhead:
     would meet the lock of the one that woke it, which is a fifth of a lone row's way through the pipeline.
     """
 
-    def __init__(self, source: Source, after: Position, limits: Limits) -> None:
+    def __init__(self, source: Source, after: Position, limits: Limits, tick_s: float = TICK_S) -> None:
         self._source = source
         self._after = after
         self._limits = limits
+        self._tick_s = tick_s
         self._waiting: SimpleQueue[Batch | None] = SimpleQueue()  # None: the last has been handed over
         # Two counts, each written by one thread alone, in place of one under a lock.
         self._put_bytes = 0
@@ -89,7 +82,7 @@ class ReadAhead:
         """Batches in order, None for each tick without one; raises what ended the reading, behind all that was read."""
         while True:
             try:
-                batch = self._formed or self._form(self._limits.tick_s)
+                batch = self._formed or self._form(self._tick_s)
             except Empty:
                 yield None
                 continue
@@ -133,7 +126,7 @@ class ReadAhead:
             rows += following.row_count
             size += following.byte_count
             is_of_another_kind = (following.end is None) is not (some[-1].end is None)
-            if rows > self._limits.rows or size > self._limits.bytes or is_of_another_kind:
+            if rows > self._limits.batch_rows or size > self._limits.batch_bytes or is_of_another_kind:
                 self._first = following
                 break
             some.append(following)

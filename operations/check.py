@@ -6,7 +6,7 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +15,14 @@ import orjson
 
 from changes.errors import DeclarationError, ViewtailError
 from changes.findings import Finding, Level, fail, ok, warn
-from ingest.binlog import checks as source_checks
+from ingest import SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
 from projectors.binding import bind, functions_read
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.views import BoundView, View
-from servers.asking import findings
 from servers.sessions import Connection, MySQLAddress, open_session, quote
-
-_SOURCE_URL = "VIEWTAIL_SOURCE__URL"
 
 SAMPLE_ROWS = 100  # that each function is tried with
 
@@ -34,39 +31,28 @@ SAMPLE_ROWS = 100  # that each function is tried with
 class Servers:
     """Everything that is looked at."""
 
-    source: MySQLAddress
-    primary: MySQLAddress
-    watermark_database: str
+    kind: SourceKind
+    source: SourceAccess
     stores: Sequence[tuple[Store, Access]]  # those that have views, and that of viewtail's own tables
 
 
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
-    found = list(_source(servers, sorted({view.entity.schema_and_table for view in views})))
+    found = list(servers.kind.checks(servers.source, tables_of(views)))
     for store, access in servers.stores:
         found += store.checks(access)
-    found += _views(servers.source, views)
+    found += _views(servers.source.address, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
+
+
+def tables_of(views: Sequence[View]) -> Tables:
+    """The tables that views are of, in order."""
+    return sorted({view.entity.schema_and_table for view in views})
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
     """Whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
-
-
-def _source(servers: Servers, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    def of_source(connection: Connection) -> Iterator[Finding]:
-        yield ok("source", "reachable", servers.source)
-        yield from source_checks.server_checks(connection)
-        yield from source_checks.privilege_checks(connection, servers.source, tables)
-        yield from source_checks.prepared_checks(connection)
-        yield from source_checks.cascade_checks(connection, tables)
-
-    def of_primary(connection: Connection) -> Iterator[Finding]:
-        return source_checks.watermark_checks(connection, servers.primary, servers.watermark_database)
-
-    yield from findings("source", servers.source, "source", _SOURCE_URL, of_source)
-    yield from findings("source", servers.primary, "source", _SOURCE_URL, of_primary)
 
 
 def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:

@@ -8,28 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.binlog.checks import REPLICATION, WATERMARK_PRIVILEGES
-from operations.check import Servers
+from operations.check import Servers, tables_of
 from projectors.views import View
-from servers.privileges import account, grants
-from servers.sessions import MySQLAddress, quote
 
 
 def statements(servers: Servers, views: Sequence[View]) -> list[str]:
     """GRANT statements, each group behind a comment that names its server; the users must exist."""
-    tables = sorted({view.entity.schema_and_table for view in views})
-    source, primary = servers.source, servers.primary
-    lines = [f"-- On {source}, whose changes are read:"]
-    lines += [f"GRANT {', '.join(name for name, _ in REPLICATION)} ON *.* TO {account(source)};"]
-    lines += [f"GRANT SELECT ON {quote(schema, table)} TO {account(source)};" for schema, table in tables]
-    granted = {(_key(access.own), access.database) for _, access in servers.stores}  # below
-    if (_key(primary), servers.watermark_database) not in granted:
-        what = "where watermarks are written"
-        lines += grants(primary, servers.watermark_database, WATERMARK_PRIVILEGES, what)
-    for one, access in servers.stores:
-        lines += one.grants(access)
+    lines = list(servers.kind.grants(servers.source, tables_of(views)))
+    for store, access in servers.stores:
+        lines += store.grants(access)
     return lines
-
-
-def _key(address: MySQLAddress) -> tuple[object, ...]:
-    return (address.host, address.port, address.unix_socket, address.user)

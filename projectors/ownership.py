@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from changes.batches import Followed
 from changes.errors import AnotherServerError
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from ingest import Source
+from ingest import History, Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
-from ingest.read_ahead import Limits
+from ingest.limits import Limits
 from offsets import OffsetStore, Owner
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
@@ -46,8 +45,6 @@ class Deployment(Protocol):
     @property
     def limits(self) -> Limits: ...  # of what a pipeline holds
     @property
-    def chunk_rows(self) -> int: ...  # the most rows of a backfill's chunk
-    @property
     def left_out(self) -> Collection[View]: ...  # halted views whose table does not fit them
     def open_store(self) -> Connection: ...
     def open_primary(self) -> Connection: ...
@@ -56,17 +53,6 @@ class Deployment(Protocol):
     def access(self, store: Store) -> Access: ...
     def history(self, pipeline: PipelineId) -> History: ...
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
-
-
-class History(Protocol):
-    """A source as it is now: one history of one server."""
-
-    @property
-    def epoch(self) -> int: ...
-    def reader(
-        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
-    ) -> Source: ...
-    def open_session(self) -> Connection: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +97,7 @@ class Ownership:
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
-                chunk_rows=self.deployment.chunk_rows,
+                chunk_rows=self.deployment.limits.chunk_rows,
                 chunk_bytes=chunk_bytes,
             ),
             projections=projections_for(store, [view], followed_tables([view])),

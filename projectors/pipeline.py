@@ -26,7 +26,8 @@ from changes.errors import AnotherServerError, SourceError, StoreUnavailableErro
 from changes.positions import Position
 from changes.retrying import reaction_to
 from ingest import Source
-from ingest.read_ahead import Limits, ReadAhead
+from ingest.limits import Limits
+from ingest.read_ahead import TICK_S, ReadAhead
 from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
@@ -82,6 +83,7 @@ class Pipeline:
     stop: threading.Event
     check_lease: Callable[[], None]  # raises FencedError when another owner may have taken over
     limits: Limits = field(default_factory=Limits)
+    tick_s: float = TICK_S
     vitals: Vitals = field(default_factory=Vitals)
     _parking: Parking = field(init=False)
     _table_changes: TableChanges = field(init=False)
@@ -122,7 +124,7 @@ class Pipeline:
 
     def _keep_up(self, offset: Position) -> None:
         self._ahead = None
-        with ReadAhead(self.source, offset, self.limits) as batches:
+        with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
             self.sink.meanwhile = lambda: self._look_ahead(batches)
             self.vitals.state = "running"
             self.vitals.error = None

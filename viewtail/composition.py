@@ -11,8 +11,9 @@ import structlog
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from ingest import History
 from ingest.canonical import Descriptions, is_denied
-from ingest.read_ahead import Limits
+from ingest.limits import Limits
 from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
@@ -20,12 +21,12 @@ from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.stores import Store
 from projectors.stores.access import Access
-from projectors.stores.registry import STORES
+from projectors.stores.registry import STORES, store_named
 from projectors.view_states import State, ViewStates, known_views
 from projectors.views import BoundView, View
 from servers.sessions import Connection, open_session
 from viewtail.settings import Settings
-from viewtail.sources import BinlogHistory, history_now, read_position, source_now
+from viewtail.sources import SOURCE
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -42,13 +43,7 @@ class Deployment:
     @property
     def limits(self) -> Limits:
         """Of what a pipeline holds between reading and writing."""
-        run = self.settings.run
-        return Limits(rows=run.batch_rows, bytes=run.batch_bytes, waiting_bytes=run.waiting_bytes)
-
-    @property
-    def chunk_rows(self) -> int:
-        """The most rows of a backfill's chunk."""
-        return self.settings.run.chunk_rows
+        return self.settings.run
 
     @property
     def watermark_database(self) -> str:
@@ -88,30 +83,31 @@ class Deployment:
             address = self.settings.primary_address()
             schema.create(connection, address, self.watermark_database, schema.SOURCE_TABLES, role="source")
 
-    def history(self, pipeline: PipelineId) -> BinlogHistory:
+    def history(self, pipeline: PipelineId) -> History:
         """The source's present history, for a pipeline; its epoch is new when another server continues what was read.
 
         Raises HistoryGoneError when another server does not.
         """
-        now = history_now(self.settings, pipeline)
+        number = len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
+        now = SOURCE.history(self.settings.source_access(), number)
 
         def check_continues() -> None:
             if saved is not None:
                 now.reader({}, {}).check(saved)
 
         with closing(OwnSession(self.open_store)) as session:
-            saved = saved_position(session, self.database, pipeline.name, read_position)
-            epoch = epochs.current(session, self.database, pipeline.source, str(now.server), check_continues)
-        return replace(now, epoch=epoch)
+            saved = saved_position(session, self.database, pipeline.name, SOURCE.read_position)
+            epoch = epochs.current(session, self.database, pipeline.source, str(now), check_continues)
+        return now.at(epoch)
 
     def source_now(self) -> tuple[str, Position]:
         """The source as it describes itself, and a position before all of its own."""
-        return source_now(self.settings)
+        return str(SOURCE.history(self.settings.source_access(), 0)), SOURCE.before_all
 
     def pipelines_now(self) -> dict[str, PipelineStatus]:
         """By name, every pipeline that ever ran with this database."""
         with closing(self.open_store()) as connection:
-            return {one.name: one for one in status.read(connection, self.database, read_position)}
+            return {one.name: one for one in status.read(connection, self.database, SOURCE.read_position)}
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
 
 from changes.errors import SettingsError, nearest
+from ingest import SourceAccess
+from ingest.limits import Limits
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from servers.addresses import MYSQL, AddressForm, parse
-from servers.login import Group, MySQLUrl, Name, Server
+from servers.login import Group, Name
 from servers.sessions import MySQLAddress
-from viewtail.sources import read_position
+from viewtail.sources import SOURCE, SourceSettings
 
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
@@ -39,38 +41,6 @@ def _off_is_zero(given: object) -> object:
 
 
 Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_off_is_zero)]
-
-
-class Source(Server):
-    """The MySQL server whose binlog is tailed."""
-
-    url: MySQLUrl | None = Field(None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server")
-    primary_url: MySQLUrl | None = Field(
-        None, description="its primary, where watermarks are written; by default the tailed server"
-    )
-    database: Name = Field(DEFAULT_DATABASE, description="database of the watermark table, on the primary")
-    server_id: int | None = Field(
-        None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
-    )
-    heartbeat_s: float = Field(
-        2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
-    )
-
-
-class Run(Group):
-    """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
-
-    batch_rows: int = Field(24000, ge=1, le=100_000, description="rows written to a store at once, at most")
-    batch_bytes: int = Field(2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once")
-    waiting_bytes: int = Field(4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy")
-    spool_bytes: int = Field(
-        4 << 20, ge=4096, le=1 << 30, description="bytes of one open transaction kept in memory, the rest in a file"
-    )
-    max_event_bytes: int = Field(256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views")
-    chunk_rows: int = Field(24_000, ge=1, le=100_000, description="rows of one chunk of a backfill, in 8 MiB at most")
-    offset_interval_s: float = Field(
-        1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
-    )
 
 
 class Metrics(Group):
@@ -93,7 +63,7 @@ class _First(Group):
     views: str = Field(
         "views:views", pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$", description="MODULE:ATTRIBUTE of the views"
     )
-    source: Source = Source()
+    source: SourceSettings = SourceSettings()
     mysql: MySQLSettings = MySQLSettings()
 
 
@@ -107,14 +77,9 @@ else:
 class Settings(_WithStores):
     """Everything that can be set. `load` is the way to get one."""
 
-    run: Run = Run()
+    run: Limits = Limits()
     metrics: Metrics = Metrics()
     logs: Logs = Logs()
-
-    @property
-    def watermark_database(self) -> str:
-        """Database of the watermark table, on the source's primary."""
-        return self.source.database
 
     @property
     def store_database(self) -> str:
@@ -143,6 +108,17 @@ class Settings(_WithStores):
             return self.source.mysql_address(self._source_url(), DEFAULT_DATABASE)
         return self.mysql.mysql_address(self.mysql.url, self.store_database)
 
+    def source_access(self) -> SourceAccess:
+        """How the source is reached. Raises SettingsError where its address is not set."""
+        return SourceAccess(
+            section=self.source,
+            limits=self.run,
+            address=self.source_address(),
+            primary=self.primary_address(),
+            own=self.store_address(),
+            own_database=self.store_database,
+        )
+
     def section(self, store: Store) -> Any:
         """A store's own settings, of its `section` class."""
         return getattr(self, store.name)
@@ -155,8 +131,8 @@ class Settings(_WithStores):
             section=self.section(store),
             own=self.store_address(),
             database=self.store_database,
-            read_position=read_position,
-            offset_interval_s=self.run.offset_interval_s,
+            read_position=SOURCE.read_position,
+            limits=self.run,
         )
 
     def check_stores(self, views: Sequence[View]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -14,7 +15,9 @@ from pymysql.constants import ER
 
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
+from ingest import Tables
 from ingest.canonical.tables import is_denial
+from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
 from servers.privileges import Privileges, account, on_database
 from servers.sessions import Connection, MySQLAddress, quote
@@ -22,6 +25,7 @@ from servers.sessions import Connection, MySQLAddress, quote
 DAY_S = 86_400
 MIN_PACKET = 16 << 20
 _WHERE = "source"
+_URL = "VIEWTAIL_SOURCE__URL"
 
 REPLICATION = (
     ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
@@ -57,6 +61,20 @@ REQUIRED = (
     Required("enforce_gtid_consistency", "ON", "gtid_mode needs it", only=MYSQL),
     Required("binlog_order_commits", "ON", "without it commits become visible in another order", only=MYSQL),
 )  # fmt: skip
+
+
+def checks(source: MySQLAddress, primary: MySQLAddress, database: str, tables: Tables) -> Iterator[Finding]:
+    """Every finding; a server that does not answer is one. `database` is that of the watermark table."""
+
+    def of_source(connection: Connection) -> Iterator[Finding]:
+        yield ok(_WHERE, "reachable", source)
+        yield from server_checks(connection)
+        yield from privilege_checks(connection, source, tables)
+        yield from prepared_checks(connection)
+        yield from cascade_checks(connection, tables)
+
+    yield from findings(_WHERE, source, "source", _URL, of_source)
+    yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
 
 
 def server_checks(connection: Connection) -> Iterator[Finding]:
@@ -115,9 +133,7 @@ def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
         yield _advised(is_met, name, seen, why, mend)
 
 
-def privilege_checks(
-    connection: Connection, address: MySQLAddress, tables: Sequence[tuple[str, str]]
-) -> Iterator[Finding]:
+def privilege_checks(connection: Connection, address: MySQLAddress, tables: Tables) -> Iterator[Finding]:
     """What the user may do on the tailed server, and with the tables that views are of."""
     held = Privileges.of(connection)
     facts = facts_of(connection)
@@ -174,7 +190,7 @@ def _xid(number: int, global_bytes: int, data: str) -> str:
     return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
 
 
-def cascade_checks(connection: Connection, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def cascade_checks(connection: Connection, tables: Tables) -> Iterator[Finding]:
     """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself."""
     facts = facts_of(connection)
     if _rows(connection, facts.logs_cascades)[0][0]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from changes.positions import ReadPosition
+from ingest.limits import Limits
 from offsets import OffsetStore
 from offsets.mysql import BackgroundOffsets, MySQLOffsets, OwnSession
 from servers.sessions import Connection, MySQLAddress, open_session
@@ -20,7 +21,7 @@ class Access:
     own: MySQLAddress  # of viewtail's own tables
     database: str  # of viewtail's own tables
     read_position: ReadPosition  # of the source
-    offset_interval_s: float = 1.0
+    limits: Limits = field(default_factory=Limits)
     # Lets the next owner of a pipeline find the session.
     mark: Callable[[Connection], None] = lambda _: None
 
@@ -34,4 +35,4 @@ class Access:
         """An offset that is saved behind the pipeline's back, on a session of its own."""
         session = OwnSession(self.open_own)
         offsets = MySQLOffsets(session, self.database, pipeline, read_position=self.read_position)
-        return BackgroundOffsets(offsets, self.offset_interval_s, session.close)
+        return BackgroundOffsets(offsets, self.limits.offset_interval_s, session.close)

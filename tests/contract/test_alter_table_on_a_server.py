@@ -11,7 +11,8 @@ import pytest
 from changes.batches import Followed
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from ingest.read_ahead import Limits, ReadAhead
+from ingest.limits import Limits
+from ingest.read_ahead import ReadAhead
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 

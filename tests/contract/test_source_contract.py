@@ -15,7 +15,8 @@ from ingest import BackfillAgain, GoOn, ReadAgain, Source
 from ingest.binlog.coordinates import BinlogPosition, own
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
-from ingest.read_ahead import Limits, ReadAhead
+from ingest.limits import Limits
+from ingest.read_ahead import ReadAhead
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
@@ -101,7 +102,7 @@ Piece = tuple[list[int], BinlogPosition]  # the ids of a batch's rows, and its e
 def read(source: Source, after: BinlogPosition, count: int) -> list[Piece]:
     """Batches until `count` rows have come."""
     pieces: list[Piece] = []
-    with ReadAhead(source, after, Limits(rows=1)) as batches:
+    with ReadAhead(source, after, Limits(batch_rows=1)) as batches:
         for batch in batches:
             if batch is None:
                 continue

@@ -22,9 +22,12 @@ import stack.mysql
 from changes.batches import Followed
 from changes.errors import StoreError
 from changes.findings import Level
+from ingest import SourceAccess
 from ingest.binlog.coordinates import BinlogPosition
+from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
+from ingest.limits import Limits
 from operations import grants
 from operations.check import Servers, check
 from projectors.stores import registry
@@ -257,7 +260,15 @@ def as_root(server: Server) -> Servers:
 def servers_at(at: MySQLAddress) -> Servers:
     store = registry.STORES[0]
     access = Access(section=None, own=at, database="viewtail", read_position=BinlogPosition.from_text)
-    return Servers(source=at, primary=at, watermark_database="vt_marks", stores=[(store, access)])
+    source = SourceAccess(
+        section=BinlogSettings(database="vt_marks"),
+        limits=Limits(),
+        address=at,
+        primary=at,
+        own=at,
+        own_database="viewtail",
+    )
+    return Servers(kind=BinlogKind(), source=source, stores=[(store, access)])
 
 
 def test_check_says_of_transactions_that_are_prepared_before_the_first_run(server: Server) -> None:

@@ -14,7 +14,8 @@ import pytest
 from changes.batches import INSERT, Batch, Followed, Halt, RowChanges
 from changes.tables import Column, Kind, Table
 from ingest.binlog.coordinates import BinlogPosition
-from ingest.read_ahead import Limits, ReadAhead
+from ingest.limits import Limits
+from ingest.read_ahead import ReadAhead
 from projectors.binding import bind
 from projectors.dead_letters import PARKED_IN_A_ROW
 from projectors.pipeline import Pipeline
@@ -110,7 +111,8 @@ class Loop:
             raise_epoch_above=lambda epoch: epoch + 1,
             stop=self.stop,
             check_lease=lambda: None,
-            limits=Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01),
+            limits=Limits(batch_rows=1, waiting_bytes=1 << 20),
+            tick_s=0.01,
         )
 
     def run(self) -> None:
@@ -232,7 +234,7 @@ def ids(names: str) -> set[str]:
 def test_the_following_batch_is_the_one_that_comes_next(bound: BoundView) -> None:
     table = followed_tables([bound])["shop", "user"]
     source = FakeSource(at(0), [batch(table, number, [number]) for number in range(1, 21)])
-    with ReadAhead(source, at(0), Limits(rows=1, waiting_bytes=1 << 20, tick_s=0.01)) as batches:
+    with ReadAhead(source, at(0), Limits(batch_rows=1, waiting_bytes=1 << 20), tick_s=0.01) as batches:
         time.sleep(0.1)
         foretold, came = None, []
         for found in batches:
@@ -257,7 +259,7 @@ def test_pieces_of_a_large_transaction_are_joined_among_themselves_and_with_noth
             yield from made
             self._interrupted.wait()
 
-    with ReadAhead(Pieces(at(0), []), at(0), Limits(rows=4, tick_s=0.01)) as batches:
+    with ReadAhead(Pieces(at(0), []), at(0), Limits(batch_rows=4), tick_s=0.01) as batches:
         time.sleep(0.1)
         came = []
         for found in batches:

@@ -16,6 +16,7 @@ from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
+from viewtail.sources import SOURCE
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -42,9 +43,8 @@ def check(config: Path | None, *, as_json: bool) -> int:
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
     return Servers(
-        source=loaded.source_address(),
-        primary=loaded.primary_address(),
-        watermark_database=loaded.watermark_database,
+        kind=SOURCE,
+        source=loaded.source_access(),
         stores=[(store, loaded.access(store)) for store in STORES if store.has_own_tables or store in needed(views)],
     )
 

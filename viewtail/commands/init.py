@@ -55,7 +55,7 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
 
 def _look(loaded: settings.Settings, schema: str | None) -> Choice:
     address = loaded.source_address()
-    own = (loaded.store_database, loaded.watermark_database)
+    own = (loaded.store_database, loaded.source.database)
     try:
         with closing(open_session(address, role="source")) as connection:
             chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)

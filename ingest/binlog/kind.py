@@ -1,0 +1,116 @@
+"""All that is known of the binlog as a kind of source: its settings, present history, checks and grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pymysql
+from pydantic import Field
+
+from changes.batches import Followed
+from changes.errors import ViewtailError
+from changes.findings import Finding
+from ingest import SourceAccess, SourceKind, Tables
+from ingest.binlog import checks
+from ingest.binlog.continuity import ServerHistory, check_identity, history_of
+from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
+from ingest.binlog.source import BinlogSource
+from servers.login import MySQLUrl, Name, Server
+from servers.privileges import account, grants
+from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error
+
+
+class BinlogSettings(Server):
+    """The MySQL server whose binlog is tailed."""
+
+    url: MySQLUrl | None = Field(None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server")
+    primary_url: MySQLUrl | None = Field(
+        None, description="its primary, where watermarks are written; by default the tailed server"
+    )
+    database: Name = Field("viewtail", description="database of the watermark table, on the primary")
+    server_id: int | None = Field(
+        None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
+    )
+    heartbeat_s: float = Field(
+        2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogHistory:
+    """The binlogs of the server that is tailed, and the epoch that their versions are of."""
+
+    access: SourceAccess
+    number: int
+    server: ServerHistory
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return str(self.server)
+
+    def at(self, epoch: int) -> BinlogHistory:
+        return replace(self, epoch=epoch)
+
+    def reader(
+        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
+    ) -> BinlogSource:
+        access, settings, limits = self.access, self.access.section, self.access.limits
+        return BinlogSource(
+            access.address,
+            followed,
+            own_schemas=frozenset({settings.database, access.own_database}),
+            watermark_schema=settings.database,
+            epoch=self.epoch,
+            identity=self.server.identity,
+            heartbeat_s=settings.heartbeat_s,
+            # Each reader needs a replica number of its own.
+            server_id=None if settings.server_id is None else settings.server_id + self.number,
+            spool_bytes=limits.spool_bytes,
+            max_event_bytes=limits.max_event_bytes,
+            fits_from=fits_from,
+        )
+
+    def open_session(self) -> Connection:
+        address = self.access.address
+        connection = open_session(address, role="source")
+        try:
+            check_identity(connection, self.server.identity)
+        except (ViewtailError, pymysql.err.MySQLError) as error:
+            connection.close()
+            if isinstance(error, ViewtailError):
+                raise
+            raise session_error(error, address, "source") from None
+        return connection
+
+
+class BinlogKind(SourceKind):
+    """Row events of a MySQL or MariaDB server."""
+
+    section = BinlogSettings
+    before_all = BEFORE_ALL
+
+    def read_position(self, text: str | bytes) -> BinlogPosition:
+        return BinlogPosition.from_text(text)
+
+    def history(self, access: SourceAccess, number: int) -> BinlogHistory:
+        with closing(open_session(access.address, role="source")) as connection:
+            return BinlogHistory(access, number, history_of(connection))
+
+    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+        return checks.checks(access.address, access.primary, access.section.database, tables)
+
+    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+        yield f"-- On {access.address}, whose changes are read:"
+        yield f"GRANT {', '.join(name for name, _ in checks.REPLICATION)} ON *.* TO {account(access.address)};"
+        for schema, table in tables:
+            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(access.address)};"
+        database = access.section.database
+        # Who owns viewtail's own tables has all of that already.
+        if (_login(access.primary), database) != (_login(access.own), access.own_database):
+            yield from grants(access.primary, database, checks.WATERMARK_PRIVILEGES, "where watermarks are written")
+
+
+def _login(address: MySQLAddress) -> tuple[object, ...]:
+    return (address.host, address.port, address.unix_socket, address.user)

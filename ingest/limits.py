@@ -1,0 +1,23 @@
+"""How much a pipeline holds at once: the settings [run]."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from servers.login import Group
+
+
+class Limits(Group):
+    """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
+
+    batch_rows: int = Field(24000, ge=1, le=100_000, description="rows written to a store at once, at most")
+    batch_bytes: int = Field(2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once")
+    waiting_bytes: int = Field(4 << 20, ge=4096, le=1 << 30, description="bytes read ahead while a store is busy")
+    spool_bytes: int = Field(
+        4 << 20, ge=4096, le=1 << 30, description="bytes of one open transaction kept in memory, the rest in a file"
+    )
+    max_event_bytes: int = Field(256 << 20, ge=1 << 20, le=1 << 30, description="a larger row event halts its views")
+    chunk_rows: int = Field(24_000, ge=1, le=100_000, description="rows of one chunk of a backfill, in 8 MiB at most")
+    offset_interval_s: float = Field(
+        1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
+    )
