@@ -53,8 +53,7 @@ def current_rows(row_end_at: int, is_added: bool) -> CurrentRows:
     def current(change: int, rows: list[Row]) -> Iterator[tuple[int, list[Row]]]:
         is_current = [row[row_end_at] in _STILL_CURRENT for row in rows]
         if change != UPDATE:
-            if some := [row[shown] for row, is_ in zip(rows, is_current, strict=True) if is_]:
-                yield change, some
+            yield change, [row[shown] for row, is_ in zip(rows, is_current, strict=True) if is_]
             return
         for before, after, was, is_ in zip(rows[::2], rows[1::2], is_current[::2], is_current[1::2], strict=True):
             if was and is_:

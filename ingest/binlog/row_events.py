@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from changes.batches import Followed, Refused, Row, RowChanges, unreadable_in
 from changes.errors import TableUnreadableError
-from ingest.binlog.events import PARTIAL_UPDATE_ROWS, ROWS_V1, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
+from ingest.binlog.events import DELETE_ROWS, PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import TableReader
@@ -31,35 +31,34 @@ class RowEvents:
 
     def read(self, reader: TableReader, event: Event, version: int) -> None:
         """An event with extra data before its rows (partitions), or without any; a partial image halts the table."""
-        at = event.start + _TABLE_BYTES
-        if event.kind in ROWS_V1:  # which has no place for such data
-            event = event._replace(kind=event.kind + _V2_LESS_V1)
+        kind, _, buffer, start, end, _, _ = event
+        at = start + _TABLE_BYTES
+        if kind < WRITE_ROWS:  # of the first version, which has no place for such data
+            kind += _V2_LESS_V1
+            event = event._replace(kind=kind)
         else:
-            at += int.from_bytes(event.buffer[at : at + 2], "little")
-        is_update = event.kind == UPDATE_ROWS or event.kind == PARTIAL_UPDATE_ROWS
-        image = (reader.update_image if is_update else reader.write_image)[2:]
-        rows_at = at + len(image)
-        if event.buffer[at:rows_at] != image:
+            at += int.from_bytes(buffer[at : at + 2], "little")
+        image = reader.write_image if kind in (WRITE_ROWS, DELETE_ROWS) else reader.update_image
+        rows_at = at + len(image) - 2
+        if buffer[at:rows_at] != image[2:]:
             why = (
                 "a row event does not hold the full row image. Run SET GLOBAL binlog_row_image = 'FULL' (and see that "
                 f"no session changes it), then {BACKFILL_TABLE}"
             )
             self._tables.halt(reader.followed, version, why)
-        elif event.kind == PARTIAL_UPDATE_ROWS:
+        elif kind == PARTIAL_UPDATE_ROWS:
             self._partial_update(reader, event, version, rows_at)
         elif reader.current is not None:
             self._versioned(reader, event, version, rows_at)
         else:
-            self._full(reader, event, version, rows_at)
-
-    def _full(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
-        try:
-            rows = reader.decode(event.buffer, rows_at, event.end)
-            check_pairs(event.kind, rows, reader.followed)
-            change = (reader.followed, event.kind - WRITE_ROWS, version, rows)
-            self._transaction.changes.append(tuple.__new__(RowChanges, change))
-        except (UnicodeDecodeError, TableUnreadableError) as error:
-            self.after_failure(reader, event, version, rows_at, error)
+            try:
+                rows = reader.decode(buffer, rows_at, end)
+                if kind == UPDATE_ROWS:
+                    check_pairs(kind, rows, reader.followed)
+                change = tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
+                self._transaction.changes.append(change)
+            except (UnicodeDecodeError, TableUnreadableError) as error:
+                self.after_failure(reader, event, version, rows_at, error)
 
     def after_failure(self, reader: TableReader, event: Event, version: int, rows_at: int, error: Exception) -> None:
         """Keep the rows of an event that can be read, refuse those with an unreadable value, halt if none can."""
