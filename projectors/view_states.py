@@ -270,7 +270,7 @@ class ViewStates:
             self.move_in(cursor, Event.RETIRED, others)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class BackfillProgress:
     """How far the backfill of one view has come. Each method commits `session`; FencedError for a stale owner."""
 
