@@ -38,7 +38,7 @@ def replay_new_history(config: Path | None) -> int:
     deployment = deploy(loaded, views)
     deployment.create_tables()
     epoch = operation.begin_new_history(deployment)
-    print(f"Epoch {epoch} begins with the source as it is now. viewtail backfills every view again, in place:")
+    print(f"The source as it is now begins epoch {epoch}. viewtail backfills every view again, in place:")
     for view in views:
         print(f"  {view.id}")
     print(
