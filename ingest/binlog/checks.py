@@ -121,7 +121,7 @@ def _limits(facts: ServerFacts, variables: dict[str, str]) -> Iterator[Finding]:
     checksum = variables.get("binlog_checksum", "") or "(empty)"
     expire_s = int(variables.get("binlog_expire_logs_seconds", "0") or 0)
     packet = int(variables.get("max_allowed_packet", "0") or 0)
-    away = "a viewtail or store that is away for longer must have every view filled again"
+    away = "a viewtail or store that is away for longer must have every view backfilled again"
     large = "row events and statements larger than this are refused by the server"
     unnoticed = "corrupt bytes on the wire would not be noticed"
     for name, seen, is_met, why, value in (

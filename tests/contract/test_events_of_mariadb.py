@@ -131,7 +131,7 @@ def test_positions_name_transactions_as_mariadb_does(reader: Reader) -> None:
     for batch in reader.source().read(reader.begin):
         if batch.end is not None and batch.changes:
             break
-    assert batch.end is not None and batch.end.gtid == position
+    assert batch.end is not None and batch.end.gtid in position.split(",")  # one a domain; other tests write in others
     assert batch.oldest_commit_us > 1_600_000_000_000_000
 
 

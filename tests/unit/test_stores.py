@@ -165,3 +165,10 @@ def test_the_linter_knows_every_store_and_every_module_beside_them() -> None:
     beside = {f"projectors.{place.stem}" for place in CHECKOUT.glob("projectors/*.py")} - {"projectors.__init__"}
     assert set(forbidden["source_modules"]) >= beside
     assert set(forbidden["forbidden_modules"]) == folders
+
+
+def test_the_linter_knows_every_source() -> None:
+    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (forbidden,) = (one for one in contracts if "sources" in one["name"])
+    folders = {f"ingest.{place.parent.name}" for place in CHECKOUT.glob("ingest/*/kind.py")}
+    assert set(forbidden["forbidden_modules"]) == folders
