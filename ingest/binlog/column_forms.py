@@ -16,12 +16,13 @@ from typing import Any
 
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
+from ingest.binlog import column_types as types
 from ingest.binlog import mariadb_types
-from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
+from ingest.binlog.column_types import BLOBS, COMPRESSED, INTEGER_BYTES
 from ingest.binlog.json_binary import decimal_size, decimal_text, to_text
 from ingest.binlog.stream_errors import BACKFILL_TABLE
-from ingest.binlog.table_fit import BLOBS, COMPRESSED, INTEGER_BYTES, is_text_in_binary, kind_of, labels_of
+from ingest.binlog.table_fit import is_text_in_binary, kind_of, labels_of
 from ingest.binlog.table_map import MapColumn
 from ingest.charsets import decoder_of, single_byte_table, unreadable_where_invalid
 

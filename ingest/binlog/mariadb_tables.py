@@ -13,9 +13,10 @@ from dataclasses import replace
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Row
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
-from ingest.binlog import table_map as types
+from ingest.binlog import column_types as types
 from ingest.binlog.row_decoder import compile_decoder
 from ingest.binlog.stream_errors import BACKFILL_TABLE
+from ingest.binlog.table_map import TableMap, parse
 from ingest.binlog.table_readers import NO_EXTRA_DATA, CurrentRows, TableReader
 
 _NEVER_PLAIN = b"\xff\xff"  # in its place: no event's rows pass for those of such a table unseen
@@ -27,7 +28,7 @@ _OLD_TEMPORAL = re.compile(r"(time|datetime|timestamp) /\* mariadb-5\.3 \*/", re
 
 def compile_mariadb_reader(body: bytes, followed: Followed) -> TableReader:
     """The reader for a table map of MariaDB; raises TableUnreadableError."""
-    table_map = types.parse(body, types.MARIADB_CHARACTER)
+    table_map = parse(body, types.MARIADB_CHARACTER)
     _refuse_old_temporals(table_map, followed)
     row_end = followed.table.row_end
     if row_end is None:
@@ -66,7 +67,7 @@ def current_rows(row_end_at: int, is_added: bool) -> CurrentRows:
     return current
 
 
-def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -> Followed:
+def _with_row_end(table_map: TableMap, followed: Followed, row_end: str) -> Followed:
     """The same table with the column that ends a row's validity, which may be hidden."""
     if row_end in followed.columns:
         return followed
@@ -78,7 +79,7 @@ def _with_row_end(table_map: types.TableMap, followed: Followed, row_end: str) -
     return Followed(table, (*followed.columns, row_end))
 
 
-def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> None:
+def _refuse_new_versioning(table_map: TableMap, followed: Followed) -> None:
     column = table_map.column("row_end")
     has_period = column is not None and (column.type, column.metadata) == (types.TIMESTAMP2, 6)
     if has_period and followed.table.column("row_end") is None:
@@ -88,7 +89,7 @@ def _refuse_new_versioning(table_map: types.TableMap, followed: Followed) -> Non
         )
 
 
-def _refuse_old_temporals(table_map: types.TableMap, followed: Followed) -> None:
+def _refuse_old_temporals(table_map: TableMap, followed: Followed) -> None:
     """The format of before MariaDB 10.1: the binlog does not say how long a value with a fraction is."""
     for column in table_map.columns:
         described = followed.table.column(column.name)

@@ -11,38 +11,26 @@ import re
 from changes.batches import Followed
 from changes.errors import TableUnreadableError
 from changes.tables import Column, Kind
+from ingest.binlog import column_types as types
 from ingest.binlog import mariadb_types
-from ingest.binlog import table_map as types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_map import MapColumn, TableMap
 from ingest.charsets import READABLE, decoder_of
 
-INTEGER_BYTES = {types.TINY: 1, types.SHORT: 2, types.INT24: 3, types.LONG: 4, types.LONGLONG: 8}
-BLOBS = frozenset((types.TINY_BLOB, types.BLOB, types.MEDIUM_BLOB, types.LONG_BLOB))
-COMPRESSED = frozenset((types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED))
-_STRINGS = frozenset((types.VARCHAR, types.VAR_STRING, types.STRING)) | BLOBS | COMPRESSED
 _ABOVE_BMP = re.compile("[\U00010000-\U0010ffff]")
 
 
 def kind_of(column: MapColumn) -> Kind:
     """What a column of the binlog holds; Kind.UNSUPPORTED when viewtail cannot read it."""
     type_ = column.type
-    if type_ in _STRINGS:
+    if type_ in types.STRINGS:
         if column.collation == types.BINARY_COLLATION:
             return Kind.BYTES
         return Kind.TEXT if charset_of(column.collation) in READABLE else Kind.UNSUPPORTED
     if type_ in (types.ENUM, types.SET) and charset_of(column.collation) not in READABLE:
         return Kind.UNSUPPORTED
-    return _KINDS.get(type_, Kind.UNSUPPORTED)
-
-
-_KINDS = dict.fromkeys((*INTEGER_BYTES, types.YEAR, types.BIT), Kind.INTEGER) | {
-    types.NEWDECIMAL: Kind.DECIMAL, types.FLOAT: Kind.FLOAT, types.DOUBLE: Kind.DOUBLE, types.ENUM: Kind.ENUM,
-    types.SET: Kind.SET, types.DATE: Kind.DATE, types.NEWDATE: Kind.DATE, types.TIME2: Kind.TIME,
-    types.DATETIME2: Kind.DATETIME, types.TIMESTAMP2: Kind.TIMESTAMP, types.JSON: Kind.JSON,
-    types.GEOMETRY: Kind.GEOMETRY, types.VECTOR: Kind.VECTOR,
-}  # fmt: skip
+    return types.KINDS.get(type_, Kind.UNSUPPORTED)
 
 
 def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
@@ -86,7 +74,7 @@ def _difference(seen: MapColumn, kind: Kind, described: Column) -> str | None:
         return f"is now {seen.type_name} ({kind.value} instead of {described.kind.value})"
     digits = seen.metadata & 0xFF
     match kind:
-        case Kind.INTEGER if seen.type in INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
+        case Kind.INTEGER if seen.type in types.INTEGER_BYTES and seen.is_unsigned != described.is_unsigned:
             return "is now unsigned" if seen.is_unsigned else "is now signed"
         case Kind.DECIMAL if digits != described.scale:
             return f"has now {digits} digits after the point"

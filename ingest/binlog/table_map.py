@@ -15,55 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from changes.errors import TableUnreadableError
+from ingest.binlog import column_types as types
 from ingest.binlog import packed_integers
 from ingest.binlog.stream_errors import BACKFILL_TABLE
-
-# Server type bytes (include/field_types.h).
-DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24 = range(10)
-DATE, TIME, DATETIME, YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2, TYPED_ARRAY = range(10, 21)
-BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141  # MariaDB
-VECTOR, INVALID, BOOL, JSON, NEWDECIMAL, ENUM, SET = range(242, 249)
-TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = range(249, 256)
-
-_NAMES = {
-    DECIMAL: "DECIMAL (before MySQL 5.0)", TINY: "TINYINT", SHORT: "SMALLINT", LONG: "INT", FLOAT: "FLOAT",
-    DOUBLE: "DOUBLE", NULL: "NULL", TIMESTAMP: "TIMESTAMP (before MySQL 5.6)", LONGLONG: "BIGINT", INT24: "MEDIUMINT",
-    DATE: "DATE", TIME: "TIME (before MySQL 5.6)", DATETIME: "DATETIME (before MySQL 5.6)", YEAR: "YEAR",
-    NEWDATE: "DATE", VARCHAR: "VARCHAR", BIT: "BIT", TIMESTAMP2: "TIMESTAMP", DATETIME2: "DATETIME", TIME2: "TIME",
-    TYPED_ARRAY: "typed array", BLOB_COMPRESSED: "compressed BLOB", VARCHAR_COMPRESSED: "compressed VARCHAR",
-    VECTOR: "VECTOR", JSON: "JSON", NEWDECIMAL: "DECIMAL", ENUM: "ENUM", SET: "SET", TINY_BLOB: "TINYBLOB",
-    MEDIUM_BLOB: "MEDIUMBLOB", LONG_BLOB: "LONGBLOB", BLOB: "BLOB", VAR_STRING: "VARCHAR", STRING: "CHAR",
-    GEOMETRY: "GEOMETRY",
-}  # fmt: skip
-
-# Bytes of metadata a column has in the event (Table_map_event, "Column metadata").
-_METADATA_SIZE = {
-    FLOAT: 1, DOUBLE: 1, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, BLOB: 1, TINY_BLOB: 1, MEDIUM_BLOB: 1, LONG_BLOB: 1,
-    GEOMETRY: 1, JSON: 1, VECTOR: 1, VARCHAR: 2, BIT: 2, NEWDECIMAL: 2, STRING: 2, VAR_STRING: 2, ENUM: 2, SET: 2,
-    BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2, TINY: 0, SHORT: 0, LONG: 0, LONGLONG: 0, INT24: 0, NULL: 0, TIMESTAMP: 0,
-    DATE: 0, TIME: 0, DATETIME: 0, YEAR: 0, NEWDATE: 0,
-}  # fmt: skip
-_MOST_METADATA = {TIMESTAMP2: 6, DATETIME2: 6, TIME2: 6} | dict.fromkeys(
-    (BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, GEOMETRY, JSON, VECTOR, BLOB_COMPRESSED), 4
-)
-
-# Which columns the optional metadata fields speak of, in column order [M, MySQL 9.7: YEAR has a sign bit, VECTOR a
-# character set].
-_NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR))
-MYSQL_CHARACTER = frozenset((
-    VARCHAR, STRING, VAR_STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED,
-))  # fmt: skip
-
-# MariaDB counts GEOMETRY among them [M, 10.11], which only the server's name tells: where the columns that differ from
-# a default are numbered, a map of either server reads well as one of the other.
-MARIADB_CHARACTER = MYSQL_CHARACTER | {GEOMETRY}
 
 # Types of the optional metadata fields.
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_STR_VALUE, _ENUM_STR_VALUE = range(1, 7)
 _GEOMETRY_TYPE, _SIMPLE_PRIMARY_KEY, _PRIMARY_KEY_WITH_PREFIX, _ENUM_AND_SET_DEFAULT_CHARSET = range(7, 11)
 _ENUM_AND_SET_COLUMN_CHARSET, _COLUMN_VISIBILITY, _VECTOR_DIMENSIONALITY = range(11, 14)
 
-BINARY_COLLATION = 63
 _MAX_SCALE = 38  # of DECIMAL: MariaDB's limit, 30 is MySQL's
 _MAX_COLUMNS = 4096  # MySQL's and MariaDB's limit
 
@@ -86,7 +46,7 @@ class MapColumn:
     @property
     def type_name(self) -> str:
         """For messages."""
-        return _NAMES.get(self.type, f"type {self.type}")
+        return types.NAMES.get(self.type, f"type {self.type}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +79,10 @@ def names(body: bytes | bytearray) -> tuple[str, str]:
         raise _garbled("it ends within the table's name") from None
 
 
-def parse(body: bytes | bytearray, character: frozenset[int] = MYSQL_CHARACTER) -> TableMap:
+def parse(body: bytes | bytearray, character: frozenset[int] = types.MYSQL_CHARACTER) -> TableMap:
     """The whole event. `body`: the bytes after the header, without the checksum.
 
-    `character`: the types that the server counts among those with a character set, MYSQL_CHARACTER or
+    `character`: the type_bytes that the server counts among those with a character set, types.MYSQL_CHARACTER or
     MARIADB_CHARACTER.
 
     Raises TableUnreadableError when the server does not send column names, and when the bytes make no sense.
@@ -143,18 +103,18 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     count = reader.length()
     if not 0 < count <= _MAX_COLUMNS:
         raise reader.garbled(f"it claims {count} columns")
-    types, metadata = _types(reader, reader.take(count), _Reader(reader.text(), reader.table))
+    type_bytes, metadata = _types(reader, reader.take(count), _Reader(reader.text(), reader.table))
     nullable = int.from_bytes(reader.take((count + 7) // 8), "little")
-    optional = _Optional(reader, types, character)
+    optional = _Optional(reader, type_bytes, character)
     if optional.names is None:
         raise TableUnreadableError(
-            f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
+            f"{reader.table}: the binlog names no columns of it; run types.SET GLOBAL binlog_row_metadata=FULL on the "
             f"source (and put it into its configuration), then {BACKFILL_TABLE}"
         )
     columns = tuple(
         MapColumn(
             name=optional.names[index],
-            type=types[index],
+            type=type_bytes[index],
             metadata=metadata[index],
             is_nullable=bool(nullable >> index & 1),
             is_unsigned=optional.unsigned.get(index, False),
@@ -170,37 +130,37 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
 
 
 def _types(reader: _Reader, raw_types: bytes, raw: _Reader) -> tuple[list[int], list[int]]:
-    types, metadata = [], []
+    type_bytes, metadata = [], []
     for position, type_ in enumerate(raw_types, 1):
-        if type_ not in _METADATA_SIZE:
+        if type_ not in types.METADATA_SIZE:
             raise TableUnreadableError(
-                f"{reader.table}: column {position} has the type {type_} ({_NAMES.get(type_, 'unknown')}), whose "
+                f"{reader.table}: column {position} has the type {type_} ({types.NAMES.get(type_, 'unknown')}), whose "
                 "layout viewtail does not know; drop that column or stop following the table"
             )
         true_type, found = _metadata(reader, raw, type_, position)
-        types.append(true_type)
+        type_bytes.append(true_type)
         metadata.append(found)
     if not raw.is_done():
         raise reader.garbled("it has more column metadata than columns")
-    return types, metadata
+    return type_bytes, metadata
 
 
 def _metadata(reader: _Reader, raw: _Reader, type_: int, position: int) -> tuple[int, int]:
     """A column's true type and its metadata, as `MapColumn` has them."""
-    if type_ in (STRING, ENUM, SET, VAR_STRING):
+    if type_ in (types.STRING, types.ENUM, types.SET, types.VAR_STRING):
         return _string_type(type_, raw.byte(), raw.byte())
-    if type_ == NEWDECIMAL:
+    if type_ == types.NEWDECIMAL:
         digits, scale = raw.byte(), raw.byte()
         if not 0 < digits <= 65 or scale > min(digits, _MAX_SCALE):
             raise reader.garbled(f"column {position} is DECIMAL({digits},{scale})")
         return type_, digits << 8 | scale
-    if type_ == BIT:
+    if type_ == types.BIT:
         bits = raw.byte() + raw.byte() * 8
         if not 0 < bits <= 64:
             raise reader.garbled(f"column {position} is BIT({bits})")
         return type_, bits
-    found = int.from_bytes(raw.take(_METADATA_SIZE[type_]), "little")
-    if found > _MOST_METADATA.get(type_, 1 << 16):
+    found = int.from_bytes(raw.take(types.METADATA_SIZE[type_]), "little")
+    if found > types.MOST_METADATA.get(type_, 1 << 16):
         raise reader.garbled(f"column {position} has metadata {found}")
     return type_, found
 
@@ -210,13 +170,13 @@ def _string_type(type_: int, first: int, second: int) -> tuple[int, int]:
     # that byte (Field_string::do_save_field_metadata).
     if first & 0x30 != 0x30:
         return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
-    return first if first in (ENUM, SET, STRING) else type_, second
+    return first if first in (types.ENUM, types.SET, types.STRING) else type_, second
 
 
 class _Optional:
     """The optional metadata: a sequence of (type, length, value), unknown types skipped."""
 
-    def __init__(self, reader: _Reader, types: Sequence[int], character: frozenset[int]) -> None:
+    def __init__(self, reader: _Reader, type_bytes: Sequence[int], character: frozenset[int]) -> None:
         self.names: list[str] | None = None
         self.unsigned: dict[int, bool] = {}
         self.collations: dict[int, int] = {}
@@ -224,18 +184,18 @@ class _Optional:
         self.visible: dict[int, bool] = {}
         self.details: dict[int, int] = {}
         self.primary_key: list[int] = []
-        self._types = types
+        self._types = type_bytes
         self._fields: dict[int, Callable[[_Reader], None]] = {
             _SIGNEDNESS: self._read_signs,
             _COLUMN_NAME: self._read_names,
             _DEFAULT_CHARSET: partial(self._read_default_collations, character),
             _COLUMN_CHARSET: partial(self._read_numbers, self.collations, character),
-            _ENUM_AND_SET_DEFAULT_CHARSET: partial(self._read_default_collations, (ENUM, SET)),
-            _ENUM_AND_SET_COLUMN_CHARSET: partial(self._read_numbers, self.collations, (ENUM, SET)),
-            _SET_STR_VALUE: partial(self._read_labels, SET),
-            _ENUM_STR_VALUE: partial(self._read_labels, ENUM),
-            _GEOMETRY_TYPE: partial(self._read_numbers, self.details, (GEOMETRY,)),
-            _VECTOR_DIMENSIONALITY: partial(self._read_numbers, self.details, (VECTOR,)),
+            _ENUM_AND_SET_DEFAULT_CHARSET: partial(self._read_default_collations, (types.ENUM, types.SET)),
+            _ENUM_AND_SET_COLUMN_CHARSET: partial(self._read_numbers, self.collations, (types.ENUM, types.SET)),
+            _SET_STR_VALUE: partial(self._read_labels, types.SET),
+            _ENUM_STR_VALUE: partial(self._read_labels, types.ENUM),
+            _GEOMETRY_TYPE: partial(self._read_numbers, self.details, (types.GEOMETRY,)),
+            _VECTOR_DIMENSIONALITY: partial(self._read_numbers, self.details, (types.VECTOR,)),
             _SIMPLE_PRIMARY_KEY: partial(self._read_key, 1),
             _PRIMARY_KEY_WITH_PREFIX: partial(self._read_key, 2),  # column and characters, 0 for the whole
             _COLUMN_VISIBILITY: self._read_visible,
@@ -247,22 +207,22 @@ class _Optional:
                 if not value.is_done():
                     raise value.garbled(f"metadata field {field} is longer than its columns need")
         indexes = [*self.collations, *self.labels, *self.primary_key]
-        if indexes and max(indexes) >= len(types):
+        if indexes and max(indexes) >= len(type_bytes):
             raise reader.garbled("it speaks of a column that does not exist")
 
     def _read_names(self, value: _Reader) -> None:
         self.names = [str(value.text(), "utf-8") for _ in self._types]
 
-    def _read_default_collations(self, types: Iterable[int], value: _Reader) -> None:
+    def _read_default_collations(self, type_bytes: Iterable[int], value: _Reader) -> None:
         """A default, then (number among these columns, collation) for those that differ."""
-        columns = self._of(types)
+        columns = self._of(type_bytes)
         self.collations |= dict.fromkeys(columns, value.length())
         while not value.is_done():
             column = columns[value.length()]
             self.collations[column] = value.length()
 
-    def _read_numbers(self, found: dict[int, int], types: Iterable[int], value: _Reader) -> None:
-        found |= {index: value.length() for index in self._of(types)}
+    def _read_numbers(self, found: dict[int, int], type_bytes: Iterable[int], value: _Reader) -> None:
+        found |= {index: value.length() for index in self._of(type_bytes)}
 
     def _read_labels(self, type_: int, value: _Reader) -> None:
         for index in self._of((type_,)):
@@ -280,16 +240,16 @@ class _Optional:
     def _read_signs(self, value: _Reader) -> None:
         raw = value.rest()
         # Some servers leave YEAR out: with it in, a YEAR, which is always unsigned, comes out as signed.
-        for types in (_NUMERIC, _NUMERIC - {YEAR}):
-            columns = self._of(types)
+        for type_bytes in (types.NUMERIC, types.NUMERIC - {types.YEAR}):
+            columns = self._of(type_bytes)
             if (len(columns) + 7) // 8 == len(raw):
                 self.unsigned = dict(zip(columns, _bits_high_first(raw, len(columns)), strict=True))
-                if all(self.unsigned.get(index, True) for index in self._of((YEAR,))):
+                if all(self.unsigned.get(index, True) for index in self._of((types.YEAR,))):
                     return
         raise value.garbled("it has more or fewer signs than numeric columns")
 
-    def _of(self, types: Iterable[int]) -> list[int]:
-        return [index for index, type_ in enumerate(self._types) if type_ in types]
+    def _of(self, type_bytes: Iterable[int]) -> list[int]:
+        return [index for index, type_ in enumerate(self._types) if type_ in type_bytes]
 
 
 def _bits_high_first(raw: bytes, count: int) -> Iterator[bool]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from changes.batches import Followed
 from changes.tables import Column, Kind, Table
-from ingest.binlog import table_map as types
+from ingest.binlog import column_types as types
 from ingest.binlog.row_decoder import Decoder, compile_decoder
 from ingest.binlog.table_map import MapColumn, TableMap
 

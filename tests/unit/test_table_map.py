@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changes.errors import TableUnreadableError
-from ingest.binlog import table_map
+from ingest.binlog import column_types
 from ingest.binlog.collations import charset_of
 from ingest.binlog.table_map import names, parse
 
@@ -43,7 +43,7 @@ def test_the_columns_of_a_real_table_map() -> None:
     latin_at = [at for at, charset in enumerate(charsets) if charset == "latin1"]
     assert latin_at == [1, 7, 14] and set(charsets) == {"latin1", "utf8mb4"}  # e2, u and x7
     latin = found.column("e2")
-    assert latin is not None and latin.labels == (b"a", b"\xfc", b"\x80", b"\xdf") and latin.type == table_map.ENUM
+    assert latin is not None and latin.labels == (b"a", b"\xfc", b"\x80", b"\xdf") and latin.type == column_types.ENUM
     assert [column.is_nullable for column in found.columns] == [False] + [True] * 15
 
 
@@ -78,7 +78,7 @@ def test_a_server_that_gives_year_no_sign_bit_is_understood() -> None:
 
 def _with_year(signs: int) -> bytes:
     # (id INT, y YEAR, u INT, w INT)
-    kinds = bytes((table_map.LONG, table_map.YEAR, table_map.LONG, table_map.LONG))
+    kinds = bytes((column_types.LONG, column_types.YEAR, column_types.LONG, column_types.LONG))
     columns = b"\2id\1y\1u\1w"
     start = b"\1\0\0\0\0\0\1\0\1s\0\1t\0\4" + kinds + b"\0\0"
     return start + bytes((1, 1, signs, 4, len(columns))) + columns
