@@ -1,8 +1,7 @@
 """The one tree of errors, and what their messages share.
 
-Each class says by its place whether trying again may help (`TemporaryError`) and by `fault` whose
-move it is. A message says what happened, where, and ends with what to do; it never holds a row's
-values or a secret. `exit_code` is what the command line returns for it.
+Each class says by its place whether trying again may help (`TemporaryError`). A message says what happened, where, and
+ends with what to do; it never holds a row's values or a secret. `exit_code` is what the command line returns for it.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from pathlib import Path
 class ViewtailError(Exception):
     """Anything viewtail raises on purpose. The message is for a person and complete."""
 
-    fault = "viewtail"
     exit_code = 1
 
 
 class MisuseError(ViewtailError):
     """Something the user wrote cannot work: settings, declarations, arguments."""
 
-    fault = "user"
     exit_code = 2
 
 
@@ -45,19 +42,13 @@ class TemporaryError(ViewtailError):
 class SourceUnavailableError(TemporaryError):
     """The source does not answer, or the connection broke."""
 
-    fault = "source"
-
 
 class StoreUnavailableError(TemporaryError):
     """A store does not answer, is overloaded, or broke off; nothing may be assumed written."""
 
-    fault = "store"
-
 
 class SourceError(ViewtailError):
     """The source answers, but in a way that cannot be gone on from."""
-
-    fault = "source"
 
 
 class HistoryGoneError(SourceError):
@@ -65,22 +56,17 @@ class HistoryGoneError(SourceError):
 
 
 class AnotherServerError(ViewtailError):
-    """The address leads to another server than the one that was read: the next taking decides what that means."""
-
-    fault = "source"
+    """The address leads to another server than before: the pipeline restarts, and then goes on or halts."""
 
 
 class CorruptEventError(TemporaryError):
     """Bytes from the source fail their checksum: the connection is given up and read again."""
 
-    fault = "source"
     fingerprint = 0  # of the bytes; 0 where there are none to compare with another attempt's
 
 
 class StoreError(ViewtailError):
     """A store answers, but refuses in a way that trying again cannot mend."""
-
-    fault = "store"
 
 
 class FencedError(ViewtailError):

@@ -31,7 +31,7 @@ NUMBER_TEXTS: dict[Kind, Callable[[Any], str]] = {  # in keys, and in Redis hash
 
 # --- Rendered keys ---
 
-_ENCODED = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
+ENCODED = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
 _DECODED = {"25": "%", "7B": "{", "7D": "}", "3A": ":"}
 _SPECIAL = re.compile("[%{}:]")
 
@@ -54,7 +54,7 @@ def key_renderer(columns: Sequence[Column]) -> Callable[[Key], str]:
 
 
 def _encode(text: str) -> str:
-    return text if text.isalnum() or not _SPECIAL.search(text) else text.translate(_ENCODED)
+    return text if text.isalnum() or not _SPECIAL.search(text) else text.translate(ENCODED)
 
 
 def parse_key(text: str, columns: Sequence[Column]) -> Key:

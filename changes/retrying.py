@@ -30,7 +30,7 @@ class Reaction:
 # By class of error, the nearest one up its tree counts.
 REACTIONS: dict[type[ViewtailError], Reaction] = {
     TemporaryError: Reaction(RETRYING, 0.1, 5.0),
-    AnotherServerError: Reaction(RETRYING, 0.2, 5.0),  # what that means is decided at the next taking
+    AnotherServerError: Reaction(RETRYING, 0.2, 5.0),  # the pipeline restarts, and then goes on or halts
     FencedError: Reaction(STANDBY, 0.0, 0.0),  # the lease is waited for
     ViewtailError: Reaction(HALTED, 0.2, 5.0),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -104,8 +104,9 @@ class SourceAccess:
 
     section: Any  # the settings [source], of its `section` class
     limits: Limits
-    address: MySQLAddress
-    primary: MySQLAddress  # where watermarks are written
+    # Asked for each session: a password file may hold another password by then.
+    address: Callable[[], MySQLAddress]
+    primary: Callable[[], MySQLAddress]  # where watermarks are written
     own: MySQLAddress  # of viewtail's own tables
     own_database: str
 

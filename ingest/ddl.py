@@ -151,7 +151,7 @@ class Converted:
 class RowsMoved:
     """The table may have other rows now, or other rows may be current."""
 
-    how: str
+    how: str  # for the halt's reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class _Words:
 
     def identifier(self) -> str:
         if self.is_done():
-            raise Unread("a statement that ends where a name should be")
+            raise Unread("a name is missing at its end")
         token = self._tokens[self._at]
         self._at += 1
         if token.token_type is TokenType.IDENTIFIER:
@@ -478,7 +478,7 @@ def _altered(words: _Words) -> list[Effect]:
     table = words.name()
     words.skip_wait()
     # Rows that a new key does not allow go.
-    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE")] * is_ignoring
+    changes: list[Change] = [RowsMoved("ALTER IGNORE TABLE dropped rows that a new key does not allow")] * is_ignoring
     algorithms: set[str] = set()
     new_names: list[Name] = []
     is_list = False
@@ -515,7 +515,7 @@ def _specified(words: _Words) -> Sequence[Change]:
     all_words = words.words()
     verb, following = (*all_words[:2], "", "")[:2]
     if ("SYSTEM", "VERSIONING") in pairwise(all_words):
-        return [RowsMoved("SYSTEM VERSIONING")]
+        return [RowsMoved("SYSTEM VERSIONING changed which rows it has")]
     if verb == "ADD" and following in _KEY_WORDS:
         return [PrimaryKeyAdded(_key_columns(words))] if _has_primary_key(words) else []
     known = _BY_WORDS.get((verb, following), _BY_WORDS.get((verb, None)))
@@ -524,18 +524,18 @@ def _specified(words: _Words) -> Sequence[Change]:
     return _READERS.get(verb, _options)(words)
 
 
-_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE")]
+_TABLESPACE = [RowsMoved("DISCARD or IMPORT TABLESPACE removed or brought rows")]
 _BY_WORDS: Mapping[tuple[str, str | None], Sequence[Change]] = {
-    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION")],
-    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE")],
+    ("CONVERT", "PARTITION"): [RowsMoved("CONVERT PARTITION changed which rows it has")],
+    ("CONVERT", "TABLE"): [RowsMoved("CONVERT TABLE changed which rows it has")],
     ("CONVERT", "TO"): [Converted()],
     # Every row stays: the server refuses a division that has no place for one.
     **{(verb, "PARTITION"): [] for verb in ("ADD", *_PARTITION_VERBS)},
     **{(verb, "PARTITION"): [PartitionsEmptied(f"{verb} PARTITION")] for verb in ("DROP", "TRUNCATE")},
     **{(verb, of): _TABLESPACE for verb in ("DISCARD", "IMPORT") for of in ("PARTITION", "TABLESPACE")},
     **{pair: [] for pair in (("REMOVE", "PARTITIONING"), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"))},
-    # With any word behind; ALTER of a column, index or constraint changes no type and no value.
-    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY", "ALTER")},
+    # With any word behind:
+    **{(verb, None): [] for verb in ("LOCK", "WITH", "WITHOUT", "FORCE", "PARTITION BY")},
 }
 
 
@@ -564,13 +564,21 @@ def _index_dropped(name: str) -> Change:
     return PrimaryKeyDropped() if name.upper() == "PRIMARY" else IndexGone(name)
 
 
+def _part_altered(words: _Words) -> list[Change]:
+    """A column's default, whether a column or an index is visible, whether a constraint or an index counts."""
+    found = words.words()
+    if "DEFAULT" in found or not {"VISIBLE", "INVISIBLE", "ENFORCED", "IGNORED"}.isdisjoint(found):
+        return []
+    raise Unread(_begin(words.text()))
+
+
 def _part_renamed(words: _Words) -> list[Change]:
     words.take()
     kind = words.take()
     words.skip("IF", "EXISTS")
     old = words.identifier()
     if not words.skip("TO"):
-        raise Unread(f"a RENAME {kind} without TO")
+        raise Unread(f"RENAME {kind}: {words.peek() or 'the end'} where TO should be")
     new = words.last_name().name
     return [ColumnRenamed(old, new) if kind == "COLUMN" else IndexGone(old, new)]
 
@@ -614,8 +622,8 @@ def _options(words: _Words) -> list[Change]:
     alter = _parsed(words.text())
     if alter.args.get("actions"):
         raise Unread(_begin(words.text()))
-    engines = [one for one in alter.args.get("options") or [] if isinstance(one, exp.EngineProperty)]
-    return [RowsMoved("the engine BLACKHOLE") for engine in engines if engine.name.upper() == "BLACKHOLE"]
+    engines = [one.name.upper() for one in alter.args.get("options") or [] if isinstance(one, exp.EngineProperty)]
+    return [RowsMoved("its engine is BLACKHOLE now, which keeps no rows")] if "BLACKHOLE" in engines else []
 
 
 def _parsed(specification: str) -> exp.Alter:
@@ -647,7 +655,7 @@ def _defined(words: _Words) -> list[Change]:
 
 _READERS: Mapping[str, Callable[[_Words], list[Change]]] = {
     "ADD": _added, "DROP": _part_dropped, "RENAME": _part_renamed, "MODIFY": _defined, "CHANGE": _defined,
-    "EXCHANGE": _exchanged,
+    "EXCHANGE": _exchanged, "ALTER": _part_altered,
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     found = list(servers.kind.checks(servers.source, tables_of(views)))
     for store, access in servers.stores:
         found += store.checks(access)
-    found += _views(servers.source.address, views)
+    found += _views(servers.source.address(), views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
 

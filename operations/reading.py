@@ -19,7 +19,7 @@ import pymysql
 
 from changes.batches import Unreadable
 from changes.errors import MisuseError, nearest
-from changes.rendering import parse_key, row_value
+from changes.rendering import ENCODED, parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
@@ -32,7 +32,6 @@ from servers.sessions import Connection, MySQLAddress, quote, session_error
 
 Open = Callable[[], Connection]
 
-_ENCODE = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
 _TABLE_OR_DATABASE_MISSING = (1049, 1146)
 
 
@@ -197,7 +196,7 @@ def _decimal(value: Decimal, column: Column) -> Decimal:
 
 def _from_text(text: str, column: Column) -> Any:
     text.encode()  # raises UnicodeEncodeError
-    (value,) = parse_key(text.translate(_ENCODE), (column,))
+    (value,) = parse_key(text.translate(ENCODED), (column,))
     return _float(value, column) if isinstance(value, float) else value
 
 

@@ -65,7 +65,7 @@ class Backfills:
             self._own.life.wake.set()
         except FencedError:
             self._ending.set()
-        except AnotherServerError as error:  # the next taking of the pipeline decides what it means
+        except AnotherServerError as error:  # the pipeline restarts, and then goes on or halts
             self._own.another_server = error
             self._ending.set()
         except ViewtailError as error:
@@ -89,7 +89,7 @@ class Backfills:
             return self._restart("a view that was left out", ())
         views = life.to_backfill()
         if halted := [view for view in views if not life.gets_changes(view)]:
-            # Halted, then or since: the source follows its table again from the next taking on.
+            # Halted, then or since: they get changes after the pipeline restarts.
             return self._restart("halted views", halted)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
@@ -97,8 +97,9 @@ class Backfills:
         self._begin_large([view for view in views if estimates[view] > SMALL_ROWS], estimates)
         small = deque(view for view in views if estimates[view] <= SMALL_ROWS)
         with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="backfill") as threads:
-            for _ in range(min(SIDE_BY_SIDE, len(small))):
-                threads.submit(self._all, small, estimates)
+            done = [threads.submit(self._all, small, estimates) for _ in range(min(SIDE_BY_SIDE, len(small)))]
+        for one in done:
+            one.result()  # raises what was raised there
         return None
 
     def _restart(self, for_what: str, views: Collection[str]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_Seen = dict[int, Any]  # what the text has already, by id; it is kept so that no id is used twice
+_Seen = dict[int, Any]  # objects already written out, by id; kept alive so that ids stay unique
 _SIMPLE = (str, bytes, int, float, complex, bool, type(None))
 _FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 

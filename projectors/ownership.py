@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -130,41 +130,46 @@ def take(
     history, database = deployment.history(identity), deployment.database
     store, views = store_named(identity.store), deployment.views_of(identity.store)
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
-    taken = offsets.take()
-    session = OwnSession(deployment.open_store)
-    states = ViewStates(session, database, identity.name)
-    records = states.sync(views)
-    states.retire_others(records)
-    halted = {name for name, record in records.items() if record.state is State.HALTED}
-    if (guard := guarded(sink)) is not None:
-        guard.leave_alone(halted)
-    running = [view for view in views if view.id not in held_back | halted]
-    followed = followed_tables(running)
-    life = ViewLife(
-        views={view.id: view for view in views},
-        held_back=held_back & records.keys(),
-        left_out=deployment.left_out,
-        states=states,
-        projections=projections_for(store, running, followed),
-        misfit=deployment.misfit,
-        fits_from={} if fits_from is None else fits_from,
-    )
-    letters = DeadLetters(session, database, views, states.ids)
-    letters.load()
-    pipeline = Pipeline(
-        source=history.reader(followed, life.fits_from),
-        sink=sink,
-        offsets=offsets,
-        life=life,
-        dead_letters=letters,
-        watermarks=Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"),
-        open_source=history.open_session,
-        raise_epoch_above=partial(deployment.raise_epoch_above, identity),
-        stop=stop,
-        check_lease=lease.check,
-        limits=deployment.limits,
-    )
-    offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+    with ExitStack() as on_failure:
+        on_failure.callback(offsets.abandon)
+        taken = offsets.take()
+        session = OwnSession(deployment.open_store)
+        states = ViewStates(session, database, identity.name)
+        records = states.sync(views)
+        states.retire_others(records)
+        halted = {name for name, record in records.items() if record.state is State.HALTED}
+        if (guard := guarded(sink)) is not None:
+            guard.leave_alone(halted)
+        running = [view for view in views if view.id not in held_back | halted]
+        followed = followed_tables(running)
+        life = ViewLife(
+            views={view.id: view for view in views},
+            held_back=held_back & records.keys(),
+            left_out=deployment.left_out,
+            states=states,
+            projections=projections_for(store, running, followed),
+            misfit=deployment.misfit,
+            fits_from={} if fits_from is None else fits_from,
+        )
+        letters = DeadLetters(session, database, views, states.ids)
+        letters.load()
+        pipeline = Pipeline(
+            source=history.reader(followed, life.fits_from),
+            sink=sink,
+            offsets=offsets,
+            life=life,
+            dead_letters=letters,
+            watermarks=Watermarks(
+                deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"
+            ),
+            open_source=history.open_session,
+            raise_epoch_above=partial(deployment.raise_epoch_above, identity),
+            stop=stop,
+            check_lease=lease.check,
+            limits=deployment.limits,
+        )
+        offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+        on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, stop)
 
 

@@ -50,7 +50,7 @@ class TableChanges:
     sink: Sink
     offsets: OffsetStore
     dead_letters: DeadLetters
-    open_source: Callable[[], Connection]  # AnotherServerError says nothing of the table: it ends the pipeline
+    open_source: Callable[[], Connection]  # may raise AnotherServerError, which restarts the pipeline and halts no view
     check_lease: Callable[[], None]  # raises FencedError when the pipeline was lost
     stop: threading.Event  # a large view takes longer than a stop may
 

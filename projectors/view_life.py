@@ -87,8 +87,8 @@ class ViewLife:
         views: by id, bound to their tables; one that is bound again takes its place here.
         projections: of the views that get changes: neither halted nor held back when the pipeline was taken.
         left_out: halted views whose table does not fit them.
-        fits_from: by table, the version up to which no view of it was backfilled, so that what a statement did to the
-            table until then concerns none. Kept from one ownership to the next.
+        fits_from: by table: statements up to this version are ignored, since no view of the table had rows then.
+            Kept from one ownership to the next.
     """
 
     views: dict[str, BoundView]
@@ -202,7 +202,7 @@ class ViewLife:
         return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
 
     def gets_changes(self, view: str) -> bool:
-        """Whether it needs no more than a backfill: one that was halted gets changes from the next taking on."""
+        """Whether it gets changes now; a halted view gets them after the pipeline restarts."""
         return view in self.projections.views and not self.projections.is_halted(view)
 
     def is_brought_back(self) -> bool:

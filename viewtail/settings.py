@@ -113,8 +113,8 @@ class Settings(_WithStores):
         return SourceAccess(
             section=self.source,
             limits=self.run,
-            address=self.source_address(),
-            primary=self.primary_address(),
+            address=self.source_address,
+            primary=self.primary_address,
             own=self.store_address(),
             own_database=self.store_database,
         )

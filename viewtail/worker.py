@@ -50,7 +50,7 @@ class Worker:
         self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
-        self._held_back: frozenset[str] = frozenset()  # views, at the next taking
+        self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
 
     def run(self) -> None:
         """Until `stop` is set. Raises MisuseError for what the user must change."""

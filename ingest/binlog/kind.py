@@ -58,7 +58,7 @@ class BinlogHistory:
     ) -> BinlogSource:
         access, settings, limits = self.access, self.access.section, self.access.limits
         return BinlogSource(
-            access.address,
+            access.address(),
             followed,
             own_schemas=frozenset({settings.database, access.own_database}),
             watermark_schema=settings.database,
@@ -73,7 +73,7 @@ class BinlogHistory:
         )
 
     def open_session(self) -> Connection:
-        address = self.access.address
+        address = self.access.address()
         connection = open_session(address, role="source")
         try:
             check_identity(connection, self.server.identity)
@@ -95,21 +95,22 @@ class BinlogKind(SourceKind):
         return BinlogPosition.from_text(text)
 
     def history(self, access: SourceAccess, number: int) -> BinlogHistory:
-        with closing(open_session(access.address, role="source")) as connection:
+        with closing(open_session(access.address(), role="source")) as connection:
             return BinlogHistory(access, number, history_of(connection))
 
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
-        return checks.checks(access.address, access.primary, access.section.database, tables)
+        return checks.checks(access.address(), access.primary(), access.section.database, tables)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
-        yield f"-- On {access.address}, whose changes are read:"
-        yield f"GRANT {', '.join(name for name, _ in checks.REPLICATION)} ON *.* TO {account(access.address)};"
+        address, primary = access.address(), access.primary()
+        yield f"-- On {address}, whose changes are read:"
+        yield f"GRANT {', '.join(name for name, _ in checks.REPLICATION)} ON *.* TO {account(address)};"
         for schema, table in tables:
-            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(access.address)};"
+            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         database = access.section.database
         # Who owns viewtail's own tables has all of that already.
-        if (_login(access.primary), database) != (_login(access.own), access.own_database):
-            yield from grants(access.primary, database, checks.WATERMARK_PRIVILEGES, "where watermarks are written")
+        if (_login(primary), database) != (_login(access.own), access.own_database):
+            yield from grants(primary, database, checks.WATERMARK_PRIVILEGES, "where watermarks are written")
 
 
 def _login(address: MySQLAddress) -> tuple[object, ...]:

@@ -84,7 +84,7 @@ def _refuse_new_versioning(table_map: TableMap, followed: Followed) -> None:
     has_period = column is not None and (column.type, column.metadata) == (types.TIMESTAMP2, 6)
     if has_period and followed.table.column("row_end") is None:
         raise TableUnreadableError(
-            f"{table_map.full_name}: it has a column row_end that it had not when its views were set up; it may have "
+            f"{table_map.full_name}: it has a new column row_end, added after its views were set up; it may have "
             f"become system-versioned. {_RESTART}"
         )
 

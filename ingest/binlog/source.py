@@ -173,7 +173,7 @@ class BinlogSource:
             except (TemporaryError, WentBackError) as error:
                 if isinstance(error, WentBackError):
                     if went_back == (place, str(error)):
-                        raise  # so it is in the binlog; once may have been the wire
+                        raise  # seen twice, so the binlog holds it; once may have been the network
                     went_back = place, str(error)
                 same_bytes.met(place, error)
                 if isinstance(error, UncheckedFormatError):

@@ -208,7 +208,7 @@ class _Losses:
                     f"({', '.join(unique)}): without it rows could share an entity, and backfills could miss some"
                 )
             case ddl.RowsMoved(how):
-                return f"{how} changed which rows it has"
+                return how
             case ddl.Converted() if not self._converts_nothing:
                 return f"the table was converted to a character set, and {_UNSEEN}"
         return None

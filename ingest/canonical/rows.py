@@ -196,7 +196,7 @@ def select_list(columns: Sequence[Column]) -> str:
 
 
 def reading(column: Column) -> tuple[object, ...]:
-    """How values are asked for and understood: where it changes, what was made for the column before reads others."""
+    """How values are asked for and understood; where this differs, readers made before would read wrong values."""
     return _expression(column), column.kind, column.charset if _has_codec(column) else None
 
 

@@ -18,7 +18,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.facts import MARIADB, facts_of
-from servers.sessions import Connection, quote
+from servers.sessions import Connection, number_of, quote
 
 _TYPES = {
     Kind.INTEGER: "tinyint smallint mediumint int bigint year bit",
@@ -207,7 +207,7 @@ def is_denied(connection: Connection, schema: str, name: str, columns: Iterable[
 
 def is_denial(error: pymysql.err.MySQLError) -> bool:
     """Whether the server refused to show a table, for want of rights."""
-    return bool(error.args) and error.args[0] in _DENIED
+    return number_of(error) in _DENIED
 
 
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:

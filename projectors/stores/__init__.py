@@ -216,7 +216,7 @@ class Store(ABC):
         """Why the store cannot hold the view, a sentence each; no server is asked."""
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-        """A view, and why the store cannot hold it beside another; each of them it can hold alone."""
+        """Views that collide with another in the store, and why; each can be held alone."""
         return ()
 
     @abstractmethod

@@ -263,8 +263,8 @@ def servers_at(at: MySQLAddress) -> Servers:
     source = SourceAccess(
         section=BinlogSettings(database="vt_marks"),
         limits=Limits(),
-        address=at,
-        primary=at,
+        address=lambda: at,
+        primary=lambda: at,
         own=at,
         own_database="viewtail",
     )

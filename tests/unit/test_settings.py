@@ -113,6 +113,13 @@ def test_secrets_come_from_files_without_their_newline(tmp_path: Path) -> None:
     assert loaded.elasticsearch.key() == "from-file"
 
 
+def test_a_password_that_changes_in_its_file_is_used_for_the_next_session(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("first")
+    source = settings(VIEWTAIL_SOURCE__URL="mysql://me@db", VIEWTAIL_SOURCE__PASSWORD_FILE="secret").source_access()
+    (tmp_path / "secret").write_text("second")
+    assert (source.address().password, source.primary().password) == ("second", "second")
+
+
 def test_metrics_can_be_switched_off() -> None:
     assert settings(VIEWTAIL_METRICS__PORT="off").metrics.port == 0
     assert settings('[metrics]\nport = "off"').metrics.port == 0

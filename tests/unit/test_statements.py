@@ -176,6 +176,7 @@ def test_an_alter_that_may_change_values_unseen_halts(statement: str) -> None:
         "ALTER TABLE user MODIFY unused BIGINT",
         "ALTER TABLE user ALTER COLUMN email SET DEFAULT 'x', ALTER id DROP DEFAULT",
         "ALTER TABLE user ALTER COLUMN email SET INVISIBLE",
+        "ALTER TABLE user ALTER INDEX by_id NOT IGNORED, ALTER CHECK c NOT ENFORCED, ALTER INDEX by_id VISIBLE",
         "ALTER TABLE user ENGINE=InnoDB",
         "ALTER TABLE user COMMENT 'DROP COLUMN email, RENAME TO x'",
         "ALTER TABLE user COMMENT 'it''s', AUTO_INCREMENT=5",
@@ -216,6 +217,11 @@ def test_an_alter_that_may_change_values_unseen_halts(statement: str) -> None:
 )
 def test_an_alter_that_changes_no_stored_value_is_read_past(statement: str) -> None:
     assert not is_halted(statement)
+
+
+@pytest.mark.parametrize("part", ["ALTER COLUMN email TYPE int", "ALTER email INT", "ALTER", "TRANSMUTE email"])
+def test_a_part_of_an_alter_that_no_server_has_today_halts(part: str) -> None:
+    assert is_halted(f"ALTER TABLE user {part}")
 
 
 @pytest.mark.parametrize(

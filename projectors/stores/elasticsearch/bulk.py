@@ -164,7 +164,9 @@ def describe(kind: str, reason: str, fields: Container[str]) -> str:
 
 
 def _error(answer: dict[str, Any]) -> tuple[str, str]:
-    error = answer.get("error") or {}
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return "", ""
     return str(error.get("type", "")), str(error.get("reason", ""))
 
 

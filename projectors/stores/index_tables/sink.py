@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import SERVER_STATUS
@@ -233,7 +233,7 @@ class MySQLSink(GuardedSink):
 
     def _apply(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """All statements in one flight, each made while the server executes those before it."""
-        offsets = self._offsets
+        offsets = self._offsets if upto is not None else None
         # Preparing waits for an answer, so it comes before the flight.
         if offsets is not None:
             offsets.make_ready()
@@ -251,7 +251,9 @@ class MySQLSink(GuardedSink):
         for upsert, items in apart:
             letters += self._one_by_one(connection, upsert, items)
         if offsets is not None and upto is not None:
-            offsets.moved(upto, cast(int, answers[-1]))  # no row error is about an offset
+            found = answers[-1]
+            assert isinstance(found, int), "no row error is about an offset"
+            offsets.moved(upto, found)
         return letters
 
     def _sent(self, flight: Flight, writes: Sequence[ViewWrites]) -> tuple[list[_Block], list[_Block]]:

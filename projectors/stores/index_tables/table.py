@@ -8,7 +8,7 @@ differ in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.stores import PlaceRefusedError
 from projectors.views import BoundView
+from servers.facts import MARIADB, facts_of
 from servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
@@ -250,16 +251,21 @@ class IndexTableShape:
 
 
 def present_tables(connection: Connection, database: str, names: Sequence[str]) -> dict[str, Present]:
-    """Those of these tables that exist; asked for together, many cost little more than one."""
-    found: dict[str, Present] = {}
+    """Those of these tables that exist; asked for together, many cost little more than one.
 
-    def ask(columns: str, of: str, order: str) -> Sequence[tuple[Any, ...]]:
-        cursor.execute(
-            f"SELECT table_name, {columns} FROM information_schema.{of} "
-            f"WHERE table_schema = %s AND table_name IN %s ORDER BY {order}",
-            (database, names or [""]),
-        )
-        return [row for row in cursor.fetchall() if of == "tables" or row[0] in found]
+    MariaDB looks a table up only where its name is compared with one value; for several it opens all of the database.
+    """
+    found: dict[str, Present] = {}
+    groups = [[name] for name in names] if facts_of(connection).name == MARIADB else [names or [""]]
+
+    def ask(columns: str, of: str, order: str) -> Iterator[tuple[Any, ...]]:
+        for group in groups:
+            cursor.execute(
+                f"SELECT table_name, {columns} FROM information_schema.{of} "
+                f"WHERE table_schema = %s AND table_name IN %s ORDER BY {order}",
+                (database, group),
+            )
+            yield from (row for row in cursor.fetchall() if of == "tables" or row[0] in found)
 
     with connection.cursor() as cursor:
         for table, comment in ask("table_comment", "tables", "1"):

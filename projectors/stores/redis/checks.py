@@ -25,7 +25,8 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
         yield _unreachable(error)
         return
     version = str(info.get("redis_version", "0"))
-    is_new = int(version.split(".")[0]) >= 6
+    major = version.split(".")[0]
+    is_new = major.isdigit() and int(major) >= 6
     yield expect(is_new, _WHERE, "version", version, "its scripts lack what the guard needs", "use Redis 6 or newer")
     role, mend = info.get("role", "master"), "set VIEWTAIL_REDIS__URL to the primary"
     yield expect(role == "master", _WHERE, "role", role, "a replica takes no writes", mend)
@@ -39,7 +40,7 @@ def checks(connect: Callable[[], Redis]) -> Iterator[Finding]:
 
 
 def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """What INFO says of a server on which the sink must not write: a failed one stays so until somebody mends it."""
+    """Findings from INFO; the sink refuses to write while one of them fails."""
     if str(info.get("cluster_enabled")) == "1":
         why = "viewtail does not write to a cluster yet"
         yield fail(_WHERE, "one primary", "a Redis Cluster", why, "set VIEWTAIL_REDIS__URL to a single primary")
@@ -51,7 +52,7 @@ def suitability(info: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         yield warn(_WHERE, "maxmemory-policy", f"{policy}, without maxmemory", why, mend)
     evicted = int(info.get("evicted_keys", 0) or 0)
-    why, mend = "keys of views, or versions, may be gone", "CONFIG RESETSTAT, then: viewtail replay --all"
+    why, mend = "keys of views, or versions, may be gone", "CONFIG RESETSTAT, then replay each view in Redis"
     yield expect(not evicted, _WHERE, "evicted_keys", evicted, why, mend)
 
 
