@@ -83,6 +83,11 @@ class StopRequested(Exception):
     """Work was asked to stop, which is no error; it goes on from its last finished step."""
 
 
+def once(error: ViewtailError) -> str:
+    """The message for a command, which does not try again."""
+    return str(error).replace(RETRIES, "Try again when the server answers")
+
+
 def place_of(error: BaseException, *, beside: str = "") -> str:
     """' at FILE:LINE' of the innermost frame outside the file `beside`; the error's own text may hold values."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != beside]

@@ -6,14 +6,14 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 import orjson
 
-from changes.errors import DeclarationError, ViewtailError
+from changes.errors import DeclarationError, ViewtailError, nearest
 from changes.findings import Finding, Level, fail, ok, warn
 from ingest import SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
@@ -60,7 +60,7 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         with closing(open_session(source, role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
-            return fit + [finding for view in bound for finding in _tried(connection, view)]
+            return fit + [one for view in bound for one in (*_misnamed(view), *_tried(connection, view))]
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
@@ -73,8 +73,15 @@ def _functions(bound: BoundView) -> str:
     read = functions_read(bound.view)
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
-    names = [f"{name} (no such column)" * (bound.table.column(name) is None) or name for name in read.columns]
-    return f"; its functions use {', '.join(sorted(names))}" if names else ""
+    return f"; its functions use {', '.join(sorted(read.columns))}" if read.columns else ""
+
+
+def _misnamed(bound: BoundView) -> Iterator[Finding]:
+    names = [column.name for column in bound.table.columns]
+    for name in sorted(functions_read(bound.view).columns - set(names)):
+        seen = f"its functions ask for {name}, which {bound.table.full_name} has not{nearest(name, names)}"
+        why = "row.get gives None for it in every row, and row[...] raises"
+        yield warn("views", f"view {bound.id}", seen, why, "the name in views.py")
 
 
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:

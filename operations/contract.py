@@ -163,7 +163,7 @@ class Contract:
         problem = ""  # rows of an exchanged partition are of the same columns
         if arrived is not None:
             shape = self._shape_of(arrived)
-            unknown = f"and nobody can say whether {arrived.schema}.{arrived.name} has what the view uses"
+            unknown = f"and {arrived.schema}.{arrived.name} is not there yet: it may lack what the view uses"
             problem = unknown if shape is None else _misfit(followed, shape)
         yield bool(problem), f"{why}, {problem}" if problem else f"{why}; viewtail backfills the view again by itself"
 
@@ -211,13 +211,13 @@ def _bits(names: str) -> int:
 
 
 def _widened(view: View, followed: Followed, effects: Sequence[ddl.Effect], why: str) -> Iterator[tuple[bool, str]]:
-    place = store_of(view).typed_place
-    if not place:
+    place, table = store_of(view).typed_place, followed.table
+    defined = [change for change in _altered(effects) if isinstance(change, ddl.ColumnDefined)]
+    held = {name.lower() for name in (*(view.entity.key or table.primary_key), *view.shown)}
+    if not place or held.isdisjoint(change.old.lower() for change in defined):
         return
-    table = followed.table
-    for change in _altered(effects):
-        if isinstance(change, ddl.ColumnDefined):
-            table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
+    for change in defined:
+        table = replace(table, columns=tuple(_with_length(column, change) for column in table.columns))
     try:
         bind([view], lambda *_: table)
     except DeclarationError as error:

@@ -20,9 +20,10 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from operations import status
 from projectors import ownership
+from projectors.binding import declaration_hash
 from projectors.stores import guarded
 from projectors.stores.registry import store_named
-from projectors.view_states import Event, State, ViewStates
+from projectors.view_states import Event, State, ViewStates, known_views
 from projectors.views import View
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
@@ -44,28 +45,33 @@ class Replayed:
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
     refused: Mapping[str, str]  # by id: they stay halted, and why
+    redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
 
 def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
     """Have these views backfilled again."""
     pipelines = deployment.pipelines_now()
+    with closing(deployment.open_store()) as connection:
+        kept = known_views(connection, deployment.database)
     marked: dict[str, status.PipelineStatus] = {}
-    unknown: list[str] = []
+    unknown, redeclared = [], []
     refused: dict[str, str] = {}
     for view in views:
-        pipeline = pipelines.get(PipelineId.of(view.store).name)
-        known = {one.name: one for one in pipeline.views} if pipeline else {}
-        if pipeline is None or view.id not in known:
+        pipeline = PipelineId.of(view.store).name
+        known = kept.get((pipeline, view.id))
+        if known is None:
             unknown.append(view.id)
-        elif known[view.id].state == State.HALTED and (why := deployment.misfit(view)) is not None:
+        elif known.declaration not in ("", declaration_hash(view)):
+            redeclared.append(view.id)
+        elif known.state == State.HALTED and (why := deployment.misfit(view)) is not None:
             refused[view.id] = why
         else:
-            marked[view.id] = pipeline
+            marked[view.id] = pipelines[pipeline]
     with closing(OwnSession(deployment.open_store)) as session:
         for name in sorted({pipeline.name for pipeline in marked.values()}):
             of_pipeline = [view for view, pipeline in marked.items() if pipeline.name == name]
             ViewStates(session, deployment.database, name).move(Event.REPLAYED, of_pipeline)
-    return Replayed(marked=marked, unknown=unknown, refused=refused)
+    return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
 
 
 def begin_new_history(deployment: Deployment) -> int:

@@ -132,14 +132,16 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: R
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,
         reconnect_count=reconnects or 0,
-        error=error if is_run else _down(ago),
+        error=error if is_run else _down(state, ago),
         owner=owner,
         reported_s_ago=None if ago is None else float(ago),
         views=_views(cursor, database, number),
     )
 
 
-def _down(reported_s_ago: float | None) -> str:
+def _down(state: str | None, reported_s_ago: float | None) -> str:
+    if state == "stopped":
+        return "viewtail was stopped. Start it: viewtail run"
     if reported_s_ago is None or reported_s_ago > RECENT_S:
         return "no viewtail runs this pipeline. Start one: viewtail run"
     return (

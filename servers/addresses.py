@@ -61,7 +61,7 @@ def _split(text: str, kind: AddressForm) -> SplitResult:
     except ValueError:  # its text repeats the address
         raise _wrong(kind, "it is no URL") from None
     if parts.scheme not in kind.schemes:
-        raise _wrong(kind, f"it begins with {' or '.join(scheme + '://' for scheme in kind.schemes)}")
+        raise _wrong(kind, f"it must begin with {' or '.join(scheme + '://' for scheme in kind.schemes)}")
     if parts.fragment or "#" in text:
         raise _wrong(kind, "a # in a password is written %23")
     if "://" not in text:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pymysql
 
-from changes.errors import ViewtailError
+from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail
 from servers.sessions import Connection, MySQLAddress, open_session, session_error
 
@@ -25,7 +25,7 @@ def findings(
         with closing(open_session(replace(address, database=None), role=role)) as connection:
             found.extend(ask(connection))
     except (ViewtailError, pymysql.err.MySQLError) as error:
-        seen = error if isinstance(error, ViewtailError) else session_error(error, address, role)
+        seen = once(error if isinstance(error, ViewtailError) else session_error(error, address, role))
         mend = f"what the message says, or {variable}"
         found.append(fail(where, "reachable", seen, "nothing can be read or written there", mend))
     return found

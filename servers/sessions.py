@@ -116,7 +116,7 @@ _REFUSALS = {
     3118: "The account is locked; unlock it.",
 }
 
-_NO_TLS = " An account that requires TLS needs tls_ca: without it, none is spoken to this machine."
+_NO_TLS = " viewtail speaks no TLS to this machine unless tls_ca is set; an account that requires TLS needs that."
 
 # Statement errors after which the same statements may succeed: lock waits, deadlocks, lost or refused connections,
 # servers that are starting, stopping or read-only during a failover.

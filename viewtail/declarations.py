@@ -98,9 +98,9 @@ def _module(module: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
             raise DeclarationError(
-                f"there is no module {module} for the views {name}: in {Path.cwd()} no "
-                f"{module.replace('.', '/')}.py was found. Write one with `viewtail init`, or say where the views "
-                "are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
+                f"there is no module {module}, where {name} should be: {Path.cwd()} has no "
+                f"{module.replace('.', '/')}.py. Write one with `viewtail init`, or say where the views are: "
+                "VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
             ) from None
         raise _at(error, module) from None
     except SyntaxError as error:

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 import typer.exceptions
 
-from changes.errors import RETRIES, ViewtailError, place_of
+from changes.errors import ViewtailError, once, place_of
 
 app = typer.Typer(
     name="viewtail",
@@ -219,7 +219,7 @@ def replay(
 
 @app.command()
 def forget(context: typer.Context, view: ViewName) -> int:
-    """Take a view that is no longer declared out of `status`, with its dead letters.
+    """Remove a view that is no longer declared, and its dead letters, from `status`; its data stays.
 
     What it shows stays in its store; the command says what that is and how to drop it. A view that is declared, or that
     a running viewtail still keeps, is refused.
@@ -259,7 +259,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except ViewtailError as error:
         # What `run` does by itself, a command that ends does not.
-        _say(str(error).replace(RETRIES, "Run it again when that is over"))
+        _say(once(error))
         return error.exit_code
     except typer.exceptions.TyperException as error:
         _say_misuse(error)

@@ -392,7 +392,8 @@ views = [
     assert found["view redis:all, document"]["level"] == "fail"
     assert "document returned list, not a dict or None" in found["view redis:all, document"]["seen"]
     assert found["view redis:kept, where and document"]["level"] == "ok"
-    assert "document raised KeyError at views.py:12" in found["view redis:unknown, document"]["seen"]
+    assert "document raised KeyError for 'nmae' at views.py:12" in found["view redis:unknown, document"]["seen"]
+    assert "did you mean name?" in found["view redis:unknown"]["seen"]
     strict = found["view elasticsearch:strict, document"]
     assert strict["level"] == "fail" and "returned the field nmae, which the view does not declare" in strict["seen"]
     assert "Edsger" not in done.stdout + done.stderr

@@ -137,7 +137,10 @@ def test_status_says_how_it_is_before_during_and_after_a_run(shop: Shop) -> None
     after = shop.viewtail("status")
     assert after.returncode == 1
     assert "down" in after.stdout
-    assert "no viewtail runs this pipeline, though one did" in " ".join(after.stdout.split())
+    assert "viewtail was stopped. Start it: viewtail run" in " ".join(after.stdout.split())
+    shop.sql("UPDATE viewtail.pipeline_status SET state = 'running'")  # as a kill leaves it
+    killed = shop.viewtail("status")
+    assert "no viewtail runs this pipeline, though one did" in " ".join(killed.stdout.split())
     shop.sql("UPDATE viewtail.pipeline_status SET updated_at = updated_at - INTERVAL 2 MINUTE")
     assert "Start one: viewtail run" in shop.viewtail("status").stdout
 
@@ -258,6 +261,23 @@ def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop
         shop.until(lambda: shop.index("pet_by_name") == {(7, "Bello"), (8, "Mia")})
         shop.until(lambda: shop.index("user_by_email") == {(2, "grace@example.org")})
         shop.until(lambda: shop.status()["is_well"])  # its last report may be of the moment before
+
+
+def test_a_view_that_views_py_declares_otherwise_by_now_is_backfilled_by_a_restart_not_by_a_replay(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        shop.sql("ALTER TABLE shop.pet DROP COLUMN name, ADD COLUMN label VARCHAR(100)")
+        shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
+        (shop.folder / "views.py").write_text(VIEWS.replace('value="name"', 'value="label"'))
+        done = shop.viewtail("replay", "pet_by_name")
+        assert done.returncode == 1
+        assert "not marked" in done.stderr and "Start `viewtail run` again" in done.stderr
+        assert shop.views()["mysql:pet_by_name"] == "halted"
+    assert "viewtail was stopped. Start it: viewtail run" in shop.viewtail("status").stdout
+    shop.sql("INSERT INTO shop.pet (id, label) VALUES (8, 'Mia')")
+    with shop.running():
+        shop.until_filled()
+        assert shop.sql("SELECT id, label FROM viewtail.pet_by_name WHERE label IS NOT NULL") == [(8, "Mia")]
 
 
 def test_a_replay_mends_what_was_changed_behind_viewtails_back(shop: Shop) -> None:

@@ -208,7 +208,7 @@ def test_check_says_which_columns_the_functions_of_a_view_use(site: Site, redis_
         "mysql:published: fits its table; its functions use status",
         "redis:card: fits its table; its functions use author, title",
         "redis:whole: fits its table; uses every column of it, for viewtail does not look into type objects",
-        "mysql:typo: fits its table; its functions use state (no such column)",
+        "mysql:typo: its functions ask for state, which site.post has not; did you mean status?",
     ):
         assert line in told
 

@@ -28,8 +28,8 @@ def init(config: Path | None, *, source: str | None, schema: str | None, is_forc
     present = [str(path) for path in (views, toml) if path.exists()]
     if present and not is_forced:
         raise ViewtailError(
-            f"{' and '.join(present)} would be overwritten, so nothing was written. Move it away, go to another "
-            "directory, or overwrite it with --force"
+            f"{' and '.join(present)} would be overwritten, so nothing was written. Move away what is there, "
+            "go to another directory, or overwrite it with --force"
         )
     choice = _look(loaded, schema)
     stores = [store.name for store in STORES if store.default_address or loaded.section(store).url]

@@ -38,6 +38,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line))
 
 
+def beside(own: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """What viewtail knows of a record, before its content; with a _ where the content has the name itself."""
+    return {f"_{name}" if name in content else name: value for name, value in own.items()} | dict(content)
+
+
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Collection[str] = ()) -> None:
     """A table on a terminal: long cells are folded; columns with a title in `right` are aligned there."""
     table = Table(box=None, pad_edge=False)

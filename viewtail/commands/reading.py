@@ -10,7 +10,7 @@ from changes.rendering import render_key
 from operations.reading import Reader
 from projectors.stores.registry import store_of
 from viewtail import settings
-from viewtail.commands.output import print_json, print_remark, print_rows
+from viewtail.commands.output import beside, print_json, print_remark, print_rows
 from viewtail.reading import open_reader
 
 
@@ -26,7 +26,7 @@ def get(config: Path | None, view: str, key: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"view": record.view, "key": rendered, "version": str(record.version), "content": content})
     else:
-        print_rows([{"key": rendered, "version": record.version, **content}])
+        print_rows([beside({"key": rendered, "version": record.version}, content)])
     return 0
 
 
@@ -62,7 +62,7 @@ def search(
     where = f"no hits on page {page} of {found.total}"
     if found.hits:
         rows = [
-            {"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}", **hit.document}
+            beside({"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}"}, hit.document)
             for hit in found.hits
         ]
         print_rows(rows)

@@ -136,7 +136,7 @@ def _remarks(found: Findings) -> list[str]:
                 lines.append(f"view {view.name} is halted: {view.reason}")
             if view.parked:
                 lines.append(
-                    f"view {view.name}: {view.parked} keys could not be applied, the others are. See the table "
+                    f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
                     f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
                 )
     lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]

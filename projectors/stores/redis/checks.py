@@ -65,4 +65,4 @@ def _unreachable(error: exceptions.RedisError) -> Finding:
         return fail(_WHERE, "reachable", str(error), "Redis refuses the connection", mend)
     else:
         why, mend = "nothing can be written", "start Redis, or set VIEWTAIL_REDIS__URL"
-    return fail(_WHERE, "reachable", type(error).__name__, why, mend)
+    return fail(_WHERE, "reachable", f"{type(error).__name__}: {error}", why, mend)

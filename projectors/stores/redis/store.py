@@ -107,8 +107,9 @@ class RedisStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return (
-            f"its keys, {name}:KEY where it named no key=, and {{{name}:KEY}}:t of what was deleted. To drop them: "
-            f"redis-cli --scan --pattern '{name}:*' | xargs redis-cli unlink, and the same for '{{{name}:*}}:t'"
+            f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
+            f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
+            f"'{{{name}:*}}:t'. With a template the patterns begin with its text instead of {name}:"
         )
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
