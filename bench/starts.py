@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import redis
 
 from bench.setting import Setting, prepare, write_bulk_rows
@@ -49,16 +50,23 @@ def when(is_so: Callable[[], bool]) -> float:
     return time.monotonic()
 
 
-def _filled(setting: Setting, count: int) -> Callable[[], bool]:
-    """Whether so many views are filled."""
+def _asking(setting: Setting, sql: str, expected: int) -> Callable[[], bool]:
+    """Whether a query gives that number; on one session, so that asking costs the server little."""
+    cursor = setting.connect().cursor()
 
     def ask() -> bool:
-        found = setting.run(
-            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'viewtail' AND table_name = 'view'"
-        )
-        return bool(found[0] and setting.run("SELECT COUNT(*) FROM viewtail.view WHERE state = 'filled'")[0] == count)
+        try:
+            cursor.execute(sql)
+        except pymysql.err.MySQLError:  # viewtail has not made the table yet
+            return False
+        return bool(cursor.fetchone()[0] == expected)
 
     return ask
+
+
+def _filled(setting: Setting, count: int) -> Callable[[], bool]:
+    """Whether so many views are filled."""
+    return _asking(setting, "SELECT COUNT(*) FROM viewtail.view WHERE state = 'filled'", count)
 
 
 def _visible(setting: Setting, store: str, key: int) -> Callable[[], bool]:
@@ -66,7 +74,7 @@ def _visible(setting: Setting, store: str, key: int) -> Callable[[], bool]:
     client = redis.Redis(port=setting.redis.port)
     if store == "redis":
         return lambda: bool(client.exists(f"h0:{key}"))
-    return lambda: setting.run(f"SELECT COUNT(*) FROM viewtail.ix0 WHERE id = {key}")[0] == 1
+    return _asking(setting, f"SELECT COUNT(*) FROM viewtail.ix0 WHERE id = {key}", 1)
 
 
 def many_views(setting: Setting, store: str, count: int) -> tuple[float, float]:
