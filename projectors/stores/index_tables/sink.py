@@ -116,7 +116,7 @@ class MySQLSink(GuardedSink):
             # The packet has the command's byte too; a little room.
             self._max_packet = int(value_of(connection, "SELECT @@max_allowed_packet")) - 16
             self._max_statement = min(BYTES_A_STATEMENT, self._max_packet)
-            if shapes:
+            if not all(shape.is_there for shape in shapes):
                 create_database(connection, self._database)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             for shape in shapes:

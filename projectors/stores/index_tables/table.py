@@ -110,6 +110,11 @@ class IndexTableShape:
             raise self._too_long()
 
     @property
+    def is_there(self) -> bool:
+        """Whether there is a table in its place."""
+        return self._present is not None
+
+    @property
     def is_whole(self) -> bool:
         """Whether the table is there with all its columns, so that its rows may be relied on."""
         wanted = {definition.name: definition.shape for definition in self.columns}
