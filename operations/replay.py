@@ -51,23 +51,22 @@ class Replayed:
 def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
     """Have these views backfilled again."""
     pipelines = deployment.pipelines_now()
-    with closing(deployment.open_store()) as connection:
-        kept = known_views(connection, deployment.database)
     marked: dict[str, status.PipelineStatus] = {}
     unknown, redeclared = [], []
     refused: dict[str, str] = {}
-    for view in views:
-        pipeline = PipelineId.of(view.store).name
-        known = kept.get((pipeline, view.id))
-        if known is None:
-            unknown.append(view.id)
-        elif known.declaration not in ("", declaration_hash(view)):
-            redeclared.append(view.id)
-        elif known.state == State.HALTED and (why := deployment.misfit(view)) is not None:
-            refused[view.id] = why
-        else:
-            marked[view.id] = pipelines[pipeline]
     with closing(OwnSession(deployment.open_store)) as session:
+        kept = known_views(session(), deployment.database)
+        for view in views:
+            pipeline = PipelineId.of(view.store).name
+            known = kept.get((pipeline, view.id))
+            if known is None:
+                unknown.append(view.id)
+            elif known.declaration not in ("", declaration_hash(view)):
+                redeclared.append(view.id)
+            elif known.state == State.HALTED and (why := deployment.misfit(view)) is not None:
+                refused[view.id] = why
+            else:
+                marked[view.id] = pipelines[pipeline]
         for name in sorted({pipeline.name for pipeline in marked.values()}):
             of_pipeline = [view for view, pipeline in marked.items() if pipeline.name == name]
             ViewStates(session, deployment.database, name).move(Event.REPLAYED, of_pipeline)

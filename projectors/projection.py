@@ -329,12 +329,9 @@ class RowByRow:
         except Exception as error:  # the user's own code: whatever it raises parks the key, without its values
             place = place_of(error, beside=function_columns.__file__)  # the row's own code raises for the function's
             raised = type(error).__name__
-            if (
-                isinstance(error, KeyError)
-                and error.args
-                and error.args[0] in function_columns.columns_read(function).columns
-            ):
-                raised += f" for {error.args[0]!r}"  # the source says the name; others may be a row's values
+            written = getattr(getattr(function, "__code__", None), "co_consts", ())
+            if isinstance(error, KeyError) and error.args and error.args[0] in written:
+                raised += f" for {error.args[0]!r}"  # the function itself says the name; others may be a row's values
             raise RowRefusedError(f"{what} raised {raised}{place}", version) from None
 
     def key(self, row: Row) -> Key:

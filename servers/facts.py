@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,13 @@ class ServerFacts:
     binary_collation: str  # of utf8mb4, which does not pad: keys that differ in bytes stay two keys
     upsert_alias: str  # after VALUES (...): how ON DUPLICATE KEY UPDATE may name the new row
     new_value: str  # of a column there, with {column} quoted
+
+    def lookups(self, tables: Collection[Any]) -> list[list[Any]]:
+        """The tables that one question to information_schema should name: all of them, or on MariaDB one at a time.
+
+        MariaDB looks a table up only where its name is compared with one value; for several it opens all of the schema.
+        """
+        return [[table] for table in tables] if self.name == MARIADB else [[*tables]] if tables else []
 
 
 def facts_of(connection: pymysql.Connection[Any]) -> ServerFacts:

@@ -30,6 +30,7 @@ def is_address(form: AddressForm) -> BeforeValidator:
 
 
 MySQLUrl = Annotated[SecretStr, is_address(MYSQL)]
+OWN_DATABASE = "viewtail"  # of viewtail's own tables, unless a setting names another
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 

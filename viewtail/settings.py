@@ -23,13 +23,12 @@ from projectors.stores.index_tables.store import MySQLSettings
 from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from servers.addresses import MYSQL, AddressForm, parse
-from servers.login import Group, Name
+from servers.login import OWN_DATABASE, Group, Name
 from servers.sessions import MySQLAddress
 from viewtail.sources import SOURCE, SourceSettings
 
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
-DEFAULT_DATABASE = "viewtail"
 
 # Read elsewhere: the settings file itself, and what only tests and the demo set.
 _OTHER_VARIABLES = frozenset({"VIEWTAIL_CONFIG", "VIEWTAIL_FAILPOINT"})
@@ -85,7 +84,7 @@ class Settings(_WithStores):
     def store_database(self) -> str:
         """Database of the index tables and of viewtail's own tables."""
         url = self.mysql.url
-        return (url and parse(url.get_secret_value(), MYSQL).path) or DEFAULT_DATABASE
+        return (url and parse(url.get_secret_value(), MYSQL).path) or OWN_DATABASE
 
     @property
     def source_schema(self) -> str | None:
@@ -105,7 +104,7 @@ class Settings(_WithStores):
     def store_address(self) -> MySQLAddress:
         """The server of index tables and offsets, its database included; by default the source's."""
         if self.mysql.url is None:
-            return self.source.mysql_address(self._source_url(), DEFAULT_DATABASE)
+            return self.source.mysql_address(self._source_url(), OWN_DATABASE)
         return self.mysql.mysql_address(self.mysql.url, self.store_database)
 
     def source_access(self) -> SourceAccess:

@@ -98,8 +98,9 @@ class Worker:
                 while following is not None:
                     lease.check()
                     following = self._run_owned(following, lease)
-                self.reporter.say("stopped", None)
-                self.reporter.save()  # while nobody else may own the pipeline
+                if self.stop.is_set():
+                    self.reporter.say("stopped", None)
+                    self.reporter.save()  # while nobody else may own the pipeline
         finally:
             lease.release()
 

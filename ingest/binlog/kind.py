@@ -17,7 +17,7 @@ from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
 from ingest.binlog.source import BinlogSource
-from servers.login import MySQLUrl, Name, Server
+from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
 from servers.privileges import account, grants
 from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error
 
@@ -29,7 +29,7 @@ class BinlogSettings(Server):
     primary_url: MySQLUrl | None = Field(
         None, description="its primary, where watermarks are written; by default the tailed server"
     )
-    database: Name = Field("viewtail", description="database of the watermark table, on the primary")
+    database: Name = Field(OWN_DATABASE, description="database of the watermark table, on the primary")
     server_id: int | None = Field(
         None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
     )

@@ -82,7 +82,7 @@ def names(body: bytes | bytearray) -> tuple[str, str]:
 def parse(body: bytes | bytearray, character: frozenset[int] = types.MYSQL_CHARACTER) -> TableMap:
     """The whole event. `body`: the bytes after the header, without the checksum.
 
-    `character`: the type_bytes that the server counts among those with a character set, types.MYSQL_CHARACTER or
+    `character`: the types that the server counts among those with a character set, column_types.MYSQL_CHARACTER or
     MARIADB_CHARACTER.
 
     Raises TableUnreadableError when the server does not send column names, and when the bytes make no sense.
@@ -108,7 +108,7 @@ def _parse(reader: _Reader, schema: str, name: str, character: frozenset[int]) -
     optional = _Optional(reader, type_bytes, character)
     if optional.names is None:
         raise TableUnreadableError(
-            f"{reader.table}: the binlog names no columns of it; run types.SET GLOBAL binlog_row_metadata=FULL on the "
+            f"{reader.table}: the binlog names no columns of it; run SET GLOBAL binlog_row_metadata=FULL on the "
             f"source (and put it into its configuration), then {BACKFILL_TABLE}"
         )
     columns = tuple(

@@ -17,7 +17,7 @@ from changes.errors import DeclarationError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
-from servers.facts import MARIADB, facts_of
+from servers.facts import facts_of
 from servers.sessions import Connection, number_of, quote
 
 _TYPES = {
@@ -102,16 +102,6 @@ _Names = Collection[tuple[str, str]]
 _ByTable = dict[tuple[str, str], list[Any]]
 
 
-def _groups(connection: Connection, tables: _Names) -> list[_Names]:
-    """The tables that one statement asks for.
-
-    MariaDB looks a table up only where its name is compared with one value; for several it opens all of the schema.
-    """
-    if len(tables) < 2:
-        return [tables] if tables else []
-    return [[table] for table in tables] if facts_of(connection).name == MARIADB else [tables]
-
-
 def _by_table(connection: Connection, tables: _Names, of: str, columns: str, order: str) -> _ByTable:
     """Rows of one of information_schema's tables, each with schema and table name first."""
     found: _ByTable = {}
@@ -122,7 +112,7 @@ def _by_table(connection: Connection, tables: _Names, of: str, columns: str, ord
     try:
         # A plain cursor: the caller's session may give rows in another form.
         with connection.cursor(pymysql.cursors.Cursor) as cursor:
-            for group in _groups(connection, tables):
+            for group in facts_of(connection).lookups(tables) if tables else ():
                 cursor.execute(sql, (sorted({schema for schema, _ in group}), sorted({name for _, name in group})))
                 for row in cursor.fetchall():
                     found.setdefault((row[0], row[1]), []).append(row)

@@ -263,6 +263,24 @@ def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop
         shop.until(lambda: shop.status()["is_well"])  # its last report may be of the moment before
 
 
+def test_a_pipeline_that_restarts_by_itself_never_says_stopped(shop: Shop) -> None:
+    with shop.running():
+        shop.until_filled()
+        shop.sql("CREATE TABLE shop.said (id INT AUTO_INCREMENT PRIMARY KEY, state VARCHAR(20))")
+        for when in ("INSERT", "UPDATE"):
+            shop.sql(
+                f"CREATE TRIGGER viewtail.said_{when} AFTER {when} ON viewtail.pipeline_status FOR EACH ROW "
+                "INSERT INTO shop.said (state) VALUES (NEW.state)"
+            )
+        shop.sql("RENAME TABLE shop.pet TO shop.old_pet")
+        shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
+        shop.sql("RENAME TABLE shop.old_pet TO shop.pet")
+        assert shop.viewtail("replay", "pet_by_name").returncode == 0  # the pipeline follows its table again
+        shop.until_filled()
+        assert "stopped" not in [state for (state,) in shop.sql("SELECT state FROM shop.said")]
+    assert shop.sql("SELECT state FROM shop.said ORDER BY id DESC LIMIT 1") == [("stopped",)]
+
+
 def test_a_view_that_views_py_declares_otherwise_by_now_is_backfilled_by_a_restart_not_by_a_replay(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -13,28 +12,15 @@ from elasticsearch import Elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.stores import SearchPage
-from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import BoundView
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne
+from tests.support.documents import get, search
 
 
 def place(number: int) -> BinlogPosition:
     return BinlogPosition(epoch=1, file="binlog.000001", end=100 + number, start=100, gtid=f"u:{number}")
-
-
-def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
-    rows = DocumentReader(client, view).rows([key])
-    return (rows[0].version, rows[0].content) if rows else None
-
-
-def search(
-    client: Elasticsearch, view: BoundView, query: str, fields: list[str] | None = None, page: int = 1, size: int = 10
-) -> SearchPage:
-    return DocumentReader(client, view).search(query, fields=fields, page=page, size=size)
 
 
 @pytest.fixture

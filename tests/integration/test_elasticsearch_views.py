@@ -14,13 +14,12 @@ from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.stores import SearchPage
 from projectors.stores.elasticsearch import sink as module
-from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
 from stack.server import Server
+from tests.support.documents import get, search
 
 pytestmark = pytest.mark.elasticsearch
 
@@ -65,17 +64,6 @@ def city(
 
 def position(end: int, epoch: int = 1) -> BinlogPosition:
     return BinlogPosition(epoch=epoch, file="binlog.000007", end=end, start=end - 100, gtid="uuid:5")
-
-
-def get(client: Elasticsearch, view: BoundView, key: Key) -> tuple[int, dict[str, Any]] | None:
-    rows = DocumentReader(client, view).rows([key])
-    return (rows[0].version, rows[0].content) if rows else None
-
-
-def search(
-    client: Elasticsearch, view: BoundView, query: str, fields: list[str] | None = None, page: int = 1, size: int = 10
-) -> SearchPage:
-    return DocumentReader(client, view).search(query, fields=fields, page=page, size=size)
 
 
 @pytest.fixture

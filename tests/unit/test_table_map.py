@@ -85,7 +85,7 @@ def _with_year(signs: int) -> bytes:
 
 
 def test_without_column_names_the_error_names_the_setting() -> None:
-    with pytest.raises(TableUnreadableError, match=r"t\.ch.*SET GLOBAL binlog_row_metadata=FULL"):
+    with pytest.raises(TableUnreadableError, match=r"t\.ch.*run SET GLOBAL binlog_row_metadata=FULL"):
         parse(CHOICES[:NAMES_END])
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from changes.errors import TemporaryError
 from changes.retrying import reaction_to
 from projectors.views import View
-from viewtail import declarations, logs, metrics
+from viewtail import declarations, logs, metrics, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.settings import Settings
 from viewtail.signals import on_stop
@@ -32,8 +32,9 @@ PLAIN_EVERY_S = 5.0
 
 def run(config: Path | None) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
-    loaded, views = declarations.configured(config)
+    loaded = settings.load(config)
     logs.configure(loaded.logs)
+    views = declarations.load(loaded.views)
     loaded.check_stores(views)
     deployment = _deploy_when_up(loaded, views)
     show, finish = _display()

@@ -133,8 +133,9 @@ class MySQLSink(GuardedSink):
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
-            present = present_tables(connection, self._database, [view.view.name]).get(view.view.name)
-            shape = IndexTableShape(self._database, view, facts_of(connection).binary_collation, present)
+            facts = facts_of(connection)
+            present = present_tables(connection, facts, self._database, [view.view.name]).get(view.view.name)
+            shape = IndexTableShape(self._database, view, facts.binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
         return True
@@ -155,7 +156,7 @@ class MySQLSink(GuardedSink):
 
     def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""
-        present = present_tables(connection, self._database, [view.view.name for view in self._views.values()])
+        present = present_tables(connection, facts, self._database, [view.view.name for view in self._views.values()])
         shapes, refused = [], {}
         for view in self._views.values():
             there = present.get(view.view.name)

@@ -19,7 +19,7 @@ from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.stores import PlaceRefusedError
 from projectors.views import BoundView
-from servers.facts import MARIADB, facts_of
+from servers.facts import ServerFacts
 from servers.sessions import SQL_MODE, Connection, number_of, quote
 
 MARK = "viewtail index table of "
@@ -255,16 +255,14 @@ class IndexTableShape:
         )
 
 
-def present_tables(connection: Connection, database: str, names: Sequence[str]) -> dict[str, Present]:
-    """Those of these tables that exist; asked for together, many cost little more than one.
-
-    MariaDB looks a table up only where its name is compared with one value; for several it opens all of the database.
-    """
+def present_tables(
+    connection: Connection, facts: ServerFacts, database: str, names: Sequence[str]
+) -> dict[str, Present]:
+    """Those of these tables that exist; asked for together, many cost little more than one."""
     found: dict[str, Present] = {}
-    groups = [[name] for name in names] if facts_of(connection).name == MARIADB else [names or [""]]
 
     def ask(columns: str, of: str, order: str) -> Iterator[tuple[Any, ...]]:
-        for group in groups:
+        for group in facts.lookups(names):
             cursor.execute(
                 f"SELECT table_name, {columns} FROM information_schema.{of} "
                 f"WHERE table_schema = %s AND table_name IN %s ORDER BY {order}",
