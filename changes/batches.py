@@ -6,7 +6,7 @@ that order, in the forms that docs/types.md lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import repeat
@@ -31,6 +31,19 @@ class Followed:
     keys: tuple[tuple[str, ...], ...] = ()  # beside the primary one: those on whose uniqueness views rely
 
 
+class Origin(NamedTuple):
+    """Where a change comes from, as its source says it to people and to other systems; nothing is decided by it."""
+
+    committed_us: int = 0  # when its transaction was committed, microseconds since 1970; 0: not known
+    gtid: str | None = None
+    file: str = ""  # of a binlog
+    start: int = 0  # of the row event, bytes from the file's start
+    server_id: int = 0  # of the server whose binlog it is
+
+
+UNKNOWN = Origin()
+
+
 class RowChanges(NamedTuple):
     """The rows of one row event, which share one version."""
 
@@ -38,6 +51,9 @@ class RowChanges(NamedTuple):
     kind: int  # INSERT, UPDATE or DELETE
     version: int
     rows: list[Row]  # UPDATE: before, after, before, after, ...
+    # What a source keeps of where they come from; `Batch.origin_of` reads it.
+    transaction: bytes | bytearray = b""
+    start: int = 0
 
 
 class Refused(NamedTuple):
@@ -48,6 +64,8 @@ class Refused(NamedTuple):
     version: int
     rows: list[Row]  # as in RowChanges, unreadable values replaced by `Unreadable`
     reason: str  # names the column, never the value
+    transaction: bytes | bytearray = b""  # as in RowChanges
+    start: int = 0
 
 
 class Unreadable:
@@ -135,4 +153,5 @@ class Batch:
     table_changes: list[TableChange] = field(default_factory=list)
     watermarks: list[Watermark] = field(default_factory=list)
     is_quiet: bool = False  # nothing but viewtail's own tables changed
+    origin_of: Callable[[RowChanges | Refused], Origin] = lambda _: UNKNOWN
     is_milestone: bool = False  # the offset must move here, quiet or not: the source drops what lies before, one day

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from changes.batches import UNKNOWN, Origin
 
 Key = tuple[Any, ...]  # the entity key's values, in key order, as docs/types.md lists them
 
@@ -35,15 +36,28 @@ class KeptChange(NamedTuple):
     op: str  # 'insert', 'update', 'delete', or 'read' for a row that a backfill read
     before: tuple[Any, ...] | bytes | None  # the images, as the view shows them; None too where one is not known
     after: tuple[Any, ...] | bytes | None
+    origin: Origin = UNKNOWN  # one object for all rows of a row event
 
 
-@dataclass(slots=True, eq=False)
 class ViewWrites:
-    """The writes of one view, the newest of each key; for a store that keeps every change, all of them too."""
+    """The writes of one view, the newest of each key; for a store that keeps every change, all of them too.
 
-    view: str  # the view's id
-    writes: dict[Key, Write]
-    changes: Sequence[KeptChange] = ()  # in stream order
+    Args:
+        view: the view's id.
+        writes: by key; None: they follow from the changes, and are made when somebody asks.
+        changes: in stream order.
+    """
+
+    __slots__ = ("_writes", "changes", "view")
+
+    def __init__(self, view: str, writes: dict[Key, Write] | None, changes: Sequence[KeptChange] = ()) -> None:
+        self.view, self._writes, self.changes = view, writes, changes
+
+    @property
+    def writes(self) -> dict[Key, Write]:
+        if self._writes is None:
+            self._writes = {change.key: Write(change.version, change.after) for change in self.changes}
+        return self._writes
 
     @property
     def count(self) -> int:

@@ -1,21 +1,36 @@
 """Projection for stores that keep every change: in stream order, uncoalesced, with before and after images.
 
 An update that changes nothing the view shows is a change too. A change of the key is a delete of the old one and an
-insert of the new one, and `where` makes a row come and go in the same way.
+insert of the new one, and `where` makes a row come and go in the same way. Only within one row event, whose rows share
+a version, are the changes of one key a single one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from changes.batches import INSERT, Batch, Followed, Refused, Row, RowChanges, pairs, unreadable_in
-from changes.writes import KeptChange, Parked, ViewWrites, Write
+from changes.batches import (
+    DELETE,
+    INSERT,
+    UNKNOWN,
+    Batch,
+    Followed,
+    Origin,
+    Refused,
+    Row,
+    RowChanges,
+    Unreadable,
+    pairs,
+    unreadable_in,
+)
+from changes.writes import KeptChange, Key, Parked, ViewWrites
 from projectors.projection import Projected, Projections, RowByRow, RowRefusedError
 from projectors.stores import Store
 from projectors.views import BoundView
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
+Plain: TypeAlias = Callable[[int, int, list[Row], Origin], "list[KeptChange] | None"]
 
 
 def projections_for(store: Store, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Projections:
@@ -38,44 +53,52 @@ class EveryChange(Projections):
         if batch.refused:
             events = sorted([*events, *batch.refused], key=lambda event: event.version)
         for event in events:
+            origin = batch.origin_of(event)
             for projection in self._of_table(event.followed):
                 view = projection.view.id
-                if not runs or runs[-1].view != view:
-                    runs.append(ViewWrites(view, {}, []))
-                _add(runs[-1], self._images[view].changes(event, parked))
-        return Projected([run for run in runs if run.changes], parked)
+                found = self._images[view].changes(event, origin, parked)
+                if runs and runs[-1].view == view:
+                    assert isinstance(runs[-1].changes, list)
+                    runs[-1].changes += found
+                elif found:
+                    runs.append(ViewWrites(view, None, found))
+        return Projected(runs, parked)
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """Canonical rows that a backfill read under a watermark of `version`."""
         parked: list[Parked] = []
-        found = ViewWrites(view, {}, [])
         event = RowChanges(self._by_view[view].followed, INSERT, version, rows)
-        _add(found, (change._replace(op="read") for change in self._images[view].changes(event, parked)))
-        return Projected([found] if found.changes else [], parked)
-
-
-def _add(run: ViewWrites, changes: Iterator[KeptChange]) -> None:
-    assert isinstance(run.changes, list)
-    for change in changes:
-        run.changes.append(change)
-        run.writes[change.key] = Write(change.version, change.after)
+        found = [one._replace(op="read") for one in self._images[view].changes(event, UNKNOWN, parked)]
+        return Projected([ViewWrites(view, None, found)] if found else [], parked)
 
 
 class _Images(RowByRow):
     """One view's changes, with what the view shows of the row before and after."""
 
-    def changes(self, event: RowChanges | Refused, parked: list[Parked]) -> Iterator[KeptChange]:
+    def __init__(self, view: BoundView, columns: tuple[str, ...]) -> None:
+        super().__init__(view, columns)
+        declared = view.view
+        is_plain = declared.entity.version is None and declared.where is None and declared.document is None
+        self._plain = _compile_plain(view, columns) if is_plain else None
+
+    def changes(self, event: RowChanges | Refused, origin: Origin, parked: list[Parked]) -> list[KeptChange]:
         """Of one row event; rows that cannot be projected go to `parked`."""
         _, kind, version, rows = event[:4]
+        if self._plain is not None and not Unreadable.made and type(event) is RowChanges:
+            found = self._plain(kind, version, rows, origin)
+            if found is not None:
+                return found
+        found = []
         for before, after in pairs(kind, rows):
             try:
-                yield from self._one(before, after, version)
+                found.extend(self._one(before, after, version, origin))
             except RowRefusedError as refusal:
                 parked.append(self.parked(before, after, version, refusal))
+        return _once_a_key(found) if self._version_at is None else found
 
-    def _one(self, before: Row | None, after: Row | None, version: int) -> Iterator[KeptChange]:
+    def _one(self, before: Row | None, after: Row | None, version: int, origin: Origin) -> Iterator[KeptChange]:
         if before is not None and after is not None and self.key(before) != self.key(after):
-            yield from self._one(before, None, version)
+            yield from self._one(before, None, version, origin)
             before = None
         row = after if after is not None else before
         if row is None or (after is None and self._is_append_only):
@@ -85,7 +108,7 @@ class _Images(RowByRow):
         if was_shown or new is not None:
             self._require_readable([row[at] for at in self._key_at], version)
             op = "delete" if new is None else "update" if was_shown else "insert"
-            yield KeptChange(self.key(row), self._version_of(before, after, version), op, old, new)
+            yield KeptChange(self.key(row), self._version_of(before, after, version), op, old, new, origin)
 
     def _version_of(self, before: Row | None, after: Row | None, version: int) -> int:
         """The event's, or with a version column the row's; a delete is one above it."""
@@ -114,3 +137,48 @@ class _Images(RowByRow):
     def _require_readable(self, values: list[Any], version: int) -> None:
         if (bad := unreadable_in(values)) is not None:
             raise RowRefusedError(bad.reason, version)
+
+
+def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
+    """The changes of one row event: those of one key as one, from its first before to its last after."""
+    if len({change.key for change in found}) == len(found):
+        return found
+    by_key: dict[Key, KeptChange] = {}
+    for change in found:
+        first = by_key.get(change.key)
+        if first is None:
+            by_key[change.key] = change
+            continue
+        was_there, is_there = first.op != "insert", change.op != "delete"
+        op = ("update" if was_there else "insert") if is_there else "delete"
+        by_key[change.key] = change._replace(op=op, before=first.before)
+    # One that came and went within the event was never there.
+    return [one for one in by_key.values() if one.op != "delete" or one.before is not None]
+
+
+def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:
+    """Source, compiled: all changes of one event. It gives None for an update that moves a row to another key."""
+
+    def picked(of: str, names: Sequence[str]) -> str:
+        return f"({''.join(f'{of}[{columns.index(name)}], ' for name in names)})"
+
+    keys, values = [column.name for column in view.key], tuple(column.name for column in view.values)
+    image = {of: of if values == columns else picked(of, values) for of in ("row", "before", "after")}
+    source = f"""
+def changes(kind, version, rows, origin):
+    if kind == {INSERT}:
+        return [new(change, ({picked("row", keys)}, version, "insert", None, {image["row"]}, origin)) for row in rows]
+    if kind == {DELETE}:
+        return [new(change, ({picked("row", keys)}, version, "delete", {image["row"]}, None, origin)) for row in rows]
+    olds, news = rows[::2], rows[1::2]
+    if [{picked("row", keys)} for row in olds] != [{picked("row", keys)} for row in news]:
+        return None
+    return [
+        new(change, ({picked("after", keys)}, version, "update", {image["before"]}, {image["after"]}, origin))
+        for before, after in zip(olds, news)
+    ]
+"""
+    namespace: dict[str, Any] = {"new": tuple.__new__, "change": KeptChange}
+    exec(compile(source, f"<changes {view.id}>", "exec"), namespace)
+    plain: Plain = namespace["changes"]
+    return plain

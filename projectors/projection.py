@@ -147,7 +147,7 @@ class Projection:
 
         Of the old row only the key matters, so a row that is mended or deleted reaches the view.
         """
-        followed, kind, version, rows, reason = refused
+        followed, kind, version, rows, reason = refused[:5]
         ((before, after),) = pairs(kind, rows)
         old, new = self._readable_key(before), self._readable_key(after)
         alone: dict[Key, Write] = {}
@@ -186,7 +186,7 @@ def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
     key_of = f"lambda row: ({''.join(f'row[{at[column.name]}], ' for column in view.key)})"
     source = f"""
 def apply(changes, into, parked):
-    for _, kind, version, rows in changes:
+    for _, kind, version, rows, _, _ in changes:
         if kind == 0:
             for {", ".join(names)}, in rows:
                 into[({key})] = (version, ({values}))
@@ -233,7 +233,7 @@ class RowByRow:
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         project = self._unversioned if self._version_at is None else self._versioned
-        for _, kind, version, rows in changes:
+        for _, kind, version, rows, _, _ in changes:
             for before, after in pairs(kind, rows):
                 try:
                     project(before, after, version, into)

@@ -41,7 +41,7 @@ class CommonTransactions:
     def _run(self, buffer: bytearray, view: memoryview, p: int, filled: int) -> int:
         place, transaction, readers = self._place, self._transaction, self._readers
         openings, changes, gtids = self.openings.by_size, transaction.changes, place.new_gtids
-        last_pos, base = place.last_pos, place.base | place.wraps << 28
+        last_pos, base, above = place.last_pos, place.base | place.wraps << 28, place.wraps << 32
         new, change_type, check, residue = tuple.__new__, RowChanges, crc32, CHECKSUM_RESIDUE
         known: Opening | None = None
         reader: TableReader | None = None
@@ -95,7 +95,8 @@ class CommonTransactions:
                 break
             if kind == UPDATE_ROWS and len(rows) & 1:
                 break
-            changes.append(new(change_type, (reader.followed, kind - WRITE_ROWS, base | rows_end >> 4, rows)))
+            version, at = base | rows_end >> 4, above + rows_end - rows_bytes
+            changes.append(new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows, this_gtid, at)))
             taken += rows_bytes
             gtids += this_gtid
             gtid, last_start, last_pos, p = this_gtid, start - gtid_bytes, end, commit_p + XID_PACKET_BYTES

@@ -32,6 +32,7 @@ _log = structlog.get_logger("viewtail.source")
 
 _U32 = struct.Struct("<I").unpack_from
 _CREATED_AT = 52  # in a format description: when the server started, in its first file
+_SERVER_ID_BEFORE = 14  # bytes before an event's body, in its header
 _EVENT_TYPES_AT = 57  # ... a byte for each type of event; MySQL knows some forty
 _GTIDS = frozenset({events.GTID, events.ANONYMOUS_GTID, events.GTID_TAGGED, events.MARIADB_GTID})
 
@@ -140,6 +141,7 @@ class ControlEvents:
 
     def _format_description(self, event: Event) -> None:
         place, tables = self._walk.place, self._walk.tables
+        place.server_id = _U32(event.buffer, event.start - _SERVER_ID_BEFORE)[0]
         place.is_mariadb = event.end - event.start - _EVENT_TYPES_AT > events.MARIADB_GTID
         tables.compile = compile_mariadb_reader if place.is_mariadb else compile_reader
         tables.by_body.clear()

@@ -115,7 +115,7 @@ class Delivery:
         return self._piece(first_gtid)
 
     def _piece(self, first_gtid: Buffer) -> Batch:
-        tables, transaction = self._walk.tables, self._walk.transaction
+        place, tables, transaction = self._walk.place, self._walk.tables, self._walk.transaction
         changes = transaction.changes[: transaction.committed]
         del transaction.changes[: transaction.committed]
         if tables.halted:
@@ -135,6 +135,7 @@ class Delivery:
             table_changes=tables.table_changes,
             watermarks=watermarks,
             is_quiet=transaction.is_quiet,
+            origin_of=place.origin_of,
         )
         transaction.committed = transaction.committed_bytes = 0
         transaction.committed_refused, tables.halts, tables.table_changes = [], [], []
@@ -153,7 +154,7 @@ def _watermarks(changes: list[RowChanges]) -> list[Watermark]:
     """The rows that were written, not those that they replaced."""
     return [
         Watermark(row[0], version)
-        for _, kind, version, rows in changes
+        for _, kind, version, rows, _, _ in changes
         if kind != DELETE
         for row in (rows[1::2] if kind == UPDATE else rows)
     ]

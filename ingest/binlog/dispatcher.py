@@ -190,9 +190,15 @@ class Dispatcher:
                                     rows = reader.decode(buffer, r, rows_end)
                                     if kind == UPDATE_ROWS and len(rows) & 1:
                                         check_pairs(kind, rows, reader.followed)
-                                    changes.append(
-                                        new(change_type, (reader.followed, kind - WRITE_ROWS, version, rows))
+                                    parts = (
+                                        reader.followed,
+                                        kind - WRITE_ROWS,
+                                        version,
+                                        rows,
+                                        gtid,
+                                        above + log_pos - size,
                                     )
+                                    changes.append(new(change_type, parts))
                                 except (UnicodeDecodeError, TableUnreadableError) as error:
                                     event = Event(kind, flags, buffer, b, rows_end, log_pos, size)
                                     others.rows.after_failure(reader, event, version, r, error)

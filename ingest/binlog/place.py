@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from changes.batches import Origin, Refused, RowChanges
 from changes.errors import HistoryGoneError
-from changes.versions import MAX_POSITION, base_version
+from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
-from ingest.binlog.gtids import GTID_BYTES, gtid_text
+from ingest.binlog.gtids import GTID_BYTES, TAG_LENGTH_AT, committed_us, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError, unknown
@@ -27,6 +28,7 @@ class Place:
         self.last_pos = after.start & 0xFFFFFFFF  # 32 bits, from the last event's header
         self.wraps = after.start >> 32
         self.checksum_bytes = checksum_bytes  # of each event: 4, or 0 where there are none
+        self.server_id = 0  # the format description tells
         self.is_mariadb = False  # the format description tells
         # The last saved transaction, until it was read again: it is compared.
         self.saved: BinlogPosition | None = after if after.gtid else None
@@ -104,6 +106,15 @@ class Place:
             self.gtids = GtidsRead(str(GtidSet.decoded(body)))
         except ValueError as error:
             raise unknown(f"the PREVIOUS_GTIDS event at {self} cannot be read: {error}") from None
+
+    def origin_of(self, change: RowChanges | Refused) -> Origin:
+        """Where a change of this stream comes from."""
+        gtid = change.transaction
+        name = f"{self.file.rpartition('.')[0]}.{(change.version >> 32) & MAX_FILE_NUMBER:06d}"
+        has_gtid = bool(gtid) and any(gtid[1:TAG_LENGTH_AT])
+        return Origin(
+            committed_us(gtid) if gtid else 0, gtid_text(gtid) if has_gtid else None, name, change.start, self.server_id
+        )
 
     def position(self, end: TransactionEnd, gtid_base: str) -> BinlogPosition:
         """The position behind a transaction."""

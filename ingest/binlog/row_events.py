@@ -8,6 +8,7 @@ from __future__ import annotations
 from changes.batches import Followed, Refused, Row, RowChanges, unreadable_in
 from changes.errors import TableUnreadableError
 from ingest.binlog.events import DELETE_ROWS, PARTIAL_UPDATE_ROWS, UPDATE_ROWS, WRITE_ROWS, WRITE_ROWS_V1, Event
+from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.partial_json import PartialUpdates
 from ingest.binlog.stream_errors import BACKFILL_TABLE
 from ingest.binlog.table_readers import TableReader
@@ -55,8 +56,8 @@ class RowEvents:
                 rows = reader.decode(buffer, rows_at, end)
                 if kind == UPDATE_ROWS:
                     check_pairs(kind, rows, reader.followed)
-                change = tuple.__new__(RowChanges, (reader.followed, kind - WRITE_ROWS, version, rows))
-                self._transaction.changes.append(change)
+                parts = (reader.followed, kind - WRITE_ROWS, version, rows, *self._origin(event))
+                self._transaction.changes.append(tuple.__new__(RowChanges, parts))
             except (UnicodeDecodeError, TableUnreadableError) as error:
                 self.after_failure(reader, event, version, rows_at, error)
 
@@ -65,7 +66,10 @@ class RowEvents:
         if isinstance(error, TableUnreadableError):
             self._tables.halt(reader.followed, version, str(error))
         elif (rows := self._careful(reader, event, version, rows_at)) is not None:
-            self._sort_out(reader, event.kind, version, rows)
+            self._sort_out(reader, event, event.kind, version, rows)
+
+    def _origin(self, event: Event) -> tuple[Buffer, int]:
+        return self._transaction.gtid, self._place.in_file(event.log_pos) - event.size
 
     def _careful(self, reader: TableReader, event: Event, version: int, rows_at: int) -> list[Row] | None:
         """The rows, values that cannot be read marked as such; None: the table halts."""
@@ -82,7 +86,7 @@ class RowEvents:
         assert reader.current is not None
         if (rows := self._careful(reader, event, version, rows_at)) is not None:
             for change, some in reader.current(event.kind - WRITE_ROWS, rows):
-                self._sort_out(reader, change + WRITE_ROWS, version, some)
+                self._sort_out(reader, event, change + WRITE_ROWS, version, some)
 
     def _partial_update(self, reader: TableReader, event: Event, version: int, rows_at: int) -> None:
         """An update whose after-images hold of a JSON column only what changed."""
@@ -93,21 +97,23 @@ class RowEvents:
         except TableUnreadableError as error:
             self._tables.halt(reader.followed, version, str(error))
             return
-        self._sort_out(reader, UPDATE_ROWS, version, rows)
+        self._sort_out(reader, event, UPDATE_ROWS, version, rows)
 
-    def _sort_out(self, reader: TableReader, kind: int, version: int, rows: list[Row]) -> None:
+    def _sort_out(self, reader: TableReader, event: Event, kind: int, version: int, rows: list[Row]) -> None:
         """Keep the rows that can be read, refuse the others."""
         followed, change = reader.followed, kind - WRITE_ROWS
         step = 2 if kind == UPDATE_ROWS else 1
+        transaction, start = self._origin(event)
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
             bad = unreadable_in(value for row in some for value in row)
             if bad is None:
-                self._transaction.changes.append(RowChanges(followed, change, version, some))
+                self._transaction.changes.append(RowChanges(followed, change, version, some, transaction, start))
             elif followed is self._tables.watermark:
                 self._tables.skip_watermark("its token holds bytes that are invalid in its character set")
             else:
-                self._transaction.refused.append(Refused(followed, change, version, some, bad.reason))
+                refused = Refused(followed, change, version, some, bad.reason, transaction, start)
+                self._transaction.refused.append(refused)
 
 
 def check_pairs(kind: int, rows: list[Row], followed: Followed) -> None:

@@ -86,8 +86,12 @@ class XaTransactions:
             self._walk.halt(self._walk.tables.followed.values(), log_pos, why)
         else:
             version = self._walk.place.version(log_pos)
-            transaction.changes += [change._replace(version=version) for change in prepared.changes]
-            transaction.refused += [refused._replace(version=version) for refused in prepared.refused]
+            transaction.changes += [
+                change._replace(version=version, transaction=transaction.gtid) for change in prepared.changes
+            ]
+            transaction.refused += [
+                refused._replace(version=version, transaction=transaction.gtid) for refused in prepared.refused
+            ]
             transaction.held_bytes += prepared.held_bytes
             transaction.mark_foreign()
         self._walk.commit(log_pos)

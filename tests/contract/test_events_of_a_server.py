@@ -88,7 +88,7 @@ class Reader:
     def _apply(self, batch: Batch) -> None:
         self.batches.append(batch)
         writes: dict[tuple[str, Any], tuple[int, Row | None]] = {}
-        for followed, kind, version, rows in batch.changes:
+        for followed, kind, version, rows, *_ in batch.changes:
             for at, row in enumerate(rows):
                 is_old = kind == DELETE or (kind == UPDATE and at % 2 == 0)
                 key = row[0] if followed.table.name == "t" else row[:2]

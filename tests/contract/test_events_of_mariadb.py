@@ -327,7 +327,7 @@ def test_of_a_system_versioned_table_current_rows_come_and_no_others(
     source, end = reader.source(), binlog_end(mariadb_server)
     for batch in source.read(begin):
         assert not batch.halts, batch.halts
-        for _, kind, _, rows in batch.changes:
+        for _, kind, _, rows, *_ in batch.changes:
             for old in rows[:: 2 if kind == UPDATE else 1] if kind != INSERT else ():
                 assert held.pop(old[0])[:3] == old[:3]
             for new in rows[kind == UPDATE :: 2 if kind == UPDATE else 1] if kind != DELETE else ():

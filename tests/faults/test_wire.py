@@ -60,7 +60,7 @@ class Tail:
             try:
                 for batch in self.source.read(self.position):
                     self.halts += [halt.reason for halt in batch.halts]
-                    for _, kind, version, rows in batch.changes:
+                    for _, kind, version, rows, *_ in batch.changes:
                         self.versions.append(version)
                         for at, row in enumerate(rows):
                             if kind == DELETE or (kind == UPDATE and at % 2 == 0):

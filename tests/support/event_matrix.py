@@ -228,7 +228,7 @@ class _Bench:
         held: dict[int, Row | None] = {}
         for batch in source.read(begin):
             halted = halted or bool(batch.halts)
-            for followed, kind, _, rows in batch.changes:
+            for followed, kind, _, rows, *_ in batch.changes:
                 for at, row in enumerate(rows):
                     is_old = kind == DELETE or (kind == UPDATE and at % 2 == 0)
                     if followed.table.name == "t":

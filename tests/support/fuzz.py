@@ -533,7 +533,7 @@ def _held(corpus: Corpus, key: Key) -> list[Row]:
     walker, held = dispatcher(corpus, 1 << 20), dict[Any, Row]()
     walker.consume(bytearray(data + bytes(64)), 0, len(data))
     for batch in walker.batches():
-        for followed, kind, _, rows in batch.changes:
+        for followed, kind, _, rows, *_ in batch.changes:
             if _key(followed) == key:
                 _apply(held, followed, kind, rows)
     return list(held.values())

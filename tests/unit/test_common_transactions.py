@@ -57,7 +57,7 @@ def _first_position(data: bytes) -> int:
 
 def told(batches: list[Batch]) -> tuple[list[object], str, list[int]]:
     """Rows with versions, where it ended and what was seen there, how much of what."""
-    rows = [(kind, version, rows) for batch in batches for _, kind, version, rows in batch.changes]
+    rows = [(kind, version, rows) for batch in batches for _, kind, version, rows, *_ in batch.changes]
     end = batches[-1].end if batches else None
     return (
         list(rows),

@@ -82,7 +82,7 @@ def spooled(rows: int = 500, name: bytes = b"x" * 40, start: int = 4) -> Spooled
 
 
 def rows_of(batches: list[Batch]) -> list[tuple[int, tuple[object, ...]]]:
-    return [(kind, row) for batch in batches for _, kind, _, rows in batch.changes for row in rows]
+    return [(kind, row) for batch in batches for _, kind, _, rows, *_ in batch.changes for row in rows]
 
 
 @pytest.mark.parametrize("piece", [None, 1, 7, 97, 1000])
