@@ -157,7 +157,7 @@ def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:
-    """Source, compiled: all changes of one event. It gives None for an update that moves a row to another key."""
+    """Source, compiled: all changes of one event. None for an update that has a key twice, or moves a row to another."""
 
     def picked(of: str, names: Sequence[str]) -> str:
         return f"({''.join(f'{of}[{columns.index(name)}], ' for name in names)})"
@@ -171,11 +171,12 @@ def changes(kind, version, rows, origin):
     if kind == {DELETE}:
         return [new(change, ({picked("row", keys)}, version, "delete", {image["row"]}, None, origin)) for row in rows]
     olds, news = rows[::2], rows[1::2]
-    if [{picked("row", keys)} for row in olds] != [{picked("row", keys)} for row in news]:
+    keys = [{picked("row", keys)} for row in olds]
+    if keys != [{picked("row", keys)} for row in news] or len(set(keys)) < len(keys):
         return None
     return [
-        new(change, ({picked("after", keys)}, version, "update", {image["before"]}, {image["after"]}, origin))
-        for before, after in zip(olds, news)
+        new(change, (key, version, "update", {image["before"]}, {image["after"]}, origin))
+        for key, before, after in zip(keys, olds, news)
     ]
 """
     namespace: dict[str, Any] = {"new": tuple.__new__, "change": KeptChange}
