@@ -157,7 +157,7 @@ def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:
-    """Source, compiled: all changes of one event. None for an update that has a key twice, or moves a row to another."""
+    """Compiled: all changes of one event; None for an update that has a key twice, or moves a row to another."""
 
     def picked(of: str, names: Sequence[str]) -> str:
         return f"({''.join(f'{of}[{columns.index(name)}], ' for name in names)})"
