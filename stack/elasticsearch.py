@@ -6,7 +6,6 @@ in a user namespace, where root's files stay its own but its user id is not 0.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,17 +15,15 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from stack import java
+from stack import java, maven
 from stack.errors import ServerUnavailable
-from stack.places import cache_directory, install_once, progress
+from stack.places import install_once, progress
 from stack.server import HOST, Launch, Server, free_port
 
 VERSION = "9.2.0"
 HEAP = "512m"
-# Pinned here because not every mirror of the repository serves checksums.
 _SHA256 = "bf44938a0490ba2a303d39c9cb64b38963dd08c812ce93e10816e878585bcb6b"
 _GROUP = "org.elasticsearch.distribution.integ-test-zip"
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 
 
 def install() -> Path:
@@ -79,26 +76,14 @@ def _download(into: Path) -> None:
 
 
 def _fetch_archive() -> Path:
-    maven, java_home = str(java.maven()), str(java.home())
     progress("elasticsearch: downloading 99 MB ...")
-    repository = cache_directory() / "maven-repository"
-    argv = [maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={repository}", f"{_PLUGIN}:get"]
-    argv += [f"-Dartifact={_GROUP}:elasticsearch:{VERSION}:zip", "-Dtransitive=false"]
-    environment = {**os.environ, "JAVA_HOME": java_home}
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise ServerUnavailable(
-            f"elasticsearch: Maven could not fetch {_GROUP}:elasticsearch:{VERSION} (exit code {done.returncode}):\n"
-            f"{done.stdout[-2000:]}{done.stderr[-2000:]}\nCheck that Maven reaches its repository, then try again."
-        )
-    archive = repository / Path(*_GROUP.split(".")) / "elasticsearch" / VERSION / f"elasticsearch-{VERSION}.zip"
+    archive = maven.file("elasticsearch", f"{_GROUP}:elasticsearch:{VERSION}:zip")
     _require_digest(archive)
     return archive
 
 
 def _require_digest(archive: Path) -> None:
-    with archive.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    digest = maven.sha256(archive)
     if digest != _SHA256:
         archive.unlink()
         raise ServerUnavailable(

@@ -50,7 +50,7 @@ def install_once(name: str, build: Callable[[Path], None]) -> Path:
     target = cache_directory() / name
     if target.is_dir():
         return target
-    with _locked(target.with_name(f".{name}.lock")):
+    with locked(target.with_name(f".{name}.lock")):
         if not target.is_dir():
             _build_beside(target, build)
     return target
@@ -62,7 +62,8 @@ def progress(message: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of this file, against other processes too."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
