@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -91,12 +92,20 @@ class Topics:
         found = self._of(future, "describing topics").topic_id
         return f"{found.get_most_significant_bits():x}-{found.get_least_significant_bits():x}"
 
-    def make(self, topics: Iterable[Topic]) -> dict[str, str]:
-        """Make these topics; returns by name why one could not be made."""
-        return self._make([
+    def make(self, topics: Sequence[Topic]) -> tuple[dict[str, Present], dict[str, str]]:
+        """Make those of these topics that are missing; returns all that are there, and why others are not, by name."""
+        names = [one.name for one in topics]
+        present = self.present(names)
+        refused = self._make([
             NewTopic(one.name, num_partitions=one.partitions or -1, replication_factor=-1, config=config_of(one))
             for one in topics
+            if one.name not in present
         ])  # fmt: skip
+        deadline = time.monotonic() + ASK_WITHIN_S
+        while len(present) + len(refused) < len(names) and time.monotonic() < deadline:
+            time.sleep(0.02)  # a topic is listed a moment after it was made
+            present = self.present(names)
+        return present, refused
 
     def make_positions(self) -> None:
         """The topic of positions, where it is missing."""
@@ -105,7 +114,9 @@ class Topics:
             raise StoreError(why)
 
     def _make(self, new: list[NewTopic]) -> dict[str, str]:
-        refused = {}
+        refused: dict[str, str] = {}
+        if not new:
+            return refused
         for name, future in self._ask("creating topics", lambda: self._client.create_topics(new)).items():
             try:
                 future.result(ASK_WITHIN_S)

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version as release_of
 from typing import Any
 
-from changes.envelope import Envelope
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from changes.batches import Watermark
+from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
 from changes.writes import KeptChange, Parked, ViewWrites, Write
@@ -105,10 +105,8 @@ class TopicSink(Publisher):
         topics = Topics(client)
         topics.make_positions()
         names = {view.view.name: name for name, view in self._views.items()}
-        present = topics.present(list(names))
-        made = topics.make(topic_of(self._views[view]) for name, view in names.items() if name not in present)
-        refused = {names[name]: why for name, why in made.items()}
-        present = topics.present(list(names))
+        present, not_made = topics.make([topic_of(view) for view in self._views.values()])
+        refused = {names[name]: why for name, why in not_made.items()}
         for name, topic in present.items():
             for why in contradictions(topic_of(self._views[names[name]]), topic):
                 refused[names[name]] = f"the topic {name} is not as it is declared: {why}"
@@ -178,26 +176,27 @@ class TopicSink(Publisher):
 
     def settle(self) -> None:
         """Nothing is waiting: tell consumers how far they are when they have read all."""
-        if self._kept is not None and self._kept is not self._told and not self._is_open:
+        if self._kept is not None and self._is_progress_due() and not self._is_open:
             self.write([], self._kept)
+
+    def _is_progress_due(self) -> bool:
+        return self._kept is not self._told and time.monotonic() - self._told_at > PROGRESS_EVERY_S
 
     def _progress_now(self) -> Progress | None:
         """What is published, and where it ends; asked for between two transactions, now and then."""
-        now = time.monotonic()
-        is_due = self._kept is not self._told and now - self._told_at > PROGRESS_EVERY_S
-        if self._kept is None or not (is_due or self._watermarks):
+        if self._kept is None or not (self._is_progress_due() or self._watermarks):
             return None
         assert self._topics is not None
         ends = {name: self._topics.end_offsets(name, count) for name, count in self._partitions.items()}
-        self._told, self._told_at = self._kept, now
+        self._told, self._told_at = self._kept, time.monotonic()
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
         view, topic, limit = self._views[found.view], self._views[found.view].view.name, self._most_bytes[found.view]
-        messages = self._envelopes[found.view].messages(found.changes)
+        messages = self._envelopes[found.view].messages(found.changes, _now_us())
         if any(len(key) + len(value or b"") > limit for key, value, _ in messages):
             fit = self._that_fit(view, found.changes, limit, letters)
-            messages = self._envelopes[found.view].messages(fit)
+            messages = self._envelopes[found.view].messages(fit, _now_us())
         produce, last, headers = producer.produce, -1, Headers()
         for key, value, version in messages:
             if version != last:
@@ -207,9 +206,7 @@ class TopicSink(Publisher):
             except BufferError:
                 self._produce(producer, topic, value, key, headers)
 
-    def _produce(
-        self, producer: Producer, topic: str, value: bytes | None, key: bytes, headers: Headers
-    ) -> None:
+    def _produce(self, producer: Producer, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
         """Wait for room in the queue, so that nothing is dropped and memory stays bounded."""
         deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
         while True:
@@ -230,7 +227,7 @@ class TopicSink(Publisher):
     ) -> list[KeptChange]:
         fit = []
         for change in changes:
-            size = max(len(key) + len(value or b"") for key, value, _ in self._envelopes[view.id].messages([change]))
+            size = max(len(key) + len(value or b"") for key, value, _ in self._envelopes[view.id].messages([change], 0))
             if size <= limit:
                 fit.append(change)
                 continue
@@ -279,3 +276,7 @@ class TopicSink(Publisher):
         """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
         with suppress(KafkaException):
             self.close()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

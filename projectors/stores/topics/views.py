@@ -75,9 +75,7 @@ class Topic(View):
 
 def _config(given: Mapping[str, Any], is_compact: bool, label: str) -> dict[str, str]:
     if not isinstance(given, Mapping):
-        raise DeclarationError(
-            f"{label}: config is a dict of topic settings, e.g. {{'retention.ms': 86400000}}"
-        )
+        raise DeclarationError(f"{label}: config is a dict of topic settings, e.g. {{'retention.ms': 86400000}}")
     config = {}
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str | int | float):
