@@ -1,5 +1,5 @@
 """Real servers for the demo, the tests and the benchmarks, without a container engine: MySQL, MariaDB, Redis,
-Elasticsearch.
+Elasticsearch, Kafka.
 
     server = stack.mysql.start(directory)
     server.url, server.pause(), server.kill(), server.start(), server.stop()
@@ -8,7 +8,7 @@ Standard library only, since it runs before the project's own environment exists
 machine: all of it lies below `.stack/` or $VIEWTAIL_STACK_CACHE.
 """
 
-from stack import elasticsearch, mariadb, mysql, redis
+from stack import elasticsearch, kafka, mariadb, mysql, redis
 from stack.errors import ServerFailed, ServerUnavailable, StackError
 from stack.server import Server
 
@@ -18,6 +18,7 @@ __all__ = [
     "ServerUnavailable",
     "StackError",
     "elasticsearch",
+    "kafka",
     "mariadb",
     "mysql",
     "redis",

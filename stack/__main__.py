@@ -6,18 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from stack import archives, containers, elasticsearch, mariadb, mysql, percona, redis
+from stack import archives, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
 from stack.errors import StackError
 from stack.places import progress, run_directory
 from stack.server import Server, remembered_port, running_in
 
-_MODULES = {"mysql": mysql, "mariadb": mariadb, "redis": redis, "elasticsearch": elasticsearch}
+_MODULES = {"mysql": mysql, "mariadb": mariadb, "redis": redis, "elasticsearch": elasticsearch, "kafka": kafka}
 _ASKED_FOR = frozenset({"mariadb"})  # a second server to read from: up when it is named
 _VARIABLES = {
     "mysql": "VIEWTAIL_SOURCE__URL",
     "mariadb": "VIEWTAIL_SOURCE__URL",
     "redis": "VIEWTAIL_REDIS__URL",
     "elasticsearch": "VIEWTAIL_ELASTICSEARCH__URL",
+    "kafka": "VIEWTAIL_KAFKA__URL",
 }
 
 
@@ -81,6 +82,8 @@ def _install(names: list[str], engine: str) -> int:
         progress(f"{name}: {_MODULES[name].install()}")
     if names == list(_MODULES):
         progress(f"percona: {percona.install()}")  # no server, but tests run it
+        progress(f"kcat: {kcat.install()}")
+        progress(f"debezium: {connect.debezium_mysql()}, {connect.debezium_jdbc()}")
         progress(f"mariadb's plugins: {mariadb.plugins()}")  # tests encrypt its binlogs
     return 0
 

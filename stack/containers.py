@@ -9,7 +9,7 @@ import subprocess
 from stack.errors import StackError
 from stack.places import CHECKOUT
 
-_INNER_PORTS = {"mysql": 3306, "mariadb": 3306, "redis": 6379, "elasticsearch": 9200}
+_INNER_PORTS = {"mysql": 3306, "mariadb": 3306, "redis": 6379, "elasticsearch": 9200, "kafka": 9092}
 
 
 def engine_answers() -> bool:
@@ -45,7 +45,7 @@ def _url(name: str) -> str:
     published = _compose("port", name, str(_INNER_PORTS[name])).strip()
     if name in ("mysql", "mariadb"):
         return f"mysql://root:{os.environ.get('VIEWTAIL_MYSQL_PASSWORD', 'viewtail')}@{published}"
-    return f"redis://{published}/0" if name == "redis" else f"http://{published}"
+    return {"redis": f"redis://{published}/0", "kafka": f"kafka://{published}"}.get(name, f"http://{published}")
 
 
 def _compose(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""A JDK and Maven for Elasticsearch: those of the machine, else Debian's, unpacked beside the system.
+"""A JDK and Maven for Elasticsearch and Kafka: those of the machine, else Debian's, unpacked beside the system.
 
 Elasticsearch wants Java 21 or newer with the module jdk.incubator.vector, which a cut-down runtime lacks. Debian's
 package makes its trust store when it is installed; unpacked only, it gets one here.
@@ -114,7 +114,7 @@ def _unpack_maven(into: Path) -> None:
 
 def _what_is_missing() -> str:
     return (
-        f"elasticsearch: found no Java of version {OLDEST_VERSION} or newer with the module {NEEDED_MODULE} in "
-        "$ES_JAVA_HOME, $JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set "
-        "ES_JAVA_HOME to its folder, or use a container engine: python3 -m stack up --engine docker"
+        f"java: found none of version {OLDEST_VERSION} or newer with the module {NEEDED_MODULE} in $ES_JAVA_HOME, "
+        "$JAVA_HOME, /usr/lib/jvm or /opt. Install a full JDK (Temurin 25, for one) and set ES_JAVA_HOME to its "
+        "folder, or use a container engine: python3 -m stack up --engine docker"
     )

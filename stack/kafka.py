@@ -78,7 +78,7 @@ def prepare(directory: Path, port: int | None = None, options: Sequence[str] = (
     directory.mkdir(parents=True, exist_ok=True)
     _lay_out(properties)
     file = directory / "server.properties"
-    _write(file, properties)
+    write_properties(file, properties)
     launch = Launch(
         name="kafka",
         url=f"kafka://{HOST}:{chosen}",
@@ -116,7 +116,7 @@ def _download(into: Path) -> None:
     maven.jars("kafka", _ARTIFACTS, jars, _DIGEST)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "server.properties")
-        _write(file, {**DEFAULTS, **_places(Path(folder), 9092)})
+        write_properties(file, {**DEFAULTS, **_places(Path(folder), 9092)})
         argv = [str(java.home() / "bin/java"), "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
         argv += [f"--cluster-id={_random_id()}", f"--config={file}"]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -146,7 +146,7 @@ def _lay_out(properties: Mapping[str, str]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(install() / _BOOTSTRAP, folder / _BOOTSTRAP)
             own = {"version": "1", "node.id": properties["node.id"], "directory.id": _random_id()}
-            _write(folder / "meta.properties", {**own, "cluster.id": cluster_id})
+            write_properties(folder / "meta.properties", {**own, "cluster.id": cluster_id})
 
 
 def _cluster_id(folders: Sequence[Path]) -> str | None:
@@ -161,7 +161,8 @@ def _random_id() -> str:
     return base64.urlsafe_b64encode(b"v" + uuid.uuid4().bytes[1:]).rstrip(b"=").decode()
 
 
-def _write(file: Path, properties: Mapping[str, str]) -> None:
+def write_properties(file: Path, properties: Mapping[str, str]) -> None:
+    """Write a file of Java properties; values stay as they are."""
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
 

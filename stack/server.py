@@ -2,7 +2,7 @@
 
 It promises that signals reach the real server whatever launcher or loader stands before it, that `ready` means the
 server answered its own protocol, and that the server ends with the process that started it unless it was told to
-stay. It does not know which server it is: mysql.py, redis.py and elasticsearch.py bring command and probe.
+stay. It does not know which server it is: mysql.py, kafka.py and the others bring command and probe.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def name(self) -> str:
-        """mysql, mariadb, redis or elasticsearch."""
+        """mysql, mariadb, redis, elasticsearch, kafka or connect."""
         return self._launch.name
 
     @property

@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 import stack.elasticsearch
+import stack.kafka
 import stack.mariadb
 import stack.mysql
 import stack.redis
@@ -30,6 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No node lives long enough here for what Java's second compiler costs: a third of a start.
 os.environ.setdefault("ES_JAVA_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 # pytest takes its handler away between the phases of a test: warnings would go to the terminal.
 logging.lastResort = logging.NullHandler()
 
@@ -84,6 +86,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An Elasticsearch node that all tests share; each makes indices of its own."""
     server = stack.elasticsearch.start(tmp_path_factory.mktemp("elasticsearch"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Kafka broker that all tests share; each makes topics of its own."""
+    server = stack.kafka.start(tmp_path_factory.mktemp("kafka"))
     yield server
     server.kill()
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from stack import containers, mariadb, mysql
+from stack import containers, kafka, mariadb, mysql
 from stack.places import CHECKOUT
 
 FILE = CHECKOUT / "docker-compose.yml"
@@ -68,6 +68,13 @@ def test_the_sources_have_the_flags_of_the_local_servers(compose: dict[str, Any]
     defaults = {"mysql": mysql, "mariadb": mariadb}[name].DEFAULTS
     expected = {flag for flag in defaults if not flag.startswith(MYSQL_FLAGS_OF_THE_MACHINE)}
     assert set(compose["services"][name]["command"]) == expected
+
+
+def test_the_broker_has_the_settings_of_the_local_one(compose: dict[str, Any]) -> None:
+    broker = compose["services"]["kafka"]
+    named = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka.DEFAULTS.items()}
+    assert named.items() <= broker["environment"].items()
+    assert broker["image"] == f"apache/kafka:{kafka.VERSION}"
 
 
 def test_no_port_is_open_to_other_machines(compose: dict[str, Any]) -> None:
