@@ -84,8 +84,8 @@ class Envelope:
         committed_us, gtid, file, start, server_id = origin
         committed = str(committed_us)
         source = self._source % (
-            committed[:-3] or "0", "incremental" if op == "read" else "false", version, committed, committed,
-            server_id, "null" if gtid is None else f'"{gtid}"', file, start,
+            committed[:-3] or "0", "incremental" if op == "read" else "false", version, committed,
+            committed + "000" if committed_us else "0", server_id, "null" if gtid is None else f'"{gtid}"', file, start,
         )  # fmt: skip
         if self._made_at != now_us:
             self._made_at, self._ends = now_us, {}
@@ -118,7 +118,7 @@ def _source_of(table: Table, name: str, release: str) -> str:
     version, connector, server, schema, table_name = constant
     return (
         f',"source":{{"version":{version},"connector":{connector},"name":{server},"ts_ms":%s,"snapshot":"%s",'
-        f'"db":{schema},"sequence":"%d","ts_us":%s,"ts_ns":%s000,"table":{table_name},'
+        f'"db":{schema},"sequence":"%d","ts_us":%s,"ts_ns":%s,"table":{table_name},'
         '"server_id":%d,"gtid":%s,"file":"%s","pos":%d,"row":'
     )
 
