@@ -40,7 +40,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
     found = list(servers.kind.checks(servers.source, tables_of(views)))
     for store, access in servers.stores:
-        found += store.checks(access)
+        found += store.checks(access, [view for view in views if view.store == store.name])
     found += _views(servers.source.address(), views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 

@@ -105,6 +105,10 @@ class Backfill:
         self.vitals.state = "filled"
         _log.info("view backfilled", view=view, rows=self._kept_count, swept=swept is not None)
 
+    def close(self) -> None:
+        """Give the sink up."""
+        self.sink.close()
+
     def _now(self) -> int:
         version = self.watermarks.now(self.stop)
         if self.life.gate.is_bound_since(self.view.id, self.bound_at):

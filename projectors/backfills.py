@@ -134,6 +134,6 @@ class Backfills:
 
     def _one(self, view: str, row_estimate: int, session: OwnSession, chunk_bytes: int) -> None:
         backfill = self._own.backfill(view, session, row_estimate, chunk_bytes)
-        with closing(backfill.sink):
+        with closing(backfill):
             backfill.run()
         del self._own.backfills[view]

@@ -180,7 +180,7 @@ def _functions(view: View) -> list[RowFunction]:
 
 
 def _column_problems(view: View, table: Table) -> Iterator[str]:
-    for name in dict.fromkeys((*view.shown, *view.columns)):
+    for name in dict.fromkeys((*_shown(view, table), *view.columns)):
         column = table.column(name)
         if column is None:
             yield _unknown(table, name, "column")
@@ -188,6 +188,11 @@ def _column_problems(view: View, table: Table) -> Iterator[str]:
             yield _unreadable(table, column)
     if view.columns and not _functions(view):
         yield "columns=[...] is for views with document= or where=; leave it out"
+
+
+def _shown(view: View, table: Table) -> tuple[str, ...]:
+    is_whole = view.shows_table and not view.shown
+    return tuple(column.name for column in table.columns) if is_whole else view.shown
 
 
 def _unknown(table: Table, name: str, what: str) -> str:
@@ -228,7 +233,7 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
     if view.entity.version is not None:
         names.add(view.entity.version)
     read = functions_read(view)
-    return read.columns | names, bool(read.why_all)
+    return read.columns | names, bool(read.why_all) or (view.shows_table and not view.shown)
 
 
 def functions_read(view: View) -> Reads:
@@ -242,7 +247,7 @@ def functions_read(view: View) -> Reads:
 
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
-    values = tuple(_columns(table, view.shown))
+    values = tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed)

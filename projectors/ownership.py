@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,9 +25,10 @@ from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
-from projectors.stores import Store, guarded
+from projectors.stores import Store, guarded, publisher
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
+from projectors.stream_fill import StreamFill
 from projectors.view_life import FitsFrom, ViewLife
 from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
@@ -83,11 +84,17 @@ class Ownership:
         """A backfill of one view, with a sink of its own; `session` is the thread's that runs it."""
         bound_at = time.monotonic()
         view = self.life.views[name]
-        store = store_named(self.identity.store)
-        sink, rows_session = store.for_backfill(self.deployment.access(store), view, self.identity.name, session)
+        store, pipeline = store_named(self.identity.store), self.pipeline
+        sink, rows_session = pipeline.sink, session
+        if (topics := publisher(sink)) is None:
+            access = self.deployment.access(store)
+            sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
-        return Backfill(
+        make: Callable[..., Backfill] = Backfill
+        if topics is not None and pipeline.windows is not None:
+            make = partial(StreamFill, windows=pipeline.windows, place=topics.incarnations().get(name, ""))
+        return make(
             view=view,
             bound_at=bound_at,
             life=self.life.on(session),

@@ -32,7 +32,8 @@ from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
-from projectors.stores import GuardedSink, Sink, guarded
+from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
+from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
 from projectors.view_life import ViewLife
 from projectors.watermarks import Watermarks
@@ -90,10 +91,14 @@ class Pipeline:
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
-    _guarded: GuardedSink | None = None
+    windows: Windows | None = None  # of fillings in the order of the stream
+    _witnessed: WitnessedSink | None = None
+    _publisher: Publisher | None = None
 
     def __post_init__(self) -> None:
-        self._guarded = guarded(self.sink)
+        self._witnessed, self._publisher = witnessed(self.sink), publisher(self.sink)
+        if self._publisher is not None:
+            self.windows = Windows(self._publisher)
         self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
         self._table_changes = TableChanges(
@@ -112,7 +117,10 @@ class Pipeline:
             self._unsaved = None  # what was read past is read again, from what turns out to be durable
             try:
                 offset = self.vitals.position or offset
-                self._keep_up(recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above))
+                begin = recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above)
+                if self.windows is not None:
+                    self.windows.begin_again()
+                self._keep_up(begin)
                 return
             except StoreUnavailableError as error:
                 attempt = 0 if self.vitals.batch_count > batches_before else attempt + 1
@@ -137,8 +145,8 @@ class Pipeline:
                     self._pass(batch)
                 else:
                     self.vitals.oldest_waiting_us = 0
-                    if self._guarded:
-                        self._guarded.settle()
+                    if self._witnessed is not None:
+                        self._witnessed.settle()
                     self.offsets.settle()
                 self._save_when_idle()
                 if self.stop.is_set():
@@ -151,9 +159,14 @@ class Pipeline:
         if batch.table_changes:
             self._table_changes.prepare(batch.table_changes)
         projected = self._projected(batch)
+        if self.windows is not None:
+            self.windows.take_part(batch, projected)
         failpoints.reach("before write")
         refused = self.sink.write(projected.writes, None if batch.table_changes else batch.end)
         failpoints.reach("after write")
+        if self._publisher is not None and self.windows is not None:
+            self.windows.written()
+            self._publisher.saw(batch.watermarks)
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
         self.vitals.parked_count = self.dead_letters.count
@@ -180,6 +193,8 @@ class Pipeline:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
             self._ahead = _Ahead(following, self.life.projections.of(following), self.life.projections.halted_count)
+            if self._publisher is not None:
+                self._publisher.look_at(self._ahead.projected.writes)
 
     def _projected(self, batch: Batch) -> Projected:
         ahead, self._ahead = self._ahead, None

@@ -13,7 +13,7 @@ import structlog
 from changes.errors import AnotherServerError
 from changes.positions import Position
 from ingest import BackfillAgain, BeginEpoch, ReadAgain, Source
-from projectors.stores import Sink, guarded
+from projectors.stores import Sink, publisher, witnessed
 from projectors.view_life import ViewLife
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -27,15 +27,19 @@ def begin(
     Raises HistoryGoneError when the source's history is over, AnotherServerError when the pipeline must be taken
     again under a new epoch.
     """
-    guard = guarded(sink)
-    if guard is not None and (missing := guard.missing()):
+    store = witnessed(sink)
+    if store is not None and (missing := store.missing()):
         life.lost(missing)
     for view, reason in sink.prepare().items():
         life.refused(view, reason)
-    if guard is None:
+    if (topics := publisher(sink)) is not None:
+        life.only_in(topics.incarnations())
+    if store is None:
         return offset
-    kept = guard.witness(offset)
+    kept = store.witness(offset)
     if kept is None:
+        if topics is not None:
+            life.lost(life.projections.views)  # what is in them may be from anywhere, and nothing guards it
         sink.write([], offset)
         return offset
     found = source.resume(offset, kept)
@@ -51,4 +55,6 @@ def begin(
         life.lost(life.projections.views)
     elif isinstance(found, ReadAgain):
         _log.warning("store is behind the offset: reading again", store_has=str(kept), offset=str(offset))
+    elif topics is not None and kept.epoch == found.position.epoch and kept.version > found.position.version:
+        return kept  # nothing guards a topic: what was published before the offset was saved is not read again
     return found.position

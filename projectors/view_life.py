@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -163,6 +163,14 @@ class ViewLife:
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""
         self._backfill(Event.LOST, self.projections.views & frozenset(views))
+
+    def only_in(self, places: Mapping[str, str]) -> None:
+        """Where the views are now: one that was filled in another place has lost it."""
+
+        def is_lost(record: ViewRecord) -> bool:
+            return record.incarnation not in ("", places.get(record.name, record.incarnation))
+
+        self._backfill(Event.LOST, self.projections.views & places.keys(), where=is_lost)
 
     def kept_only(self, version: int) -> None:
         """The store has kept no more than this version: backfills that ended later are lost."""

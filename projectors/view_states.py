@@ -217,7 +217,7 @@ class ViewStates:
         )
         records = {}
         for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
-            key, order, kept = _last_key_from(last, count)
+            key, order, kept = key_from_text(last, count)
             record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
             records[name] = record
         return records
@@ -286,7 +286,7 @@ class BackfillProgress:
             cursor.execute(
                 f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
                 f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
-                (_last_key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
+                (key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
             )
 
     def finish(self, end: int, kept_count: int) -> None:
@@ -312,12 +312,12 @@ def _version_kind(view: BoundView) -> str:
     return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
 
 
-def _last_key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
+def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:
     """How the last key of a chunk is kept, with the order of its rows and how many rows the view shows."""
     return orjson.dumps({"order": row_order, "key": key, "kept": kept_count}, default=_tagged).decode()
 
 
-def _last_key_from(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
+def key_from_text(text: str | None, row_count: int) -> tuple[tuple[Any, ...] | None, str, int]:
     """The key, the order of its rows, and how many were kept; an earlier viewtail did not save the latter two."""
     if text is None:
         return None, "", 0

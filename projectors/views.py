@@ -61,6 +61,7 @@ class View:
     """What every view has: a name, an entity, and perhaps a condition and a function that makes its content."""
 
     store: ClassVar[str]  # the name of its store, as projectors/stores/registry.py knows it
+    shows_table: ClassVar[bool] = False  # a view that names no columns shows all of them
 
     name: str
     entity: Entity

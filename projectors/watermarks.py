@@ -68,9 +68,10 @@ class Watermarks:
                     return version
                 _log.warning("the watermark is not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
 
-    def write(self) -> str:
-        """Commit a watermark; returns its token."""
+    def write(self, before: Callable[[str], None] = lambda _: None) -> str:
+        """Commit a watermark; returns its token, which `before` is told first."""
         token = secrets.token_hex(16)
+        before(token)
         with self._writing:
             # Kept for those that follow at once; later the address may lead to another server.
             if time.monotonic() - self._used_at > _KEEP_SESSION_S:

@@ -20,6 +20,7 @@ class AddressForm:
     schemes: tuple[str, ...]
     tls_schemes: tuple[str, ...] = ()  # those of them that ask for TLS
     parameters: tuple[str, ...] = ()  # behind the ?
+    is_list: bool = False  # HOST:PORT,HOST:PORT
     path: Callable[[str], str]  # checks what is behind the host's /; raises ValueError with the reason
 
 
@@ -34,10 +35,14 @@ class Parsed:
     path: str | None  # MySQL: the database. Redis: the number of the database. Elasticsearch: a path prefix
     socket: str | None  # of a unix socket
     is_tls: bool
+    others: tuple[str, ...] = ()  # HOST:PORT of further servers
 
 
 def parse(text: str, kind: AddressForm) -> Parsed:
     """Take an address apart; raises ValueError with what is allowed."""
+    others: tuple[str, ...] = ()
+    if kind.is_list and text.count(","):
+        text, others = _first(text, kind)
     parts = _split(text, kind)
     parameters = _parameters(parts, kind)
     is_socket = parts.scheme == "unix"
@@ -52,7 +57,24 @@ def parse(text: str, kind: AddressForm) -> Parsed:
         path=parameters.get("db", "0") if is_socket else _path(path, kind),
         socket=path if is_socket else parameters.get("socket"),
         is_tls=parts.scheme in kind.tls_schemes,
+        others=others,
     )
+
+
+def _first(text: str, kind: AddressForm) -> tuple[str, tuple[str, ...]]:
+    """The address with its first server alone, and the others."""
+    scheme, _, rest = text.strip().partition("://")
+    login, at, hosts = rest.rpartition("@")
+    first, *others = hosts.split(",")
+    found = [_split(f"{scheme}://{other}", kind) for other in others]
+    if any(not other.hostname or other.path or other.query for other in found):
+        raise _wrong(kind, "behind each comma comes one more HOST:PORT, and nothing else")
+    others = [f"{_in_brackets(other.hostname or '')}:{_port(other, kind)}" for other in found]
+    return f"{scheme}://{login}{at}{first}", tuple(others)
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _split(text: str, kind: AddressForm) -> SplitResult:

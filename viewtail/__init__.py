@@ -13,6 +13,7 @@ import viewtail.own_packages  # noqa: F401  before all others of ours: it decide
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.topics.views import Topic
 from projectors.views import Entity, View
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from projectors.stores import SearchPage
     from viewtail.settings import Settings
 
-__all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "find", "get", "search"]
+__all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "Topic", "find", "get", "search"]
 
 # Imported when called: every worker imports this package, and pays for the clients of its own store only.
 

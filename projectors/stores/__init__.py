@@ -6,10 +6,11 @@ Each store has a folder here; projectors/stores/registry.py lists them. See READ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from changes.batches import Watermark
 from changes.errors import StoreError
 from changes.positions import Position
 from changes.rendering import render_key
@@ -65,22 +66,14 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class GuardedSink(Sink, Protocol):
-    """A sink whose store keeps each key's version beside its data, and a witness of how far it has come."""
+class WitnessedSink(Sink, Protocol):
+    """A sink whose store keeps a witness of how far it has come."""
 
     def missing(self) -> frozenset[str]:
         """The views of which the store holds nothing: new ones, and those whose place somebody took away.
 
         Asked before `prepare`, which makes their place: after it nothing shows that the place was empty.
         """
-
-    def incarnation(self) -> str:
-        """Changes when the store may have lost writes that it acknowledged; '' where it never does.
-
-        The stream's writes have the witness for that. A backfill has only this: its rows are in no stream, so one that
-        meets another incarnation than it began with begins again.
-        """
-        return ""
 
     def settle(self) -> None:
         """Called when nothing happens: a witness that may trail behind what was written catches up."""
@@ -91,6 +84,36 @@ class GuardedSink(Sink, Protocol):
 
         None where nothing was ever written.
         """
+
+
+@runtime_checkable
+class Publisher(WitnessedSink, Protocol):
+    """A sink that appends every change exactly once, since the witness is written with the changes, or not at all."""
+
+    fills: dict[str, str]  # by view, how far its filling has come; durable with the next write, and read by `prepare`
+
+    def incarnations(self) -> Mapping[str, str]:
+        """By view, which place it is: what was appended to an earlier one of its name is gone."""
+
+    def look_at(self, writes: Sequence[ViewWrites]) -> None:
+        """These come next, as a rule: what can be made of them meanwhile is left in `made`."""
+        return
+
+    def saw(self, watermarks: Sequence[Watermark]) -> None:
+        """These were in the batch that was written last: whoever reads what is appended may wait for them."""
+
+
+@runtime_checkable
+class GuardedSink(WitnessedSink, Protocol):
+    """A sink whose store keeps each key's version beside its data."""
+
+    def incarnation(self) -> str:
+        """Changes when the store may have lost writes that it acknowledged; '' where it never does.
+
+        The stream's writes have the witness for that. A backfill has only this: its rows are in no stream, so one that
+        meets another incarnation than it began with begins again.
+        """
+        return ""
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
@@ -114,6 +137,16 @@ class GuardedSink(Sink, Protocol):
 def guarded(sink: Sink) -> GuardedSink | None:
     """The sink as a guarded one; None for one that only prepares, writes and closes."""
     return sink if isinstance(sink, GuardedSink) else None
+
+
+def witnessed(sink: Sink) -> WitnessedSink | None:
+    """The sink as one whose store keeps a witness; None for others."""
+    return sink if isinstance(sink, WitnessedSink) else None
+
+
+def publisher(sink: Sink) -> Publisher | None:
+    """The sink as one that appends every change exactly once; None for others."""
+    return sink if isinstance(sink, Publisher) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +269,8 @@ class Store(ABC):
         """A reader of one view."""
 
     @abstractmethod
-    def checks(self, access: Access) -> Iterable[Finding]:
-        """What its server must be like; a server that does not answer is a finding too."""
+    def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
+        """What its server and the places of these views must be like; a server that is away is a finding too."""
 
     def grants(self, access: Access) -> Iterable[str]:
         """The statements that grant what viewtail needs there."""

@@ -8,10 +8,11 @@ from projectors.stores import Store
 from projectors.stores.elasticsearch.store import ElasticsearchStore
 from projectors.stores.index_tables.store import IndexTablesStore
 from projectors.stores.redis.store import RedisStore
+from projectors.stores.topics.store import TopicsStore
 from projectors.views import View
 
 # The order is that of pipelines in reports, of settings, and of the server ids of the pipelines' readers.
-STORES: tuple[Store, ...] = (IndexTablesStore(), RedisStore(), ElasticsearchStore())
+STORES: tuple[Store, ...] = (IndexTablesStore(), RedisStore(), ElasticsearchStore(), TopicsStore())
 
 
 def store_named(name: str) -> Store:

@@ -17,7 +17,7 @@ from projectors.stores import Store, ViewReader, nothing
 from projectors.stores.access import Access
 from projectors.stores.redis.store import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash
-from projectors.views import BoundView
+from projectors.views import BoundView, View
 from tests.support.fake_sink import Faults
 
 
@@ -115,7 +115,7 @@ class LogStore(Store):
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         raise MisuseError("a log is not read by key")
 
-    def checks(self, access: Access) -> Iterable[Finding]:
+    def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         return [ok("log", "reachable", "yes")]
 
     def grants(self, access: Access) -> Iterable[str]:

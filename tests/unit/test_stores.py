@@ -73,7 +73,7 @@ else:
 servers = command._servers(loaded, views)
 assert "-- On the log: nothing to grant" in grants.statements(servers, views)
 log = next(store for store, access in servers.stores if store.name == "log")
-assert [finding.where for finding in log.checks(loaded.access(log))] == ["log"]
+assert [finding.where for finding in log.checks(loaded.access(log), views)] == ["log"]
 assert "[log]" in init._toml(loaded, None)
 try:
     bind([LogView("none", Entity("shop.user"), fields=["email"])], lambda *_: TABLE)

@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address, readable, secret_of
 
@@ -110,7 +110,7 @@ class ElasticsearchStore(Store):
 
         return DocumentReader(access.section.client(), view)
 
-    def checks(self, access: Access) -> Iterable[Finding]:
+    def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.elasticsearch.checks import checks
 
         return checks(access.section.client)

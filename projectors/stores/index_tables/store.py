@@ -11,7 +11,7 @@ from pydantic import Field
 from changes.errors import DeclarationError
 from projectors.stores import Choice, Example, Sink, Store, ViewReader
 from projectors.stores.index_tables.views import IndexTable
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
 
@@ -82,7 +82,7 @@ class IndexTablesStore(Store):
 
         return IndexTableReader(access.open_own(), access.database, view)
 
-    def checks(self, access: Access) -> Iterable[Finding]:
+    def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks
 
         return checks(access.own, access.database)

@@ -13,7 +13,7 @@ from changes.tables import Kind
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.views import RedisHash, RedisJson
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
 
@@ -117,7 +117,7 @@ class RedisStore(Store):
 
         return RedisReader(access.section.client(), view)
 
-    def checks(self, access: Access) -> Iterable[Finding]:
+    def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.redis.checks import checks
 
         return checks(access.section.client)

@@ -1,0 +1,1 @@
+"""Topics: every change of an entity, published once and in order."""

@@ -1,0 +1,43 @@
+"""What Kafka must be like, and the topics that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from changes.errors import ViewtailError
+from changes.findings import Finding, fail, ok
+from projectors.stores.topics.admin import Present, Topics, config_of, contradictions
+from projectors.stores.topics.rules import POSITIONS
+from projectors.stores.topics.views import Topic
+from projectors.views import View
+
+_WHERE = "kafka"
+
+
+def checks(client: Mapping[str, Any], views: Sequence[View]) -> Iterator[Finding]:
+    """Whether the broker answers, and whether topics that are there fit their declarations."""
+    declared = [view for view in views if isinstance(view, Topic)]
+    try:
+        present = Topics(client).present([POSITIONS, *(topic.name for topic in declared)])
+    except ViewtailError as error:
+        mend = "start Kafka, or set VIEWTAIL_KAFKA__URL"
+        yield fail(_WHERE, "reachable", str(error), "nothing can be published", mend)
+        return
+    yield ok(_WHERE, "reachable", "yes")
+    for topic in declared:
+        yield from _of_topic(topic, present.get(topic.name))
+
+
+def _of_topic(topic: Topic, there: Present | None) -> Iterator[Finding]:
+    what = f"topic {topic.name}"
+    if there is None:
+        yield ok(_WHERE, what, "not there yet; viewtail makes it")
+        return
+    found = list(contradictions(topic, there))
+    for seen in found:
+        mend = f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
+        yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend)
+    if not found:
+        config = ", ".join(f"{name}={value}" for name, value in config_of(topic).items())
+        yield ok(_WHERE, what, f"{there.partitions} partitions, {config}")

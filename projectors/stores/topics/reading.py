@@ -1,0 +1,108 @@
+"""Reads a topic view: the newest message of each key. Kafka has no index: partitions are read from their beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from changes.errors import StoreError, StoreUnavailableError
+from changes.writes import Key
+from projectors.stores import StoredRow, ViewReader
+from projectors.stores.topics.admin import ASK_WITHIN_S, Topics, failed
+from projectors.views import BoundView
+
+ROWS_A_PAGE = 1_000
+VERSION_HEADER = "viewtail_version"
+
+_CONSUMER = {
+    "group.id": "viewtail",  # no group is joined and no offset committed
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+}
+
+
+class TopicReader(ViewReader):
+    """See the module."""
+
+    def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
+        self._client = client
+        self.view = view
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        """Of these keys, those whose newest message is no tombstone."""
+        wanted = set(keys)
+        newest = self._newest(lambda key: key in wanted)
+        return [newest[key] for key in keys if key in newest]
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        """Every row; all are held in memory, since only a partition's end says which message of a key is the newest."""
+        rows = list(self._newest(lambda _: True).values())
+        for at in range(0, len(rows), ROWS_A_PAGE):
+            yield rows[at : at + ROWS_A_PAGE]
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _newest(self, is_wanted: Callable[[Key], bool]) -> dict[Key, StoredRow]:
+        found: dict[Key, StoredRow] = {}
+        for message in self._messages():
+            key = self._key(message.key())
+            if not is_wanted(key):
+                continue
+            if message.value() is None:
+                found.pop(key, None)
+            elif (row := _row(key, message)) is not None:
+                found[key] = row
+        return found
+
+    def _key(self, text: bytes | None) -> Key:
+        try:
+            given = orjson.loads(text or b"")
+            given = given.get("payload", given)
+            return tuple(given[column.name] for column in self.view.key)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+            raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
+
+    def _messages(self) -> Iterator[Any]:
+        """Every committed message of the topic, each partition from its beginning to its end."""
+        name = self.view.view.name
+        present = Topics(self._client).present([name]).get(name)
+        if present is None:
+            raise StoreError(f"Kafka: the topic {name} is not there; `viewtail run` makes and fills it")
+        with closing(Consumer({**self._client, **_CONSUMER})) as consumer:
+            try:
+                for number in range(present.partitions):
+                    yield from self._of_partition(consumer, TopicPartition(name, number))
+            except KafkaException as error:
+                raise failed(error, f"reading the topic {name}") from None
+
+    def _of_partition(self, consumer: Consumer, partition: TopicPartition) -> Iterator[Any]:
+        partition.offset = consumer.get_watermark_offsets(partition, timeout=ASK_WITHIN_S)[0]
+        consumer.assign([partition])
+        while True:
+            messages = consumer.consume(10_000, timeout=ASK_WITHIN_S)
+            if not messages:
+                raise StoreUnavailableError("Kafka: the broker gave nothing. viewtail tries again by itself")
+            for message in messages:
+                if (error := message.error()) is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                else:
+                    raise KafkaException(error)
+
+
+def _row(key: Key, message: Any) -> StoredRow | None:
+    """None for the delete that comes before a tombstone."""
+    content = orjson.loads(message.value())
+    content = content.get("payload", content)
+    versions = [value for name, value in message.headers() or () if name == VERSION_HEADER]
+    version = int(versions[0]) if versions else 0
+    after = content["after"]
+    return None if after is None else StoredRow(key, version, after)

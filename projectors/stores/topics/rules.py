@@ -1,0 +1,36 @@
+"""What cannot work as a topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from projectors.stores.topics.views import Topic
+from projectors.views import BoundView
+
+POSITIONS = "viewtail_positions"  # the topic of the witnesses and of progress, of every pipeline
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def problems(view: BoundView) -> Iterator[str]:
+    """Why Kafka cannot hold the view."""
+    name = view.view.name
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        yield f"{name!r} is no name of a topic: it has 1 to 249 letters, digits, '.', '_' and '-' of ASCII"
+    if name == POSITIONS or name.startswith("__"):
+        yield f"the topic {name} is not for views: viewtail or Kafka uses it; give the view another name"
+
+
+def problems_between(views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
+    """Kafka refuses a topic whose name differs from another's in '.' and '_' alone: its metrics mix them up."""
+    seen: dict[str, BoundView] = {}
+    for view in views:
+        other = seen.setdefault(view.view.name.replace(".", "_"), view)
+        if other is not view:
+            yield view, f"its topic's name differs from that of {other.id} in '.' and '_' alone, which Kafka refuses"
+
+
+def topic_of(view: BoundView) -> Topic:
+    """The declaration, which is a topic's."""
+    assert isinstance(view.view, Topic)
+    return view.view

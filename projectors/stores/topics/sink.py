@@ -1,0 +1,300 @@
+"""The sink of topics: each batch is one Kafka transaction, and the source's position travels in it.
+
+So whatever happens, the topics hold exactly the changes up to the position that their last record in
+viewtail_positions names: a reader with isolation.level=read_committed sees each change once. The transactional id is
+the pipeline's, so that a second process that takes the pipeline fences the first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib.metadata import version as release_of
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from changes.batches import Watermark
+from changes.envelope import Envelope
+from changes.errors import FencedError, StoreError, StoreUnavailableError
+from changes.positions import Position, ReadPosition
+from changes.writes import KeptChange, Parked, ViewWrites, Write
+from projectors.stores import Publisher, nothing, parked
+from projectors.stores.topics.admin import Topics, contradictions, failed
+from projectors.stores.topics.positions import Progress, Published, last_published, record_key
+from projectors.stores.topics.rules import POSITIONS, topic_of
+from projectors.views import BoundView
+
+VERSION_HEADER = "viewtail_version"
+PROGRESS_EVERY_S = 1.0
+FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
+COMMIT_WITHIN_S = 60.0
+
+_PRODUCER = {
+    "acks": "all",
+    "partitioner": "murmur2_random",  # Java's default for messages with a key
+    "compression.type": "lz4",
+    "linger.ms": 0,  # what waits is sent together in any case
+    "batch.size": 1_000_000,
+    "queue.buffering.max.kbytes": 32 << 10,
+    "queue.buffering.max.messages": 100_000,
+    # A transaction is as long as the source's: one of 1 GiB takes minutes. 15 min is the most that brokers allow.
+    "transaction.timeout.ms": 600_000,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 500,
+}
+Headers = list[tuple[str, str | bytes | None]]
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_LARGE = 500  # changes
+_MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
+
+
+class TopicSink(Publisher):
+    """The topics of the pipeline `pipeline` of the deployment whose own tables are in `database`.
+
+    `name` is what messages call the source. Raises as the Sink protocol says.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[], Mapping[str, Any]],
+        views: Sequence[BoundView],
+        database: str,
+        pipeline: str,
+        *,
+        name: str,
+        read_position: ReadPosition,
+    ) -> None:
+        self._client = client
+        self._read_position = read_position
+        self.meanwhile = nothing
+        self._views = {view.id: view for view in views}
+        self._id = f"viewtail.{database}.{pipeline}"
+        self._pipeline = pipeline
+        self._key = record_key(database, pipeline)
+        release = release_of("viewtail")
+        self._envelopes = {
+            view.id: Envelope(
+                view.table, view.key, view.values, name=name, release=release, with_schemas=topic_of(view).has_schemas
+            )
+            for view in views
+        }
+        self._producer: Producer | None = None
+        self._topics: Topics | None = None
+        self._most_bytes: dict[str, int] = {}  # of one message, by view
+        self._partitions: dict[str, int] = {}  # by topic
+        self._ids: dict[str, str] = {}  # of topics, by view
+        self._is_open = False  # a transaction
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._kept: Position | None = None  # published up to here, as the last transaction says
+        self.fills: dict[str, str] = {}
+        self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
+        self._told: Position | None = None  # by the last progress
+        self._told_at = 0.0
+
+    # -- the place -----------------------------------------------------------------------------------------------
+
+    def missing(self) -> frozenset[str]:
+        """Views whose topic is not there."""
+        present = Topics(self._client()).present([view.view.name for view in self._views.values()])
+        return frozenset(name for name, view in self._views.items() if view.view.name not in present)
+
+    def prepare(self) -> dict[str, str]:
+        """Make missing topics, fence every other writer of this pipeline, and read how far it has published."""
+        self.close()
+        client = self._client()
+        topics = Topics(client)
+        topics.make_positions()
+        names = {view.view.name: name for name, view in self._views.items()}
+        present, not_made = topics.make([topic_of(view) for view in self._views.values()])
+        refused = {names[name]: why for name, why in not_made.items()}
+        for name, topic in present.items():
+            for why in contradictions(topic_of(self._views[names[name]]), topic):
+                refused[names[name]] = f"the topic {name} is not as it is declared: {why}"
+        self._partitions = {name: topic.partitions for name, topic in present.items()}
+        self._ids = {names[name]: topic.id for name, topic in present.items()}
+        self._most_bytes = {names[name]: topic.most_bytes - _MESSAGE_OVERHEAD for name, topic in present.items()}
+        with self._mapped("taking the transactional id"):
+            self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._largest()})
+            self._producer.init_transactions(COMMIT_WITHIN_S)
+        self._topics = topics
+        published = last_published(client, topics, self._key)
+        self._kept = None if published is None else self._position(published.position)
+        self.fills = {} if published is None else dict(published.fills)
+        self._told = self._kept
+        return refused
+
+    def _largest(self) -> dict[str, int]:
+        return {"message.max.bytes": max([1_000_000, *self._most_bytes.values()]) + _MESSAGE_OVERHEAD}
+
+    def _position(self, text: str) -> Position:
+        try:
+            return self._read_position(text)
+        except ValueError as error:
+            raise StoreError(
+                f"Kafka: the position of pipeline {self._pipeline} in {POSITIONS} is not what viewtail wrote there "
+                f"({error}). Begin a new history: viewtail replay --new-history"
+            ) from None
+
+    def incarnations(self) -> Mapping[str, str]:
+        """By view, which topic of that name it is: what was published to an earlier one is gone."""
+        return self._ids
+
+    def witness(self, offset: Position) -> Position | None:
+        """How far the topics are published."""
+        return self._kept
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        """Publish the changes, in one transaction with `upto`; with None it stays open for what follows."""
+        producer, letters = self._living(), list[Parked]()
+        with self._mapped("publishing"):
+            progress = None if self._is_open or upto is None else self._progress_now()
+            if not self._is_open:
+                producer.begin_transaction()
+                self._is_open = True
+            for found in writes:
+                self._publish(producer, found, letters)
+            if upto is None:
+                return letters
+            value = Published(position=upto.to_text(), fills=self.fills, progress=progress).to_json()
+            self._produce(producer, POSITIONS, value, self._key, [])
+            self._commit(producer, sum(found.count for found in writes))
+        self._is_open = False
+        self._kept = upto
+        if progress is not None:
+            self._watermarks = {}
+        return letters
+
+    def _commit(self, producer: Producer, count: int) -> None:
+        """Beside a large one, which takes a while, what comes next is made ready."""
+        if count < _LARGE:
+            producer.commit_transaction(COMMIT_WITHIN_S)
+            return
+        under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
+        try:
+            self.meanwhile()
+        finally:
+            under_way.result()
+
+    def look_at(self, writes: Sequence[ViewWrites]) -> None:
+        """Encode what comes next."""
+        for found in writes:
+            found.made = self._envelopes[found.view].messages(found.changes, _now_us())
+
+    def saw(self, watermarks: Sequence[Watermark]) -> None:
+        """These came in the batch that was published last: consumers that wait for one are told at once."""
+        if watermarks:
+            self._watermarks.update({mark.token: mark.version for mark in watermarks})
+            assert self._kept is not None
+            self.write([], self._kept)
+
+    def settle(self) -> None:
+        """Nothing is waiting: tell consumers how far they are when they have read all."""
+        if self._kept is not None and self._is_progress_due() and not self._is_open:
+            self.write([], self._kept)
+
+    def _is_progress_due(self) -> bool:
+        return self._kept is not self._told and time.monotonic() - self._told_at > PROGRESS_EVERY_S
+
+    def _progress_now(self) -> Progress | None:
+        """What is published, and where it ends; asked for between two transactions, now and then."""
+        if self._kept is None or not (self._is_progress_due() or self._watermarks):
+            return None
+        assert self._topics is not None
+        ends = {name: self._topics.end_offsets(name, count) for name, count in self._partitions.items()}
+        self._told, self._told_at = self._kept, time.monotonic()
+        return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
+
+    def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
+        view, topic, limit = self._views[found.view], self._views[found.view].view.name, self._most_bytes[found.view]
+        messages = found.made or self._envelopes[found.view].messages(found.changes, _now_us())
+        if any(len(key) + len(value or b"") > limit for key, value, _ in messages):
+            fit = self._that_fit(view, found.changes, limit, letters)
+            messages = self._envelopes[found.view].messages(fit, _now_us())
+        produce, last, headers = producer.produce, -1, Headers()
+        for key, value, version in messages:
+            if version != last:
+                last, headers = version, [(VERSION_HEADER, str(version).encode())]
+            try:
+                produce(topic, value, key, -1, None, None, 0, headers)
+            except BufferError:
+                self._produce(producer, topic, value, key, headers)
+
+    def _produce(self, producer: Producer, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
+        """Wait for room in the queue, so that nothing is dropped and memory stays bounded."""
+        deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
+        while True:
+            try:
+                producer.produce(topic, value, key, -1, None, None, 0, headers)
+                return
+            except BufferError:
+                producer.poll(0.05)
+            if len(producer) < least:
+                deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
+            elif time.monotonic() > deadline:
+                raise StoreUnavailableError(
+                    f"Kafka: the broker took nothing for {FULL_FOR_S:.0f} s. viewtail tries again by itself"
+                )
+
+    def _that_fit(
+        self, view: BoundView, changes: Sequence[KeptChange], limit: int, letters: list[Parked]
+    ) -> list[KeptChange]:
+        fit = []
+        for change in changes:
+            size = max(len(key) + len(value or b"") for key, value, _ in self._envelopes[view.id].messages([change], 0))
+            if size <= limit:
+                fit.append(change)
+                continue
+            reason = (
+                f"its message of {size} bytes is larger than the topic {view.view.name} takes: raise the topic's "
+                f"max.message.bytes (and config= of the declaration), then run: viewtail replay {view.id}"
+            )
+            letters.append(parked(view, (change.key, Write(change.version, None)), reason))
+        return fit
+
+    # -- the connection ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the producer up; what it published without a commit is taken back."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaException):
+                if self._is_open:
+                    producer.abort_transaction(1.0)
+            producer.purge()
+            producer.close()
+        self._is_open = False
+
+    def _living(self) -> Producer:
+        if self._producer is None:
+            raise StoreUnavailableError("Kafka: not connected. viewtail tries again by itself")
+        return self._producer
+
+    @contextmanager
+    def _mapped(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            self._drop()
+            if error.args[0].code() in _FENCED:
+                raise FencedError(
+                    f"Kafka: another viewtail took over the transactional id {self._id}; this one stops publishing and "
+                    "stands by"
+                ) from None
+            raise failed(error, doing) from None
+        except StoreUnavailableError:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
+        with suppress(KafkaException):
+            self.close()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,216 @@
+"""Fills a view whose store keeps every change, in the order of the stream, while the pipeline goes on.
+
+Nothing guards such a store, so no row may come behind a later change of its key. Rows are read in chunks, each between
+two watermarks: the pipeline notes the keys that change from before the first one on. At the second one it writes the
+rows of the chunk whose keys did not change: they are as they were read, and whatever changed was written as a change.
+How far this has come is durable in the same step as the rows, so a row is not written twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from changes.batches import Batch, Origin
+from changes.errors import StopRequested
+from changes.rendering import key_renderer
+from changes.writes import ViewWrites
+from ingest.canonical.chunks import Chunk, row_order
+from projectors.backfill import Backfill
+from projectors.projection import Projected
+from projectors.stores import Publisher
+from projectors.view_states import ViewRecord, key_from_text, key_text
+from projectors.views import BoundView
+
+_log = structlog.get_logger("viewtail.backfill")
+
+WAIT_S = 0.25
+WRITE_AGAIN_AFTER_S = 300.0
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """What the pipeline and one filling share; guarded by the lock of `Windows`."""
+
+    view: BoundView
+    changed: set[Any] = field(default_factory=set)  # keys, since it was opened
+    parked: set[str] = field(default_factory=set)  # rendered keys
+    token: str | None = None  # at this watermark the rows are written
+    rows: ViewWrites | None = None
+    note: str = ""  # how far the filling is then
+    is_written: bool = False
+    is_void: bool = False  # the pipeline began again: the rows are to be read again
+
+
+class Windows:
+    """The fillings of one pipeline. Its thread calls `take_part`, `written` and `begin_again`; fillings the others."""
+
+    def __init__(self, sink: Publisher) -> None:
+        self._sink = sink
+        self._changed = threading.Condition()
+        self._windows: dict[str, Window] = {}
+        self._taking_part: list[Window] = []
+
+    # -- the pipeline ---------------------------------------------------------------------------------------------
+
+    def take_part(self, batch: Batch, projected: Projected) -> None:
+        """Note which keys changed, and add the rows whose turn it is to what is written."""
+        if not self._windows:
+            return
+        tokens = {mark.token: mark.version for mark in batch.watermarks}
+        with self._changed:
+            for window in self._windows.values():
+                self._note(window, projected)
+                if window.token in tokens and batch.end is not None:
+                    self._add(window, tokens[window.token], batch.oldest_commit_us, projected)
+
+    @staticmethod
+    def _note(window: Window, projected: Projected) -> None:
+        for found in projected.writes:
+            if found.view == window.view.id:
+                window.changed.update(change.key for change in found.changes)
+        window.parked.update(letter.key for letter in projected.parked if letter.view == window.view.id)
+
+    def _add(self, window: Window, version: int, committed_us: int, projected: Projected) -> None:
+        assert window.rows is not None
+        render = key_renderer(window.view.key)
+        is_versioned = window.view.view.entity.version is not None
+        origin = Origin(committed_us=committed_us)
+        rows = [
+            change._replace(version=change.version if is_versioned else version, origin=origin)
+            for change in window.rows.changes
+            if change.key not in window.changed and (not window.parked or render(change.key) not in window.parked)
+        ]
+        if rows:
+            projected.writes.append(ViewWrites(window.view.id, None, rows))
+        self._sink.fills[window.view.id] = window.note
+        self._taking_part.append(window)
+
+    def written(self) -> None:
+        """What `take_part` added is durable."""
+        if self._taking_part:
+            with self._changed:
+                for window in self._taking_part:
+                    window.is_written = True
+                self._taking_part.clear()
+                self._changed.notify_all()
+
+    def begin_again(self) -> None:
+        """The pipeline reads again from what turned out to be durable."""
+        with self._changed:
+            self._taking_part.clear()
+            for window in self._windows.values():
+                window.is_written = window.note != "" and self._sink.fills.get(window.view.id) == window.note
+                window.is_void = not window.is_written
+            self._changed.notify_all()
+
+    # -- the fillings ---------------------------------------------------------------------------------------------
+
+    def open(self, view: BoundView) -> Window:
+        """From now on the view's changed keys are noted."""
+        with self._changed:
+            window = self._windows[view.id] = Window(view)
+            return window
+
+    def close(self, view: str) -> None:
+        with self._changed:
+            self._windows.pop(view, None)
+
+    def offer(self, window: Window, token: str, rows: ViewWrites | None, note: str) -> None:
+        """Let these rows be written at the watermark `token`, which nobody has written yet."""
+        with self._changed:
+            window.rows, window.note = rows or ViewWrites(window.view.id, None), note
+            window.token = token
+
+    def wait(self, window: Window, stop: threading.Event) -> bool:
+        """Whether the rows were written; False: they must be read again."""
+        deadline = time.monotonic() + WRITE_AGAIN_AFTER_S
+        with self._changed:
+            while not (window.is_written or window.is_void):
+                if stop.is_set():
+                    raise StopRequested
+                if time.monotonic() > deadline:
+                    return False
+                self._changed.wait(WAIT_S)
+            return window.is_written
+
+    def fill_of(self, view: str) -> str:
+        """How far the filling of a view has come, durably; '' where it has not begun."""
+        with self._changed:
+            return self._sink.fills.get(view, "")
+
+    def forget(self, view: str) -> None:
+        """It is filled, or begins anew."""
+        with self._changed:
+            self._sink.fills.pop(view, None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class StreamFill(Backfill):
+    """A backfill whose rows the pipeline itself writes."""
+
+    windows: Windows
+    place: str  # which topic of that name it is
+
+    def close(self) -> None:
+        """The sink is the pipeline's."""
+
+    def run(self) -> None:
+        """As Backfill.run."""
+        view = self.view.id
+        record, is_resumed = self._begin(self._now(), self.place)
+        assert record.watermark_version is not None
+        if not is_resumed:
+            self.windows.forget(view)
+        try:
+            self._fill(record)
+        finally:
+            self.windows.close(view)
+            self.rows.close()
+        self.progress.finish(self._now(), self._kept_count)
+        self.windows.forget(view)
+        self.vitals.state = "filled"
+        _log.info("view backfilled", view=view, rows=self._kept_count)
+
+    def _fill(self, record: ViewRecord) -> None:
+        after = self._last_key(record)
+        while True:
+            window = self.windows.open(self.view)
+            version = self._now()
+            chunk = self.rows.after(after, version)
+            if chunk is None:
+                return
+            if self._is_written(window, chunk, self.projections.of_rows(self.view.id, chunk.rows, version), record):
+                after = chunk.last_key
+                if chunk.is_last:
+                    return
+            if self.stop.is_set():
+                raise StopRequested
+
+    def _is_written(self, window: Window, chunk: Chunk, projected: Projected, record: ViewRecord) -> bool:
+        """Have a chunk written, and keep how far that is for `status`; False: read it again."""
+        rows = projected.writes[0] if projected.writes else None
+        note = key_text(chunk.last_key, row_order(self.view.table), record.watermark_version or 0)
+        with self.life.gate.open(self.view.id, chunk.read_at) as is_right:
+            if self.life.gate.is_bound_since(self.view.id, self.bound_at):
+                raise StopRequested
+            if not is_right:
+                return False
+            self.watermarks.write(before=lambda token: self.windows.offer(window, token, rows, note))
+        if not self.windows.wait(window, self.stop):
+            return False
+        self._parking.park(projected.writes, projected.parked, [])
+        self.vitals.row_count += len(chunk.rows)
+        self._kept_count += 0 if rows is None else len(rows.changes)
+        self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
+        return True
+
+    def _last_key(self, record: ViewRecord) -> tuple[Any, ...] | None:
+        """Where the topic itself says that this filling is; MySQL may be behind it."""
+        text = self.windows.fill_of(self.view.id)
+        key, order, of = key_from_text(text or None, 0)
+        return key if of == record.watermark_version and order == row_order(self.view.table) else None
