@@ -78,7 +78,7 @@ class Demo:
         consumer = CountingConsumer(self._brokers, [topic.name for topic in topics], PARTITIONS)
         consumer.start()
         changes = self._live(live_s)
-        changes += self._wait_until_equal(connection, consumer, changes)
+        self._wait_until_equal(connection, consumer, changes)
         consumer.stop()
         differing = self._compare(connection)
         for name, run in self._runs.items():
@@ -165,14 +165,11 @@ class Demo:
         line(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
         return sum(counts.values())
 
-    def _wait_until_equal(self, connection: pymysql.Connection[Any], consumer: CountingConsumer, changes: int) -> int:
-        """Until consumer and views have caught up; returns the changes that it made itself to see that."""
+    def _wait_until_equal(self, connection: pymysql.Connection[Any], consumer: CountingConsumer, changes: int) -> None:
+        """Or until it takes too long: what differs is told then."""
         deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
-        while consumer.change_count < changes or self._differing(connection):
-            if time.monotonic() > deadline:
-                break  # what differs is told
+        while (consumer.change_count < changes or self._differing(connection)) and time.monotonic() < deadline:
             time.sleep(0.5)
-        return 0
 
     def _differing(self, connection: pymysql.Connection[Any]) -> dict[str, list[str]]:
         stores = comparing.Stores(connection, self._servers["redis"].url, None)
