@@ -20,6 +20,7 @@ from changes.errors import StopRequested
 from changes.rendering import key_renderer
 from changes.writes import ViewWrites
 from ingest.canonical.chunks import Chunk, row_order
+from projectors import failpoints
 from projectors.backfill import Backfill
 from projectors.projection import Projected
 from projectors.stores import Publisher
@@ -207,6 +208,7 @@ class StreamFill(Backfill):
         self.vitals.row_count += len(chunk.rows)
         self._kept_count += 0 if rows is None else len(rows.changes)
         self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
+        failpoints.reach("after chunk")
         return True
 
     def _last_key(self, record: ViewRecord) -> tuple[Any, ...] | None:

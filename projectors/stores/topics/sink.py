@@ -20,6 +20,7 @@ from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
 from changes.writes import KeptChange, Parked, ViewWrites, Write
+from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
 from projectors.stores.topics.admin import Topics, contradictions, failed
 from projectors.stores.topics.positions import Progress, Published, last_published, record_key
@@ -160,7 +161,9 @@ class TopicSink(Publisher):
             self.meanwhile()
             value = Published(position=upto.to_text(), fills=self.fills, progress=progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
+            failpoints.reach("before commit")
             producer.commit_transaction(COMMIT_WITHIN_S)
+            failpoints.reach("after commit")
         self._is_open = False
         self._kept = upto
         if progress is not None:
