@@ -89,6 +89,7 @@ class TopicSink(Publisher):
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
         self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
+        self._progress: Progress | None = None  # goes with the transaction that is open
         self._told: Position | None = None  # by the last progress
         self._told_at = 0.0
 
@@ -150,8 +151,8 @@ class TopicSink(Publisher):
         """Publish the changes, in one transaction with `upto`; with None it stays open for what follows."""
         producer, letters = self._living(), list[Parked]()
         with self._mapped("publishing"):
-            progress = None if self._is_open or upto is None else self._progress_now()
             if not self._is_open:
+                self._progress = self._progress_now()
                 producer.begin_transaction()
                 self._is_open = True
             for found in writes:
@@ -159,14 +160,14 @@ class TopicSink(Publisher):
             if upto is None:
                 return letters
             self.meanwhile()
-            value = Published(position=upto.to_text(), fills=self.fills, progress=progress).to_json()
+            value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
             failpoints.reach("before commit")
             producer.commit_transaction(COMMIT_WITHIN_S)
             failpoints.reach("after commit")
         self._is_open = False
         self._kept = upto
-        if progress is not None:
+        if self._progress is not None:
             self._watermarks = {}
         return letters
 
