@@ -95,8 +95,8 @@ Found = tuple[int, str, list[tuple[Row | None, Row | None]]]
 
 def _events(text: str, schema: str) -> Iterator[Found]:
     """The rows of each statement that mysqlbinlog shows; the header of their event stands before them."""
-    end, ends = 0, list[int]()
-    lines = iter(text.splitlines())
+    ends: list[int] = []  # of the events whose rows come next
+    is_in_rows = False
     images: dict[str, list[Any]] = {}
     current: list[Any] = []
     table, is_ours = "", False
@@ -106,15 +106,18 @@ def _events(text: str, schema: str) -> Iterator[Found]:
             return []
         before = tuple(images["WHERE"]) if "WHERE" in images else None
         after = tuple(images["SET"]) if "SET" in images else None
-        return [(end, table, [(before, after)])]
+        assert len(ends) == 1, "mysqlbinlog does not say which rows are of which event: let statements be smaller"
+        return [(ends[0], table, [(before, after)])]
 
-    for line in lines:
+    for line in text.splitlines():
         if found := _HEADER.match(line):
+            if is_in_rows:
+                yield from row()
+                images, ends, is_in_rows = {}, [], False
             ends.append(int(found[1]))
         elif found := _STATEMENT.match(line):
             yield from row()
-            is_ours, table, images = found[2] == schema, found[3], {}
-            end = ends[-1] if ends else end
+            is_ours, table, images, is_in_rows = found[2] == schema, found[3], {}, True
         elif line in ("### SET", "### WHERE"):
             current = images[line[4:]] = []
         elif found := _VALUE.match(line):
@@ -123,6 +126,7 @@ def _events(text: str, schema: str) -> Iterator[Found]:
         elif images:
             yield from row()
             images = {}
+    yield from row()
 
 
 def _value(text: str) -> Any:
