@@ -226,7 +226,7 @@ class TopicSink(Publisher):
         produce, last, headers = producer.produce, -1, Headers()
         for number, some in enumerate(_slices(found.changes)):
             messages = made[number] if number < len(made) else encode(some, _now_us())
-            if any([value is not None and len(key) + len(value) > limit for key, value, _ in messages]):
+            if any(value is not None and len(key) + len(value) > limit for key, value, _ in messages):
                 messages = encode(self._that_fit(view, some, limit, letters), _now_us())
             for key, value, version in messages:
                 if version != last:
