@@ -20,11 +20,12 @@ from changes.batches import Watermark
 from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
-from changes.writes import KeptChange, Parked, ViewWrites, Write
+from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
 from projectors.stores.topics.admin import Topics, contradictions, failed
 from projectors.stores.topics.positions import Progress, Published, last_published, record_key
+from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import POSITIONS, topic_of
 from projectors.views import BoundView
 
@@ -149,6 +150,10 @@ class TopicSink(Publisher):
     def witness(self, offset: Position) -> Position | None:
         """How far the topics are published."""
         return self._kept
+
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what the topic has and what is not deleted."""
+        return TopicReader(self._client(), self._views[view]).keys()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
