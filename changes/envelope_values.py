@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.envelope_columns import Schema, escaped_label, is_bit, is_day, is_single
+from changes.envelope_columns import integers_of, is_bit, is_day, is_single, is_year
+from changes.envelope_schemas import Schema, escaped_label
 from changes.json_text import retold
 from changes.tables import Column, Kind
 
@@ -43,20 +44,6 @@ def own(column: Column) -> Read:
             return _integer(column)
         return _flag if column.length == 1 else _bits(column)
     return _OWN[column.kind](column)
-
-
-def integers_of(column: Column) -> tuple[int, int]:
-    """The lowest and the highest number of a column of integers."""
-    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
-    if name == "year":
-        return 0, 2155
-    bits = _BITS.get(name, 64)
-    return (0, (1 << bits) - 1) if column.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-def is_year(column: Column) -> bool:
-    """Whether it is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
-    return column.declared.lower().startswith("year")
 
 
 def _integer(column: Column) -> Read:
@@ -88,7 +75,7 @@ def _bits(column: Column) -> Read:
 
 def decimal_pattern(column: Column) -> re.Pattern[str]:
     """Of the text of a column's values; neither server has a negative zero."""
-    whole = column.precision - column.scale
+    whole = (column.precision or _MOST_DIGITS) - column.scale
     digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
     fraction = rf"\.[0-9]{{{column.scale}}}" if column.scale else ""
     return re.compile(rf"(?!-[0.]*\Z)-?{digits}{fraction}")
@@ -295,9 +282,9 @@ def _no() -> Any:
     raise ValueError
 
 
-_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32}
 _FLAGS = {False: 0, True: 1}
 _SINGLE = struct.Struct("<f")
+_MOST_DIGITS = 65  # of a DECIMAL
 _LONGEST = (1 << 32) - 1  # bytes of a LONGBLOB
 _KEPT = 10_000
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
@@ -356,6 +343,17 @@ def debezium(column: Column, writer: Writer) -> Read:
         return value
 
     return read_value
+
+
+def is_alike(column: Column, writer: Writer) -> bool:
+    """Whether Debezium writes every value of the column, NULL too, as viewtail does, and loses none."""
+    if _lost_values(column, own(column), None if writer.fields is None else writer.fields.get(column.name), writer):
+        return False
+    if column.kind is Kind.TEXT:
+        return column.charset in _UNICODE
+    if column.kind is Kind.INTEGER:
+        return integers_of(column)[1] < 1 << 63 and not column.declared.lower().startswith("tinyint(1)")
+    return column.kind is Kind.DOUBLE
 
 
 def _lost_values(column: Column, read: Read, field: Schema | None, writer: Writer) -> dict[Any, str]:
@@ -443,7 +441,8 @@ def _debezium_decimal(column: Column, field: Schema | None, _writer: Writer) -> 
         """Of decimal.handling.mode=double, or of the converter's decimal.format=NUMERIC."""
         if found.__class__ is bool or not (is_exact_in_double or found.__class__ is int):
             raise LostValueError("holds a number that is not exact: set decimal.handling.mode=string for the connector")
-        return Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
+        value = Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
+        return value if value == Decimal(repr(found)) else _no()
 
     def read_decimal(found: Any) -> Decimal:
         if found.__class__ is not str:
