@@ -67,7 +67,7 @@ def bare_producer(setting: Setting, transactions: Messages) -> float:
                 last, headers = version, [("viewtail_version", str(version).encode())]
             while True:
                 try:
-                    produce(_BARE, value, key, headers=headers)
+                    produce(_BARE, value, key, -1, None, None, 0, headers)
                     break
                 except BufferError:
                     producer.poll(0.05)

@@ -36,7 +36,7 @@ _PRODUCER = {
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
-    "linger.ms": 5,  # a commit does not wait for it
+    "linger.ms": 0,  # what waits is sent together in any case
     "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 32 << 10,
     "queue.buffering.max.messages": 100_000,
@@ -220,7 +220,7 @@ class TopicSink(Publisher):
             if version != last:
                 last, headers = version, [(VERSION_HEADER, str(version).encode())]
             try:
-                produce(topic, value, key, headers=headers)
+                produce(topic, value, key, -1, None, None, 0, headers)
             except BufferError:
                 self._produce(producer, topic, value, key, headers)
 
@@ -229,7 +229,7 @@ class TopicSink(Publisher):
         deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
         while True:
             try:
-                producer.produce(topic, value, key, headers=headers)
+                producer.produce(topic, value, key, -1, None, None, 0, headers)
                 return
             except BufferError:
                 producer.poll(0.05)
