@@ -42,7 +42,8 @@ def failed(error: Exception, doing: str) -> StoreUnavailableError | StoreError:
     """What an error of the client means; its text holds no message's content."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
-        return StoreUnavailableError(f"Kafka: {doing} failed: {error}. viewtail tries again by itself")
+        why = "no answer in time" if isinstance(error, TimeoutError) else error
+        return StoreUnavailableError(f"Kafka: {doing} failed: {why}. viewtail tries again by itself")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if (mend := _REFUSALS.get(found.code())) is not None:
         return StoreError(f"{said}; {mend}")
@@ -120,8 +121,8 @@ class Topics:
         for name, future in self._ask("creating topics", lambda: self._client.create_topics(new)).items():
             try:
                 future.result(ASK_WITHIN_S)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            except (KafkaException, TimeoutError) as error:
+                if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
                 found = failed(error, f"creating the topic {name}")
                 if isinstance(found, StoreUnavailableError):
@@ -139,7 +140,7 @@ class Topics:
     def _ask(self, doing: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
-        except (KafkaException, ValueError) as error:
+        except (KafkaException, TimeoutError, ValueError) as error:
             raise failed(error, doing) from None
 
     def _of(self, future: Any, doing: str) -> Any:

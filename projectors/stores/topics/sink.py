@@ -8,6 +8,7 @@ the pipeline's, so that a second process that takes the pipeline fences the firs
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -52,6 +53,8 @@ _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 _LARGE = 500  # changes
 _SLICE = 500
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
+# librdkafka tells on standard error that a fenced producer has nothing to take back.
+warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
 
 
 class TopicSink(Publisher):
@@ -278,13 +281,14 @@ class TopicSink(Publisher):
     def close(self) -> None:
         """Give the producer up; what it published without a commit is taken back."""
         producer, self._producer = self._producer, None
+        is_open, self._is_open = self._is_open, False
         if producer is not None:
             with suppress(KafkaException):
-                if self._is_open:
+                if is_open:
                     producer.abort_transaction(1.0)
-            producer.purge()
-            producer.close()
-        self._is_open = False
+            with suppress(KafkaException):  # of a fenced one: there is nothing to take back
+                producer.purge()
+                producer.close()
 
     def _living(self) -> Producer:
         if self._producer is None:
