@@ -17,7 +17,7 @@ from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
 from servers.sessions import open_session, session_error
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
-from viewtail.sources import SOURCE
+from viewtail.sources import read_position
 
 _RATE_IS_FRESH_S = 10.0
 _ANSWER_WITHIN_S = 8.0
@@ -46,7 +46,7 @@ def status(config: Path | None, *, as_json: bool) -> int:
     database = loaded.store_database
     with closing(open_session(address, role="store")) as connection:
         try:
-            pipelines = read(connection, database, SOURCE.read_position)
+            pipelines = read(connection, database, read_position)
         except pymysql.err.MySQLError as error:
             raise session_error(error, address, "store") from None
     found = _compared(pipelines, _declared(loaded))

@@ -10,13 +10,14 @@ import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from changes.errors import StoreError, StoreUnavailableError
+from changes.published import VERSION_HEADER
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
-from projectors.stores.topics.admin import ASK_WITHIN_S, Topics, failed
+from projectors.stores.topics.admin import Topics
 from projectors.views import BoundView
+from servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
-VERSION_HEADER = "viewtail_version"
 
 _CONSUMER = {
     "group.id": "viewtail",  # no group is joined and no offset committed
