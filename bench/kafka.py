@@ -1,4 +1,4 @@
-"""What the topics are compared with: a transactional producer with the same messages ready-made, and a bare consumer."""
+"""What the topics are compared with: a transactional producer with the same messages, ready-made."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from bench.bare import deployment
+from bench.setting import ROWS_A_TRANSACTION, Setting
 from changes.batches import Origin
 from changes.envelope import Envelope, Message
 from changes.writes import KeptChange
 from ingest.limits import Limits
 from projectors.stores.topics.sink import _PRODUCER
-
-from bench.bare import deployment
-from bench.setting import ROWS_A_TRANSACTION, Setting
 
 TOPIC = "bench.narrow"
 PARTITIONS = 4
@@ -68,7 +67,7 @@ def bare_producer(setting: Setting, transactions: Messages) -> float:
                 last, headers = version, [("viewtail_version", str(version).encode())]
             while True:
                 try:
-                    produce(_BARE, value, key, headers=headers)
+                    produce(_BARE, value, key, -1, None, None, 0, headers)
                     break
                 except BufferError:
                     producer.poll(0.05)

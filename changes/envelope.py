@@ -21,7 +21,6 @@ _Run: TypeAlias = Callable[[Sequence[KeptChange], str, str, int], list[Message]]
 
 CONNECTOR = "mysql"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "read": "r"}
-_SNAPSHOTS = {"read": "incremental"}  # as Debezium marks rows that it reads while it follows the binlog
 
 
 class Codec(Protocol):
@@ -63,6 +62,7 @@ class Envelope:
         made = _compiled(table, key, columns, about_key, about_value)
         self._runs: dict[str, _Run] = {op: made[_RUNS.get(op, "rows")] for op in _OPS}
         self._end = "}" * with_schemas
+        self._made_at, self._ends = -1, dict[str, str]()  # what is behind the number of the row, by op
 
     def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
         """The messages of changes of one view, in their order: two for a delete, else one.
@@ -82,11 +82,16 @@ class Envelope:
     def _around(self, version: int, op: str, origin: Origin, now_us: int) -> tuple[str, str]:
         """What stands in the messages of a run between the images and the number of the row, and behind it."""
         committed_us, gtid, file, start, server_id = origin
+        committed = str(committed_us)
         source = self._source % (
-            committed_us // 1000, _SNAPSHOTS.get(op, "false"), version, committed_us, committed_us * 1000,
-            server_id, "null" if gtid is None else f'"{gtid}"', file, start,
+            committed[:-3] or "0", "incremental" if op == "read" else "false", version, committed,
+            committed + "000" if committed_us else "0", server_id, "null" if gtid is None else f'"{gtid}"', file, start,
         )  # fmt: skip
-        return source, _END % (_OPS[op], now_us // 1000, now_us, now_us * 1000, self._end)
+        if self._made_at != now_us:
+            self._made_at, self._ends = now_us, {}
+        if (end := self._ends.get(op)) is None:
+            end = self._ends[op] = _END % (_OPS[op], now_us // 1000, now_us, now_us * 1000, self._end)
+        return source, end
 
 
 def _runs(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
@@ -112,8 +117,8 @@ def _source_of(table: Table, name: str, release: str) -> str:
     constant = [_constant(quoted(text)) for text in (release, CONNECTOR, name, table.schema, table.name)]
     version, connector, server, schema, table_name = constant
     return (
-        f',"source":{{"version":{version},"connector":{connector},"name":{server},"ts_ms":%d,"snapshot":"%s",'
-        f'"db":{schema},"sequence":"%d","ts_us":%d,"ts_ns":%d,"table":{table_name},'
+        f',"source":{{"version":{version},"connector":{connector},"name":{server},"ts_ms":%s,"snapshot":"%s",'
+        f'"db":{schema},"sequence":"%d","ts_us":%s,"ts_ns":%s,"table":{table_name},'
         '"server_id":%d,"gtid":%s,"file":"%s","pos":%d,"row":'
     )
 

@@ -192,8 +192,14 @@ def _integer(column: Column) -> Schema:
 
 def _labelled(name: str) -> Callable[[Column], Schema]:
     return lambda column: {
-        "type": "string", "name": name, "version": 1, "parameters": {"allowed": ",".join(column.labels)}
+        "type": "string", "name": name, "version": 1,
+        "parameters": {"allowed": ",".join(map(escaped_label, column.labels))},
     }  # fmt: skip
+
+
+def escaped_label(label: str) -> str:
+    """A label as Debezium has it from a statement; so it also stands in the rows that it reads from the binlog."""
+    return label.translate(_ESCAPED)
 
 
 def _named(type_: str, name: str = "") -> Callable[[Column], Schema]:
@@ -213,6 +219,7 @@ def _shape(column: Column) -> Schema:
 
 
 _ALWAYS_OPTIONAL = "Geometry"  # of such a schema: it is optional for a NOT NULL column too
+_ESCAPED = {ord("\\"): "\\\\", ord(","): "\\,", 0: "\\0", ord("\n"): "\\n", ord("\r"): "\\r"}
 _INTEGERS = {  # column type: (Connect's type, and when unsigned)
     "tinyint": ("int16", "int16"),
     "smallint": ("int16", "int32"),

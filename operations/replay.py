@@ -21,7 +21,7 @@ from offsets.mysql import OwnSession, transaction
 from operations import status
 from projectors import ownership
 from projectors.binding import declaration_hash
-from projectors.stores import guarded
+from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
 from projectors.views import View
@@ -111,8 +111,8 @@ def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
     with closing(sink):
         sink.prepare()
-        guard = guarded(sink)
-        kept = None if guard is None else guard.witness(deployment.before_all)
+        store_kept = witnessed(sink)
+        kept = None if store_kept is None else store_kept.witness(deployment.before_all)
     return kept.epoch if kept is not None else 0
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 import orjson
-from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
-from changes.envelope_values import NOT_TAKEN, own
 
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
+from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from changes.envelope_values import NOT_TAKEN, own
 from changes.published import VERSION_HEADER
 from ingest.kafka.position import KafkaPosition
 
@@ -39,56 +40,54 @@ class Batching:
     """Of one partition, from one position on. `followed` is the topic's table; None: nobody wants its rows."""
 
     def __init__(self, followed: Followed | None, position: KafkaPosition) -> None:
-        self._followed = followed
-        self._read: Callable[[bytes], Change]
-        self._keys: dict[str, Callable[[Any], Any]] = {}
-        if followed is not None:
-            key = [column for name in followed.table.paging_key if (column := followed.table.column(name)) is not None]
-            self._read = EnvelopeReader(followed, key).read
-            self._keys = {column.name: own(column) for column in key}
-        self._epoch, self._topic, self._topic_id = position.epoch, position.topic, position.topic_id
-        self._partition, self.version = position.partition, position.version
+        self._position = position
+        self._reading = None if followed is None else _Reading(followed, f"{position.topic}/{position.partition}")
+        self.version = position.version
 
     def batch(self, messages: Sequence[Message]) -> Batch:
         """The changes that these messages hold, in their order."""
         values = [message.value() for message in messages]
-        changes = self._changes(messages, values) if self._followed is not None else []
+        changes = [] if self._reading is None else self._reading.changes(messages, values, self.version)
+        self.version = max(self.version, max((one[2] for one in changes), default=0))
         refused = [one for one in changes if one.__class__ is Refused] if Unreadable.made else []
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
-        newest = max((one[2] for one in changes), default=0)
-        self.version = max(self.version, newest, max((one.version for one in refused), default=0))
         return Batch(
             changes=_joined(changes),
             end=self.position(messages[-1].offset() + 1),
-            row_count=len(changes) + len(refused),
+            row_count=len(messages),
             byte_count=sum([len(value) for value in values if value is not None]),
             oldest_commit_us=committed_us(messages[0]),
             refused=refused,
         )
 
-    def _changes(self, messages: Sequence[Message], values: list[bytes | None]) -> list[Any]:
+    def position(self, offset: int) -> KafkaPosition:
+        """Behind everything that was read."""
+        return replace(self._position, offset=offset, version=self.version)
+
+
+class _Reading:
+    """The messages of one table. `place` is what dead letters call the partition."""
+
+    def __init__(self, followed: Followed, place: str) -> None:
+        table = followed.table
+        key = [column for name in table.paging_key if (column := table.column(name)) is not None]
+        self._followed = followed
+        self._place = place
+        self._read: Callable[[bytes], Change] = EnvelopeReader(followed, key).read
+        self._keys = {column.name: own(column) for column in key}
+
+    def changes(self, messages: Sequence[Message], values: Sequence[bytes | None], version: int) -> list[Any]:
+        """`version` is that of what cannot be read, which says none."""
         if None not in values:
             try:
                 return list(map(self._read, values))  # type: ignore[arg-type]
             except MalformedEnvelopeError:
                 pass
-        return list(self._carefully(messages))
+        return list(self._carefully(messages, version))
 
-    def position(self, offset: int) -> KafkaPosition:
-        """Behind everything that was read."""
-        return KafkaPosition(
-            epoch=self._epoch,
-            topic=self._topic,
-            topic_id=self._topic_id,
-            partition=self._partition,
-            offset=offset,
-            version=self.version,
-        )
-
-    def _carefully(self, messages: Sequence[Message]) -> Iterator[Change]:
+    def _carefully(self, messages: Sequence[Message], version: int) -> Iterator[Change]:
         last_key: bytes | None = None
-        version = self.version
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
@@ -113,11 +112,11 @@ class Batching:
 
     def _malformed(self, message: Message, version: int, why: str) -> Refused:
         """Its key parks, under its name where that can be read."""
-        reason = f"{self._topic}/{self._partition}/{message.offset()}: {why}"
         bad = Unreadable("(all)", why)
         row = self._row(message.key(), bad) or tuple([bad] * len(self._followed.columns))
         found = _version_of(message)
-        return Refused(self._followed, INSERT, version if found is None else found, [row], reason)
+        said = version if found is None else found
+        return Refused(self._followed, INSERT, said, [row], f"{self._place}/{message.offset()}: {why}")
 
     def _row(self, key: bytes | None, others: Unreadable | None) -> Row | None:
         """A row of which only the key is known; None where not even that."""
@@ -125,7 +124,7 @@ class Batching:
             found = orjson.loads(key or b"")
             found = found.get("payload", found)
             values = {name: read(found[name]) for name, read in self._keys.items()}
-        except (orjson.JSONDecodeError, AttributeError, *NOT_TAKEN):
+        except NOT_TAKEN:
             return None
         return tuple([values.get(name, others) for name in self._followed.columns])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version as release_of
 from typing import Any
@@ -36,7 +37,7 @@ _PRODUCER = {
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
-    "linger.ms": 5,  # a commit does not wait for it
+    "linger.ms": 0,  # what waits is sent together in any case
     "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 32 << 10,
     "queue.buffering.max.messages": 100_000,
@@ -47,6 +48,7 @@ _PRODUCER = {
 }
 Headers = list[tuple[str, str | bytes | None]]
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_LARGE = 500  # changes
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
 
 
@@ -86,6 +88,7 @@ class TopicSink(Publisher):
         self._partitions: dict[str, int] = {}  # by topic
         self._ids: dict[str, str] = {}  # of topics, by view
         self._is_open = False  # a transaction
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
         self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
@@ -158,15 +161,30 @@ class TopicSink(Publisher):
                 self._publish(producer, found, letters)
             if upto is None:
                 return letters
-            self.meanwhile()
             value = Published(position=upto.to_text(), fills=self.fills, progress=progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
-            producer.commit_transaction(COMMIT_WITHIN_S)
+            self._commit(producer, sum(found.count for found in writes))
         self._is_open = False
         self._kept = upto
         if progress is not None:
             self._watermarks = {}
         return letters
+
+    def _commit(self, producer: Producer, count: int) -> None:
+        """Beside a large one, which takes a while, what comes next is made ready."""
+        if count < _LARGE:
+            producer.commit_transaction(COMMIT_WITHIN_S)
+            return
+        under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
+        try:
+            self.meanwhile()
+        finally:
+            under_way.result()
+
+    def look_at(self, writes: Sequence[ViewWrites]) -> None:
+        """Encode what comes next."""
+        for found in writes:
+            found.made = self._envelopes[found.view].messages(found.changes, _now_us())
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
         """These came in the batch that was published last: consumers that wait for one are told at once."""
@@ -194,7 +212,7 @@ class TopicSink(Publisher):
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
         view, topic, limit = self._views[found.view], self._views[found.view].view.name, self._most_bytes[found.view]
-        messages = self._envelopes[found.view].messages(found.changes, _now_us())
+        messages = found.made or self._envelopes[found.view].messages(found.changes, _now_us())
         if any(len(key) + len(value or b"") > limit for key, value, _ in messages):
             fit = self._that_fit(view, found.changes, limit, letters)
             messages = self._envelopes[found.view].messages(fit, _now_us())
@@ -203,7 +221,7 @@ class TopicSink(Publisher):
             if version != last:
                 last, headers = version, [(VERSION_HEADER, str(version).encode())]
             try:
-                produce(topic, value, key, headers=headers)
+                produce(topic, value, key, -1, None, None, 0, headers)
             except BufferError:
                 self._produce(producer, topic, value, key, headers)
 
@@ -212,7 +230,7 @@ class TopicSink(Publisher):
         deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
         while True:
             try:
-                producer.produce(topic, value, key, headers=headers)
+                producer.produce(topic, value, key, -1, None, None, 0, headers)
                 return
             except BufferError:
                 producer.poll(0.05)
