@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import structlog
 
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from ingest import History, Members, Tables
+from ingest import History, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
 from offsets import epochs, schema
@@ -31,8 +30,6 @@ from viewtail.settings import Settings
 from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
-
-Parts: TypeAlias = Sequence[tuple[str, int]]  # (source, partition)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,11 +90,6 @@ class Deployment:
         kind, access = self.settings.source_kind, self.settings.source_access()
         parts = kind.parts(access, self._tables(pipeline.store))
         return [PipelineId(source, part, pipeline.store) for source, part in parts if source == pipeline.source]
-
-    def members(self, store: str, taken: Callable[[Parts], None], given_up: Callable[[Parts], None]) -> Members:
-        """This process as one of those that share out the parts of the source for a store."""
-        access = self.settings.source_access()
-        return self.settings.source_kind.members(access, store, self._tables(store), taken, given_up)
 
     def _declared(self) -> list[View]:
         return [*(view.view for view in self.views), *self.left_out]
