@@ -124,7 +124,9 @@ class Writer:
                 if number % 7 == 0:
                     cursor.execute(f"DELETE FROM {SCHEMA}.user WHERE id = %s", (key,))
                 elif number % 97 == 0:
-                    cursor.execute(f"UPDATE IGNORE {SCHEMA}.user SET id = id + 10000 WHERE id BETWEEN %s AND %s", (key, key + 3))
+                    cursor.execute(
+                        f"UPDATE IGNORE {SCHEMA}.user SET id = id + 10000 WHERE id BETWEEN %s AND %s", (key, key + 3)
+                    )
                 else:
                     cursor.execute(
                         f"INSERT INTO {SCHEMA}.user VALUES (%s, %s, 1) "
