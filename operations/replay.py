@@ -111,8 +111,7 @@ def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
     with closing(sink):
         sink.prepare()
-        store_kept = witnessed(sink)
-        kept = None if store_kept is None else store_kept.witness(deployment.before_all)
+        kept = None if (keeper := witnessed(sink)) is None else keeper.witness(deployment.before_all)
     return kept.epoch if kept is not None else 0
 
 

@@ -75,13 +75,13 @@ def output_of(arguments: Sequence[str], chosen: Mapping[str, str]) -> str:
 class Run:
     """`viewtail run`. With `stays` it outlives the demo."""
 
-    def __init__(self, directory: Path, chosen: Mapping[str, str], stays: bool) -> None:
+    def __init__(self, directory: Path, chosen: Mapping[str, str], stays: bool, arguments: Sequence[str] = ()) -> None:
         self._chosen = chosen
         self.log = directory / "viewtail.log"
         self.pid_file = directory / "viewtail.pid"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command("run"),
+                command("run", *arguments),
                 env=environment(chosen),
                 cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
@@ -102,6 +102,11 @@ class Run:
     def log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-15:]
         return "\n".join([f"The end of {self.log}:", *lines])
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes, as when a machine is lost."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def stop(self) -> int:
         """SIGTERM, as an operator would; its exit code."""

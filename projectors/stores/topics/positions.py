@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.published import POSITIONS, Published
+from projectors.stores.topics.consuming import consumer_of, to_the_end
 from servers.brokers import ASK_WITHIN_S, Broker, failed
 
 _FIRST_LOOK = 1_000  # so many offsets back from the end, where the pipeline's last record is as a rule
@@ -23,9 +24,7 @@ def last_published(client: Mapping[str, Any], topics: Broker, key: bytes) -> Pub
     keeps the topic's end from being read.
     """
     (end,) = topics.end_offsets(POSITIONS, 1)
-    settings = {"group.id": "viewtail", "enable.auto.commit": False, "enable.partition.eof": True}
-    reading = {"isolation.level": "read_committed", "auto.offset.reset": "error"}
-    with closing(Consumer({**client, **settings, **reading})) as consumer:
+    with closing(consumer_of(client)) as consumer:
         try:
             low, _ = _ends(consumer, end)
             start, found = end, None
@@ -58,17 +57,8 @@ def _ends(consumer: Consumer, end: int) -> tuple[int, int]:
 
 def _newest(consumer: Consumer, start: int, key: bytes) -> bytes | None:
     """The value of the last record with that key from `start` on."""
-    consumer.assign([TopicPartition(POSITIONS, 0, start)])
     found = None
-    while True:
-        messages = consumer.consume(1000, timeout=ASK_WITHIN_S)
-        if not messages:
-            raise StoreUnavailableError(f"Kafka: reading {POSITIONS} gave nothing. viewtail tries again by itself")
-        for message in messages:
-            error = message.error()
-            if error is None and message.key() == key:
-                found = message.value()
-            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return found
-            elif error is not None:
-                raise KafkaException(error)
+    for message in to_the_end(consumer, TopicPartition(POSITIONS, 0, start)):
+        if message.key() == key:
+            found = message.value()
+    return found

@@ -7,25 +7,18 @@ from contextlib import closing
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import StoreError
 from changes.published import VERSION_HEADER
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.topics.admin import Topics
+from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.views import BoundView
 from servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
-
-_CONSUMER = {
-    "group.id": "viewtail",  # no group is joined and no offset committed
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-}
 
 
 class TopicReader(ViewReader):
@@ -76,7 +69,7 @@ class TopicReader(ViewReader):
         present = Topics(self._client).present([name]).get(name)
         if present is None:
             raise StoreError(f"Kafka: the topic {name} is not there; `viewtail run` makes and fills it")
-        with closing(Consumer({**self._client, **_CONSUMER})) as consumer:
+        with closing(consumer_of(self._client)) as consumer:
             try:
                 for number in range(present.partitions):
                     yield from self._of_partition(consumer, TopicPartition(name, number))
@@ -85,18 +78,7 @@ class TopicReader(ViewReader):
 
     def _of_partition(self, consumer: Consumer, partition: TopicPartition) -> Iterator[Any]:
         partition.offset = consumer.get_watermark_offsets(partition, timeout=ASK_WITHIN_S)[0]
-        consumer.assign([partition])
-        while True:
-            messages = consumer.consume(10_000, timeout=ASK_WITHIN_S)
-            if not messages:
-                raise StoreUnavailableError("Kafka: the broker gave nothing. viewtail tries again by itself")
-            for message in messages:
-                if (error := message.error()) is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                else:
-                    raise KafkaException(error)
+        yield from to_the_end(consumer, partition)
 
 
 def _row(key: Key, message: Any) -> StoredRow | None:
