@@ -21,16 +21,17 @@ from changes.batches import Watermark
 from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
+from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
 from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
-from projectors.stores.topics.admin import Topics, contradictions, failed
-from projectors.stores.topics.positions import Progress, Published, last_published, record_key
+from projectors.stores.topics.admin import Topics, contradictions
+from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
-from projectors.stores.topics.rules import POSITIONS, topic_of
+from projectors.stores.topics.rules import topic_of
 from projectors.views import BoundView
+from servers.brokers import failed
 
-VERSION_HEADER = "viewtail_version"
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
 COMMIT_WITHIN_S = 60.0
