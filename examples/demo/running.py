@@ -18,7 +18,7 @@ import pymysql
 
 from operations.status import PipelineStatus, read
 from stack.server import Server, free_port
-from viewtail.sources import SOURCE
+from viewtail.sources import read_position
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATABASE = "viewtail"
@@ -142,7 +142,7 @@ def fills(
     deadline = time.monotonic() + timeout_s
     while True:
         run.require_running()
-        status = read(connection, DATABASE, SOURCE.read_position)
+        status = read(connection, DATABASE, read_position)
         views = [view for pipeline in status for view in pipeline.views]
         halted = [f"{view.name}: {view.reason}" for view in views if view.state == "halted"]
         if halted:
@@ -169,7 +169,7 @@ def wait_caught_up(run: Run, connection: pymysql.Connection[Any], timeout_s: flo
     deadline = time.monotonic() + timeout_s
     while True:
         run.require_running()
-        behind = [one.name for one in read(connection, DATABASE, SOURCE.read_position) if _place(one) < (file, end)]
+        behind = [one.name for one in read(connection, DATABASE, read_position) if _place(one) < (file, end)]
         if not behind:
             return
         if time.monotonic() > deadline:

@@ -11,14 +11,15 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from changes.envelope_values import NOT_TAKEN, own
 from changes.errors import StoreError
+from changes.published import VERSION_HEADER
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
-from projectors.stores.topics.admin import ASK_WITHIN_S, Topics, failed
+from projectors.stores.topics.admin import Topics
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.views import BoundView
+from servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
-VERSION_HEADER = "viewtail_version"
 
 
 class TopicReader(ViewReader):
