@@ -53,6 +53,12 @@ def integers_of(column: Column) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if column.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
+def characters_of(column: Column) -> int:
+    """The most characters of a column of texts. What the server says of TEXT is no bound in UTF-16."""
+    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
+    return _TEXTS.get(name) or column.length or _TEXTS["longtext"]
+
+
 def is_year(column: Column) -> bool:
     """Whether it is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
     return column.declared.lower().startswith("year")
@@ -145,6 +151,7 @@ def _vector(raw: bytes) -> str:
 
 
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32}
+_TEXTS = {"tinytext": 255, "text": 65535, "mediumtext": (1 << 24) - 1, "longtext": (1 << 32) - 1}
 _DAYS_KEPT = 10_000
 _PLAIN_DIGITS = 6  # up to so many behind the point str() of a Decimal never has an exponent
 _SINGLE = struct.Struct("<f")

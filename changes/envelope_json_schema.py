@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from changes.envelope_columns import integers_of, is_bit, is_point
+from changes.envelope_columns import characters_of, integers_of, is_bit, is_point
 from changes.envelope_schemas import Schema
 from changes.tables import Column, Kind, Table
 
@@ -91,10 +91,12 @@ def _number(_: Column) -> Schema:
 
 
 def _text(column: Column) -> Schema:
-    return {"type": "string", "maxLength": column.length} if column.length else {"type": "string"}
+    return {"type": "string", "maxLength": characters_of(column)}
 
 
 def _label(column: Column) -> Schema:
+    if any("?" in label for label in column.labels):  # which may stand for what the server could not show
+        return {"type": "string"}
     return {"enum": [*dict.fromkeys((*column.labels, ""))]}
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, Row, RowChanges, Unreadable, unreadable_in
-from changes.envelope_columns import integers_of, is_bit, is_year, quoted
+from changes.envelope_columns import characters_of, integers_of, is_bit, is_year, quoted
 from changes.envelope_schemas import Schema
 from changes.envelope_values import (
     CLOCKS,
@@ -266,8 +266,8 @@ def _inlined(column: Column, name: str, at: int) -> str:
     if column.kind is Kind.INTEGER and not is_bit(column) and not is_year(column):
         low, high = integers_of(column)
         value = f"{name} if {name}.__class__ is int and {low} <= {name} <= {high} else no()"
-    elif column.kind is Kind.TEXT and column.length:
-        value = f"{name} if {name}.__class__ is str and len({name}) <= {column.length} else no()"
+    elif column.kind is Kind.TEXT:
+        value = f"{name} if {name}.__class__ is str and len({name}) <= {characters_of(column)} else no()"
     elif column.kind is Kind.DECIMAL:
         value = f"Decimal({name}) if matches{at}({name}) else no()"
     elif column.kind in (Kind.DATETIME, Kind.TIMESTAMP) and not column.scale:

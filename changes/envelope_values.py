@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.envelope_columns import integers_of, is_bit, is_day, is_single, is_year
+from changes.envelope_columns import characters_of, integers_of, is_bit, is_day, is_single, is_year
 from changes.envelope_schemas import Schema, escaped_label
 from changes.json_text import retold
 from changes.tables import Column, Kind
@@ -110,7 +110,7 @@ def _double(_: Column) -> Read:
 
 
 def _text(column: Column) -> Read:
-    longest = column.length or _LONGEST
+    longest = characters_of(column)
 
     def read(found: Any) -> str:
         if found.__class__ is not str or len(found) > longest:
@@ -121,28 +121,54 @@ def _text(column: Column) -> Read:
 
 
 def _label(column: Column) -> Read:
-    return {label: label for label in ("", *column.labels)}.__getitem__
-
-
-class _Sets(dict[str, str]):
-    """By text: itself, where it is one of a SET column's values."""
-
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        super().__init__({"": ""})
-        self.labels = labels  # as they stand in the text: as the column has them
-
-    def __missing__(self, text: str) -> str:
-        given = text.split(",")
-        value = ",".join(label for shown, label in self.labels.items() if shown in given)
-        if text != ",".join(shown for shown in self.labels if shown in given):
-            raise ValueError
-        if len(self) < _KEPT:
-            self[text] = value
-        return value
+    return _Labels({label: label for label in column.labels}).__getitem__
 
 
 def _labels(column: Column) -> Read:
     return _Sets({label: label for label in column.labels}).__getitem__
+
+
+class _Labels(dict[str, str]):
+    """By the JSON of a value of ENUM or SET: the value. What is none of the column's raises ValueError.
+
+    Args:
+        labels: as they stand in a message: as they are.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__({"": ""})
+        self.labels = labels
+        # The server has '?' for each character of a label that its information_schema cannot show.
+        self.patterns = [re.compile(re.escape(label).replace(r"\?", "."), re.DOTALL) for label in labels]
+
+    def __missing__(self, text: str) -> str:
+        value = self.made(text)
+        if len(self) < _KEPT:
+            self[text] = value
+        return value
+
+    def made(self, text: str) -> str:
+        """The value, where it is one label."""
+        return self.label(text, 0)[1]
+
+    def label(self, text: str, first: int) -> tuple[int, str]:
+        """The place of the label and the label, among those from `first` on."""
+        for at, (shown, label) in enumerate(self.labels.items()):
+            if at >= first and self.patterns[at].fullmatch(text):
+                return at, label if shown == text else text
+        raise ValueError
+
+
+class _Sets(_Labels):
+    """The same of a SET: labels in the column's order."""
+
+    def made(self, text: str) -> str:
+        """The value."""
+        found, at = [], -1
+        for part in text.split(","):
+            at, label = self.label(part, at + 1)
+            found.append(label)
+        return ",".join(found)
 
 
 def _json(_: Column) -> Read:
@@ -514,7 +540,7 @@ def _debezium_text(column: Column, _field: Schema | None, _writer: Writer) -> Re
 
 
 def _debezium_label(column: Column, _field: Schema | None, writer: Writer) -> Read:
-    return {"": "", **_shown_labels(column, writer)}.__getitem__
+    return _Labels(_shown_labels(column, writer)).__getitem__
 
 
 def _debezium_labels(column: Column, _field: Schema | None, writer: Writer) -> Read:
