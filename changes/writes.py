@@ -48,10 +48,11 @@ class ViewWrites:
         changes: in stream order.
     """
 
-    __slots__ = ("_writes", "changes", "view")
+    __slots__ = ("_writes", "changes", "made", "view")
 
     def __init__(self, view: str, writes: dict[Key, Write] | None, changes: Sequence[KeptChange] = ()) -> None:
         self.view, self._writes, self.changes = view, writes, changes
+        self.made: Any = None  # what a sink has made of the changes before their turn
 
     @property
     def writes(self) -> dict[Key, Write]:

@@ -30,7 +30,7 @@ from projectors.stores import Store
 from projectors.views import BoundView
 
 Image: TypeAlias = tuple[Any, ...] | bytes | None  # what a view shows of a row; None: nothing
-Plain: TypeAlias = Callable[[int, int, list[Row], Origin], "list[KeptChange] | None"]
+Plain: TypeAlias = Callable[[int, int, list[Row], Origin, list[KeptChange]], bool]
 
 
 def projections_for(store: Store, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> Projections:
@@ -52,23 +52,31 @@ class EveryChange(Projections):
         events: list[RowChanges | Refused] = [*batch.changes]
         if batch.refused:
             events = sorted([*events, *batch.refused], key=lambda event: event.version)
+        followed: Followed | None = None
+        views: list[tuple[str, _Images]] = []
+        into: list[KeptChange] = []
         for event in events:
+            if event[0] is not followed:
+                followed = event[0]
+                views = [(one.view.id, self._images[one.view.id]) for one in self._of_table(followed)]
+                into = []
+                if len(views) == 1:
+                    runs.append(ViewWrites(views[0][0], None, into))
             origin = batch.origin_of(event)
-            for projection in self._of_table(event.followed):
-                view = projection.view.id
-                found = self._images[view].changes(event, origin, parked)
-                if runs and runs[-1].view == view:
-                    assert isinstance(runs[-1].changes, list)
-                    runs[-1].changes += found
-                elif found:
-                    runs.append(ViewWrites(view, None, found))
-        return Projected(runs, parked)
+            for view, images in views:
+                if len(views) > 1:
+                    into = []
+                    runs.append(ViewWrites(view, None, into))
+                images.changes(event, origin, into, parked)
+        return Projected([run for run in runs if run.changes], parked)
 
     def of_rows(self, view: str, rows: list[Row], version: int) -> Projected:
         """Canonical rows that a backfill read under a watermark of `version`."""
         parked: list[Parked] = []
         event = RowChanges(self._by_view[view].followed, INSERT, version, rows)
-        found = [one._replace(op="read") for one in self._images[view].changes(event, UNKNOWN, parked)]
+        found: list[KeptChange] = []
+        self._images[view].changes(event, UNKNOWN, found, parked)
+        found = [one._replace(op="read") for one in found]
         return Projected([ViewWrites(view, None, found)] if found else [], parked)
 
 
@@ -81,20 +89,20 @@ class _Images(RowByRow):
         is_plain = declared.entity.version is None and declared.where is None and declared.document is None
         self._plain = _compile_plain(view, columns) if is_plain else None
 
-    def changes(self, event: RowChanges | Refused, origin: Origin, parked: list[Parked]) -> list[KeptChange]:
-        """Of one row event; rows that cannot be projected go to `parked`."""
-        _, kind, version, rows = event[:4]
-        if self._plain is not None and not Unreadable.made and type(event) is RowChanges:
-            found = self._plain(kind, version, rows, origin)
-            if found is not None:
-                return found
-        found = []
+    def changes(
+        self, event: RowChanges | Refused, origin: Origin, into: list[KeptChange], parked: list[Parked]
+    ) -> None:
+        """Append those of one row event; rows that cannot be projected go to `parked`."""
+        kind, version, rows = event[1:4]
+        if self._plain is not None and not Unreadable.made and self._plain(kind, version, rows, origin, into):
+            return
+        found: list[KeptChange] = []
         for before, after in pairs(kind, rows):
             try:
                 found.extend(self._one(before, after, version, origin))
             except RowRefusedError as refusal:
                 parked.append(self.parked(before, after, version, refusal))
-        return _once_a_key(found) if self._version_at is None else found
+        into += _once_a_key(found) if self._version_at is None else found
 
     def _one(self, before: Row | None, after: Row | None, version: int, origin: Origin) -> Iterator[KeptChange]:
         if before is not None and after is not None and self.key(before) != self.key(after):
@@ -155,7 +163,7 @@ def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:
-    """Compiled: all changes of one event; None for an update that has a key twice, or moves a row to another."""
+    """Compiled: appends all changes of one event; False for an update that has a key twice, or moves a row."""
 
     def picked(of: str, names: Sequence[str]) -> str:
         return f"({''.join(f'{of}[{columns.index(name)}], ' for name in names)})"
@@ -163,19 +171,21 @@ def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:
     keys, values = [column.name for column in view.key], tuple(column.name for column in view.values)
     image = {of: of if values == columns else picked(of, values) for of in ("row", "before", "after")}
     source = f"""
-def changes(kind, version, rows, origin):
+def changes(kind, version, rows, origin, into):
     if kind == {INSERT}:
-        return [new(change, ({picked("row", keys)}, version, "insert", None, {image["row"]}, origin)) for row in rows]
-    if kind == {DELETE}:
-        return [new(change, ({picked("row", keys)}, version, "delete", {image["row"]}, None, origin)) for row in rows]
-    olds, news = rows[::2], rows[1::2]
-    keys = [{picked("row", keys)} for row in olds]
-    if keys != [{picked("row", keys)} for row in news] or len(set(keys)) < len(keys):
-        return None
-    return [
-        new(change, (key, version, "update", {image["before"]}, {image["after"]}, origin))
-        for key, before, after in zip(keys, olds, news)
-    ]
+        for row in rows:
+            into.append(new(change, ({picked("row", keys)}, version, "insert", None, {image["row"]}, origin)))
+    elif kind == {DELETE}:
+        for row in rows:
+            into.append(new(change, ({picked("row", keys)}, version, "delete", {image["row"]}, None, origin)))
+    else:
+        olds, news = rows[::2], rows[1::2]
+        keys = [{picked("row", keys)} for row in olds]
+        if keys != [{picked("row", keys)} for row in news] or len(set(keys)) < len(keys):
+            return False
+        for key, before, after in zip(keys, olds, news):
+            into.append(new(change, (key, version, "update", {image["before"]}, {image["after"]}, origin)))
+    return True
 """
     namespace: dict[str, Any] = {"new": tuple.__new__, "change": KeptChange}
     exec(compile(source, f"<changes {view.id}>", "exec"), namespace)

@@ -200,6 +200,8 @@ class Pipeline:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes
             self._ahead = _Ahead(following, self.life.projections.of(following), self.life.projections.halted_count)
+            if self._publisher is not None:
+                self._publisher.look_at(self._ahead.projected.writes)
 
     def _projected(self, batch: Batch) -> Projected:
         ahead, self._ahead = self._ahead, None

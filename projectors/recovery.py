@@ -38,6 +38,8 @@ def begin(
         return offset
     kept = store.witness(offset)
     if kept is None:
+        if topics is not None:
+            life.lost(life.projections.views)  # what is in them may be from anywhere, and nothing guards it
         sink.write([], offset)
         return offset
     found = source.resume(offset, kept)

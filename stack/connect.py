@@ -17,7 +17,7 @@ from stack.errors import ServerFailed
 from stack.places import install_once
 from stack.server import HOST, Launch, Server, free_port
 
-HEAP = "512m"
+HEAP = "1g"
 _OF_THE_WORKER = ("org.apache.kafka:*", "org.slf4j:slf4j-api", "jakarta.ws.rs:*")
 _MYSQL_SOURCE = "io.debezium:debezium-connector-mysql:3.6.1.Final"
 _MYSQL_SOURCE_DIGEST = "08d63f70d28712d19ed8933ec0c6ae1036593b26c5ae901e43c4395c684bac76"
@@ -29,12 +29,12 @@ _JACKSON = "com.fasterxml.jackson.core:*"
 
 
 def debezium_mysql() -> Path:
-    """The plugin folder of Debezium's MySQL connector; downloaded on first use (16 MB)."""
+    """The plugin folder of Debezium's MySQL connector; downloaded on first use (20 MB)."""
     return _plugin(_MYSQL_SOURCE, _MYSQL_SOURCE_DIGEST, _OF_THE_WORKER)
 
 
 def debezium_jdbc() -> Path:
-    """The plugin folder of Debezium's JDBC sink, for MySQL and MariaDB; downloaded on first use (26 MB)."""
+    """The plugin folder of Debezium's JDBC sink, for MySQL and MariaDB; downloaded on first use (31 MB)."""
     return _plugin(_JDBC_SINK, _JDBC_SINK_DIGEST, (*_OF_THE_WORKER, *_NOT_FOR_MYSQL, _JACKSON))
 
 

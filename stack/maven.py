@@ -53,7 +53,7 @@ def jars(name: str, artifacts: Sequence[str], into: Path, digest: str, without: 
 
 
 def digest_of(folder: Path) -> str:
-    """One SHA-256 over the names and digests of a folder's files: that of `sha256sum * | sort -k 2` in it."""
+    """One SHA-256 over the names and digests of a folder's files: that of what `sha256sum *` prints in it."""
     lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir(), key=lambda path: path.name)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

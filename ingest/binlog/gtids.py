@@ -21,6 +21,7 @@ _IS_MARIADB = 0xA2  # in place of the flags, of which there is one
 _FLAGS, _SOURCE, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _SOURCE_BYTES = 16
 _LONGEST_TAG = 32
+_PLAIN = struct.Struct("<B16sq17xIHB")  # flags, source, number; the commit time in 4, 2 and 1 bytes
 MARIADB = struct.Struct("<xII8xQ24x")  # domain, server, number: where a plain one has source and number
 
 
@@ -38,6 +39,23 @@ def gtid_text(gtid: Buffer) -> str:
     tag = gtid[GTID_BYTES:].decode("ascii", "replace")
     uuid = f"{source[:8]}-{source[8:12]}-{source[12:16]}-{source[16:20]}-{source[20:]}"
     return f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
+
+
+class GtidTexts:
+    """`gtid_text` for many of one server, and when each was committed."""
+
+    def __init__(self) -> None:
+        self._servers: dict[bytes, str] = {}
+
+    def of(self, gtid: bytes | bytearray) -> tuple[str | None, int]:
+        """The text, None of an anonymous transaction, and the commit time in microseconds since 1970."""
+        flags, source, number, low, middle, high = _PLAIN.unpack_from(gtid)
+        committed = low | middle << 32 | (high & 0x7F) << 48
+        if flags == _IS_MARIADB or flags & HAS_TAG:
+            return gtid_text(gtid), committed
+        if (server := self._servers.get(source)) is None:
+            server = self._servers[source] = gtid_text(gtid).rpartition(":")[0] if any(source) else ""
+        return f"{server}:{number}" if server else None, committed
 
 
 def committed_us(gtid: Buffer) -> int:

@@ -8,7 +8,7 @@ from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, base_version
 from ingest.binlog.coordinates import BinlogPosition, file_number
 from ingest.binlog.events import ARTIFICIAL, SILENT
 from ingest.binlog.gtid_sets import GtidSet, is_of_mariadb
-from ingest.binlog.gtids import GTID_BYTES, TAG_LENGTH_AT, committed_us, gtid_text
+from ingest.binlog.gtids import GTID_BYTES, GtidTexts, gtid_text
 from ingest.binlog.gtids_read import GtidsRead, MariaDBGtidsRead
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.stream_errors import BACKFILL_ALL, WentBackError, unknown
@@ -29,6 +29,8 @@ class Place:
         self.wraps = after.start >> 32
         self.checksum_bytes = checksum_bytes  # of each event: 4, or 0 where there are none
         self.server_id = 0  # the format description tells
+        self._gtid_texts = GtidTexts()
+        self._named = (-1, "")  # number and name of the file that was named last
         self.is_mariadb = False  # the format description tells
         # The last saved transaction, until it was read again: it is compared.
         self.saved: BinlogPosition | None = after if after.gtid else None
@@ -109,12 +111,11 @@ class Place:
 
     def origin_of(self, change: RowChanges | Refused) -> Origin:
         """Where a change of this stream comes from."""
-        gtid = change.transaction
-        name = f"{self.file.rpartition('.')[0]}.{(change.version >> 32) & MAX_FILE_NUMBER:06d}"
-        has_gtid = bool(gtid) and any(gtid[1:TAG_LENGTH_AT])
-        return Origin(
-            committed_us(gtid) if gtid else 0, gtid_text(gtid) if has_gtid else None, name, change.start, self.server_id
-        )
+        transaction, file = change.transaction, change.version >> 32 & MAX_FILE_NUMBER
+        if file != self._named[0]:
+            self._named = file, f"{self.file.rpartition('.')[0]}.{file:06d}"
+        gtid, committed = self._gtid_texts.of(transaction) if transaction else (None, 0)
+        return Origin(committed, gtid, self._named[1], change.start, self.server_id)
 
     def position(self, end: TransactionEnd, gtid_base: str) -> BinlogPosition:
         """The position behind a transaction."""

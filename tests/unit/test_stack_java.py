@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from stack import archives, elasticsearch, java
+from stack import archives, elasticsearch, java, maxwell
 from stack.errors import ServerUnavailable
 
 
@@ -51,6 +52,14 @@ def test_absolute_links_of_a_package_stay_inside_the_prefix_when_it_moves(tmp_pa
     archives.relink(prefix)
     moved = prefix.rename(tmp_path / "after")
     assert (moved / "usr/lib/settings").read_text() == "kept"
+
+
+def test_java_loads_the_class_that_maxwell_lacks(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/Lost.class").write_bytes(maxwell._empty_class("p/Lost"))
+    argv = [str(java.home() / "bin/java"), "-cp", str(tmp_path), "p.Lost"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert "Main method not found in class p.Lost" in done.stderr
 
 
 def test_an_archive_that_is_not_the_pinned_one_is_refused_and_removed(tmp_path: Path) -> None:

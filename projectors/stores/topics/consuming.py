@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from changes.errors import StoreUnavailableError
-from projectors.stores.topics.admin import ASK_WITHIN_S
+from servers.brokers import ASK_WITHIN_S
 
 _MESSAGES_A_CALL = 10_000
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version as release_of
 from typing import Any
@@ -20,15 +21,17 @@ from changes.batches import Watermark
 from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
-from changes.writes import KeptChange, Parked, ViewWrites, Write
+from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
+from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
-from projectors.stores.topics.admin import Topics, contradictions, failed
-from projectors.stores.topics.positions import Progress, Published, last_published, record_key
-from projectors.stores.topics.rules import POSITIONS, topic_of
+from projectors.stores.topics.admin import Topics, contradictions
+from projectors.stores.topics.positions import last_published
+from projectors.stores.topics.reading import TopicReader
+from projectors.stores.topics.rules import topic_of
 from projectors.views import BoundView
+from servers.brokers import failed
 
-VERSION_HEADER = "viewtail_version"
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
 COMMIT_WITHIN_S = 60.0
@@ -37,7 +40,7 @@ _PRODUCER = {
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
-    "linger.ms": 5,  # a commit does not wait for it
+    "linger.ms": 0,  # what waits is sent together in any case
     "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 32 << 10,
     "queue.buffering.max.messages": 100_000,
@@ -48,10 +51,11 @@ _PRODUCER = {
 }
 Headers = list[tuple[str, str | bytes | None]]
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_LARGE = 500  # changes
+_SLICE = 500
+_MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
 # librdkafka tells on standard error that a fenced producer has nothing to take back.
 warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
-
-_MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
 
 
 class TopicSink(Publisher):
@@ -90,6 +94,8 @@ class TopicSink(Publisher):
         self._partitions: dict[str, int] = {}  # by topic
         self._ids: dict[str, str] = {}  # of topics, by view
         self._is_open = False  # a transaction
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
         self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
@@ -149,6 +155,10 @@ class TopicSink(Publisher):
         """How far the topics are published."""
         return self._kept
 
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what the topic has and what is not deleted."""
+        return TopicReader(self._client(), self._views[view]).keys()
+
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
@@ -163,17 +173,36 @@ class TopicSink(Publisher):
                 self._publish(producer, found, letters)
             if upto is None:
                 return letters
-            self.meanwhile()
             value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
             failpoints.reach("before commit")
-            producer.commit_transaction(COMMIT_WITHIN_S)
+            self._commit(producer, sum(found.count for found in writes))
             failpoints.reach("after commit")
         self._is_open = False
         self._kept = upto
         if self._progress is not None:
             self._watermarks = {}
         return letters
+
+    def _commit(self, producer: Producer, count: int) -> None:
+        """Beside a large one, which takes a while, what comes next is made ready."""
+        if count < _LARGE:
+            producer.commit_transaction(COMMIT_WITHIN_S)
+            return
+        self._under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
+        try:
+            self.meanwhile()
+        finally:
+            self._under_way.result()
+
+    def look_at(self, writes: Sequence[ViewWrites]) -> None:
+        """Encode what comes next, as long as the commit takes."""
+        for found in writes:
+            found.made = []
+            for some in _slices(found.changes):
+                if self._under_way is None or self._under_way.done():
+                    return
+                found.made.append(self._envelopes[found.view].messages(some, _now_us()))
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
         """These came in the batch that was published last: consumers that wait for one are told at once."""
@@ -200,26 +229,28 @@ class TopicSink(Publisher):
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
-        view, topic, limit = self._views[found.view], self._views[found.view].view.name, self._most_bytes[found.view]
-        messages = self._envelopes[found.view].messages(found.changes, _now_us())
-        if any(len(key) + len(value or b"") > limit for key, value, _ in messages):
-            fit = self._that_fit(view, found.changes, limit, letters)
-            messages = self._envelopes[found.view].messages(fit, _now_us())
+        """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
+        view, encode = self._views[found.view], self._envelopes[found.view].messages
+        topic, limit, made = view.view.name, self._most_bytes[found.view], found.made or []
         produce, last, headers = producer.produce, -1, Headers()
-        for key, value, version in messages:
-            if version != last:
-                last, headers = version, [(VERSION_HEADER, str(version).encode())]
-            try:
-                produce(topic, value, key, headers=headers)
-            except BufferError:
-                self._produce(producer, topic, value, key, headers)
+        for number, some in enumerate(_slices(found.changes)):
+            messages = made[number] if number < len(made) else encode(some, _now_us())
+            if any(value is not None and len(key) + len(value) > limit for key, value, _ in messages):
+                messages = encode(self._that_fit(view, some, limit, letters), _now_us())
+            for key, value, version in messages:
+                if version != last:
+                    last, headers = version, [(VERSION_HEADER, str(version).encode())]
+                try:
+                    produce(topic, value, key, -1, None, None, 0, headers)
+                except BufferError:
+                    self._produce(producer, topic, value, key, headers)
 
     def _produce(self, producer: Producer, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
         """Wait for room in the queue, so that nothing is dropped and memory stays bounded."""
         deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
         while True:
             try:
-                producer.produce(topic, value, key, headers=headers)
+                producer.produce(topic, value, key, -1, None, None, 0, headers)
                 return
             except BufferError:
                 producer.poll(0.05)
@@ -285,6 +316,10 @@ class TopicSink(Publisher):
         """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
         with suppress(KafkaException):
             self.close()
+
+
+def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
+    return (changes[at : at + _SLICE] for at in range(0, len(changes), _SLICE))
 
 
 def _now_us() -> int:
