@@ -289,7 +289,7 @@ class Bench:
     def _worker(self, store: str, read_end: int, write_end: int) -> subprocess.Popen[bytes]:
         """The worker process as `viewtail run` starts it, running when this returns."""
         worker = subprocess.Popen(
-            [sys.executable, "-m", "viewtail.worker", store, str(write_end)],
+            [sys.executable, "-m", "viewtail.process", store, str(write_end)],
             cwd=self.setting.folder,
             env=self.setting.environment,
             pass_fds=[write_end],

@@ -63,21 +63,23 @@ class Envelope:
         made = _compiled(table, key, columns, about_key, about_value)
         self._runs: dict[str, _Run] = {op: made[_RUNS.get(op, "rows")] for op in _OPS}
         self._end = "}" * with_schemas
+        self._last: tuple[Origin | None, int] = (None, 0)  # the origin of the change before, and its row's number + 1
         self._made_at, self._ends = -1, dict[str, str]()  # what is behind the number of the row, by op
 
     def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
         """The messages of changes of one view, in their order: two for a delete, else one.
 
-        `row` counts the changes of one row event, which share an origin.
+        `row` counts the changes of one row event, which share an origin; they may come in several calls.
         """
         found: list[Message] = []
-        last_origin, row = None, 0
+        last_origin, row = self._last
         for run in _runs(changes):
             _, version, op, _, _, origin = run[0]
             row = row if origin is last_origin else 0
             source, end = self._around(version, op, origin, now_us)
             found += self._runs[op](run, source, end, row)
             last_origin, row = origin, row + len(run)
+        self._last = last_origin, row
         return found
 
     def _around(self, version: int, op: str, origin: Origin, now_us: int) -> tuple[str, str]:
