@@ -357,7 +357,8 @@ def test_what_can_stand_for_one_value_only_is_read(each: Column, found: Any, wan
 @pytest.mark.parametrize(
     ("each", "found"),
     [
-        (PRICE, 1.005), (PRICE, True), (PRICE, [1]), (PRICE, "AAA="), (PRICE, "AJYAAAAAAA=="), (WHOLE, "x"), (WHOLE, ""),
+        (PRICE, 1.005), (PRICE, True), (PRICE, [1]),
+        (PRICE, "AAA="), (PRICE, "AJYAAAAAAA=="), (WHOLE, "x"), (WHOLE, ""),
         (TIME, 1), (TIME, 839 * 3600 * 10**6), (TIME3, 1500), (DATETIME, 1500), (DATETIME, 10**15), (DATE, 10**9),
         (UNSIGNED, "AQAAAAAAAAAA"), (UNSIGNED, -(2**63) - 1), (JSON, "{"), (JSON, 5), (BIT, 1), (BITS, "AQ=="),
     ],
