@@ -211,6 +211,8 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
         wait_for("all views are filled", one.is_well, 90)
         fleet.query(f"INSERT INTO {SCHEMA}.typed SELECT id + 10, {', '.join(TYPES)} FROM {SCHEMA}.typed")
         wait_for("rows come through the topic", lambda: len(fleet.typed()) == 6)
+        checked = one.command("check")
+        assert checked.returncode == 0 and f"topic {SCHEMA}.user: 4 partitions" in checked.stdout, checked.stdout
         two.kill()
         wait_for(
             "the other one has all", lambda: [len(partitions_of(one, s)) for s in ("mysql", "redis")] == [4, 6], 10
@@ -228,4 +230,10 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     assert {key: typed[key] for key in range(3)} == {key: typed[key + 10] for key in range(3)}, "of any type"
     assert len(typed[0]) == len(typed[1]) == len(TYPES) and not typed[2]
     wait_for("all is well", one.is_well)
+    told = one.command("status").stdout
+    assert f"{SCHEMA}.user.3.redis" in told and told.count("user_by_email") == 1, told
+    client = redis.Redis(port=fleet.redis.port)
+    client.delete(*client.scan_iter(f"{SCHEMA}:*"))
+    assert one.command("replay", SCHEMA).returncode == 0
+    wait_for("a view that is replayed is filled again", fleet.are_equal)
     assert [run.stop() for run in (one, three, tailer)] == [0, 0, 0]
