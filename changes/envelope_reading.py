@@ -8,15 +8,17 @@ no change of the table raises MalformedEnvelopeError; no text of it holds a row'
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import orjson
 
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, Row, RowChanges, Unreadable, unreadable_in
-from changes.envelope_columns import Schema, is_bit, quoted
+from changes.envelope_columns import characters_of, integers_of, is_bit, is_year, quoted
+from changes.envelope_schemas import Schema
 from changes.envelope_values import (
     CLOCKS,
     DAYS,
@@ -26,8 +28,7 @@ from changes.envelope_values import (
     Writer,
     debezium,
     decimal_pattern,
-    integers_of,
-    is_year,
+    is_alike,
     own,
 )
 from changes.errors import ViewtailError
@@ -36,6 +37,8 @@ from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_ve
 
 Change: TypeAlias = RowChanges | Refused
 _Fields: TypeAlias = Mapping[str, Schema]  # of a row's columns, by name
+_Reads: TypeAlias = Mapping[str, Read]
+_ReadRow: TypeAlias = Callable[[Any], Row]
 
 _KINDS = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
 _LOOK = "look at what writes the topic"
@@ -63,9 +66,10 @@ class EnvelopeReader:
         self._columns = [column for column in columns if column is not None]
         self._key = frozenset(column.name for column in key)
         self._shows_default_for_null = shows_default_for_null
-        self._read_own = _compiled(self._columns, followed)
-        self._own = {column.name: _or_null(own(column), column) for column in self._columns}
-        self._debezium: dict[tuple[bytes, bool], dict[str, Read]] = {}  # by schema, and whether of a snapshot
+        self._own: _Reads = {column.name: _or_null(own(column), column) for column in self._columns}
+        self._own_row = _row_of(self._columns, self._own, followed.columns)
+        self._read_own = _message_of(followed, self._own_row)
+        self._debezium: dict[tuple[bytes, bool], tuple[_Reads, _ReadRow]] = {}  # by schema, and whether of a snapshot
         self._schemas: dict[bytes, _Fields] = {}  # by what stands before a payload
         self._is_own = True  # the last message: what to try first
 
@@ -107,21 +111,25 @@ class EnvelopeReader:
         source, op = _source_and_op(message, self._followed.table)
         self._is_own = source.get("sequence") is not None
         if self._is_own:
-            said, reads = _sequence(source), self._own
+            said, reads, read_row = _sequence(source), self._own, self._own_row
         else:
-            said, reads = 0 if version is not None else _place(source), self._reads_of_debezium(schema, op == "r")
+            said = 0 if version is not None else _place(source)
+            reads, read_row = self._of_debezium(schema, op == "r")
         kind, before, after = _KINDS[op], message.get("before"), message.get("after")
         if kind == UPDATE and before is None:
             kind = INSERT  # the old row is not known
         images = {INSERT: [after], UPDATE: [before, after], DELETE: [before]}[kind]
-        rows = [self._row(image, reads) for image in images]
         said = said if version is None else version
+        try:
+            return RowChanges(self._followed, kind, said, [read_row(image) for image in images])
+        except (LostValueError, *NOT_TAKEN):
+            rows = [self._row(image, reads) for image in images]
         bad = unreadable_in(value for row in rows for value in row)
         if bad is None:
             return RowChanges(self._followed, kind, said, rows)
         return Refused(self._followed, kind, said, rows, bad.reason)
 
-    def _reads_of_debezium(self, schema: bytes, is_snapshot: bool) -> dict[str, Read]:
+    def _of_debezium(self, schema: bytes, is_snapshot: bool) -> tuple[_Reads, _ReadRow]:
         found = self._debezium.get((schema, is_snapshot))
         if found is None:
             writer = Writer(
@@ -129,11 +137,12 @@ class EnvelopeReader:
                 fields=self._schemas[schema] if schema else None,
                 shows_default_for_null=self._shows_default_for_null,
             )
-            found = {column.name: debezium(column, writer) for column in self._columns}
-            self._debezium[schema, is_snapshot] = found
+            reads = {column.name: debezium(column, writer) for column in self._columns}
+            plain = {column.name for column in self._columns if is_alike(column, writer)}
+            found = self._debezium[schema, is_snapshot] = reads, _row_of(self._columns, reads, plain)
         return found
 
-    def _row(self, image: Any, reads: Mapping[str, Read]) -> Row:
+    def _row(self, image: Any, reads: _Reads) -> Row:
         if not isinstance(image, dict):
             raise _malformed("it lacks the row before or after the change")
         return tuple([self._value(column, image, reads[column.name]) for column in self._columns])
@@ -188,11 +197,20 @@ def _sequence(source: Mapping[str, Any]) -> int:
 
 def _place(source: Mapping[str, Any]) -> int:
     file, position = source.get("file"), source.get("pos")
-    number = re.fullmatch(r"[^\n]*\.([0-9]{1,10})", file) if isinstance(file, str) else None
-    file_number = -1 if number is None else int(number[1])
-    if type(position) is not int or not 0 <= position <= MAX_POSITION or not 0 <= file_number <= MAX_FILE_NUMBER:
-        raise _malformed("its source does not say a place in a binlog")
-    return base_version(_FOREIGN_EPOCH, file_number) | position >> 4
+    if isinstance(file, str) and type(position) is int and 0 <= position <= MAX_POSITION:
+        base = _base(file)
+        if base is not None:
+            return base | position >> 4
+    raise _malformed("its source does not say a place in a binlog")
+
+
+@lru_cache(maxsize=100)
+def _base(file: str) -> int | None:
+    """The version that a binlog file's begin with; None where it is not called as one."""
+    number = re.fullmatch(r"[^\n]*\.([0-9]{1,10})", file)
+    if number is None or int(number[1]) > MAX_FILE_NUMBER:
+        return None
+    return base_version(_FOREIGN_EPOCH, int(number[1]))
 
 
 def _is_start_of(start: bytes, message: Mapping[str, Any]) -> bool:
@@ -212,73 +230,85 @@ def _fields_of(schema: Any) -> _Fields:
         raise _malformed("its schema is not that of an envelope") from None
 
 
-# --- The table's own part, as source: messages that viewtail wrote ---
+# --- The table's own part, as source ---
 
 
-def _compiled(columns: Sequence[Column], followed: Followed) -> Callable[[bytes, int | None], RowChanges]:
-    """Source, compiled: reads a message, or raises one of NOT_TAKEN for what is not quite as viewtail writes it.
+def _row_of(columns: Sequence[Column], reads: _Reads, plain: Collection[str]) -> _ReadRow:
+    """Source, compiled: a row from its image, or one of NOT_TAKEN, or LostValueError.
 
-    What stands behind the images is most of a message, and the same for all rows of a row event but for the row's
-    number: it is compared with the last one, and read only where it differs.
+    Of the columns in `plain` the value's JSON is the value; the commonest kinds of those are read without a call.
     """
     names = [f"c{at}" for at in range(len(columns))]
-    values = [_value_source(column, name, at) for at, (column, name) in enumerate(zip(columns, names, strict=True))]
+    values = [
+        _inlined(column, name, at) if column.name in plain else f"read{at}({name})"
+        for at, (column, name) in enumerate(zip(columns, names, strict=True))
+    ]
     source = f"""
-def made():
-    start = end = b"\\n"
-    kind = said = size = 0
-
-    def row(image):
-        {"".join(f"{name}, " for name in names)} = {"pick(image)" if len(names) > 1 else "(pick(image),)"}
-        return ({"".join(f"{value}, " for value in values)})
-
-    def read(value, version):
-        nonlocal start, end, kind, said, size
-        images, _, tail = value.rpartition(b',"source":')
-        if not (tail.startswith(start) and tail.endswith(end) and tail[size:-len(end)].isdigit()):
-            before, sequence, behind, op = end_of(tail).groups()
-            said = version_of(sequence)
-            kind, start, end, size = kinds[op], before, behind, len(before)
-        image = loads(images + b"}}")
-        if kind == {INSERT}:
-            rows = [row(image["after"])]
-        elif kind == {DELETE}:
-            rows = [row(image["before"])]
-        else:
-            rows = [row(image["before"]), row(image["after"])]
-        return new(change, (followed, kind, said if version is None else version, rows, b"", 0))
-
-    return read
+def row(image):
+    {"".join(f"{name}, " for name in names)} = {"pick(image)" if len(names) > 1 else "(pick(image),)"}
+    return ({"".join(f"{value}, " for value in values)})
 """
     namespace: dict[str, Any] = {
-        "pick": itemgetter(*followed.columns), "followed": followed, "loads": orjson.loads, "new": tuple.__new__,
-        "change": RowChanges, "kinds": {op.encode(): kind for op, kind in _KINDS.items()},
-        "end_of": _end_of(followed.table), "version_of": _version, "no": _no, "Decimal": Decimal,
-        "days": DAYS, "clocks": CLOCKS,
+        "pick": itemgetter(*(column.name for column in columns)), "no": _no, "Decimal": Decimal, "days": DAYS,
+        "clocks": CLOCKS,
     }  # fmt: skip
     for at, column in enumerate(columns):
-        namespace[f"read{at}"] = own(column)
+        namespace[f"read{at}"] = reads[column.name]
         if column.kind is Kind.DECIMAL:
             namespace[f"matches{at}"] = decimal_pattern(column).fullmatch
-    exec(compile(source, f"<reader of {followed.table.full_name}>", "exec"), namespace)
-    read: Callable[[bytes, int | None], RowChanges] = namespace["made"]()
-    return read
+    exec(compile(source, "<rows of envelopes>", "exec"), namespace)
+    row: _ReadRow = namespace["row"]
+    return row
 
 
-def _value_source(column: Column, name: str, at: int) -> str:
-    """Source of a column's value; the commonest kinds without a call."""
-    value = f"read{at}({name})"
+def _inlined(column: Column, name: str, at: int) -> str:
+    """Source of a column's value."""
     if column.kind is Kind.INTEGER and not is_bit(column) and not is_year(column):
         low, high = integers_of(column)
         value = f"{name} if {name}.__class__ is int and {low} <= {name} <= {high} else no()"
-    elif column.kind is Kind.TEXT and column.length:
-        value = f"{name} if {name}.__class__ is str and len({name}) <= {column.length} else no()"
+    elif column.kind is Kind.TEXT:
+        value = f"{name} if {name}.__class__ is str and len({name}) <= {characters_of(column)} else no()"
     elif column.kind is Kind.DECIMAL:
         value = f"Decimal({name}) if matches{at}({name}) else no()"
     elif column.kind in (Kind.DATETIME, Kind.TIMESTAMP) and not column.scale:
         parts = f"days[{name}[:10]] + ' ' + clocks[{name}[11:19]]"
-        value = f"{parts} if {name}[10] == 'T' and {name}[19:] == 'Z' else {value}"
+        value = f"{parts} if {name}[10] == 'T' and {name}[19:] == 'Z' else read{at}({name})"
+    else:
+        return f"read{at}({name})"
     return f"None if {name} is None else {value}" if column.is_nullable else value
+
+
+def _message_of(followed: Followed, row: _ReadRow) -> Callable[[bytes, int | None], RowChanges]:
+    """Reads a message, or raises one of NOT_TAKEN for what is not quite as viewtail writes it.
+
+    What stands behind the images is most of a message, and the same for all rows of a row event but for the row's
+    number: it is compared with the last one, and read only where it differs.
+    """
+    end_of, kinds, loads = _end_of(followed.table), {op.encode(): kind for op, kind in _KINDS.items()}, orjson.loads
+    start = end = b"\n"
+    kind = said = size = 0
+
+    def read(value: bytes, version: int | None) -> RowChanges:
+        nonlocal start, end, kind, said, size
+        images, _, tail = value.rpartition(b',"source":')
+        if not (tail.startswith(start) and tail.endswith(end) and tail[size : -len(end)].isdigit()):
+            parts = end_of(tail)
+            if parts is None:
+                raise ValueError
+            before, sequence, behind, op = parts.groups()
+            said = _version(sequence)
+            kind, start, end, size = kinds[op], before, behind, len(before)
+        image = loads(images + b"}")
+        if kind == INSERT:
+            rows = [row(image["after"])]
+        elif kind == DELETE:
+            rows = [row(image["before"])]
+        else:
+            rows = [row(image["before"]), row(image["after"])]
+        change = (followed, kind, said if version is None else version, rows, b"", 0)
+        return tuple.__new__(RowChanges, change)  # as RowChanges(*change), in less time
+
+    return read
 
 
 def _end_of(table: Table) -> Callable[[bytes], re.Match[bytes] | None]:

@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.envelope_columns import Schema, escaped_label, is_bit, is_day, is_single
+from changes.envelope_columns import characters_of, integers_of, is_bit, is_day, is_single, is_year
+from changes.envelope_schemas import Schema, escaped_label
 from changes.json_text import retold
 from changes.tables import Column, Kind
 
@@ -43,20 +44,6 @@ def own(column: Column) -> Read:
             return _integer(column)
         return _flag if column.length == 1 else _bits(column)
     return _OWN[column.kind](column)
-
-
-def integers_of(column: Column) -> tuple[int, int]:
-    """The lowest and the highest number of a column of integers."""
-    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
-    if name == "year":
-        return 0, 2155
-    bits = _BITS.get(name, 64)
-    return (0, (1 << bits) - 1) if column.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-def is_year(column: Column) -> bool:
-    """Whether it is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
-    return column.declared.lower().startswith("year")
 
 
 def _integer(column: Column) -> Read:
@@ -88,7 +75,7 @@ def _bits(column: Column) -> Read:
 
 def decimal_pattern(column: Column) -> re.Pattern[str]:
     """Of the text of a column's values; neither server has a negative zero."""
-    whole = column.precision - column.scale
+    whole = (column.precision or _MOST_DIGITS) - column.scale
     digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
     fraction = rf"\.[0-9]{{{column.scale}}}" if column.scale else ""
     return re.compile(rf"(?!-[0.]*\Z)-?{digits}{fraction}")
@@ -123,7 +110,7 @@ def _double(_: Column) -> Read:
 
 
 def _text(column: Column) -> Read:
-    longest = column.length or _LONGEST
+    longest = characters_of(column)
 
     def read(found: Any) -> str:
         if found.__class__ is not str or len(found) > longest:
@@ -134,28 +121,54 @@ def _text(column: Column) -> Read:
 
 
 def _label(column: Column) -> Read:
-    return {label: label for label in ("", *column.labels)}.__getitem__
-
-
-class _Sets(dict[str, str]):
-    """By text: itself, where it is one of a SET column's values."""
-
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        super().__init__({"": ""})
-        self.labels = labels  # as they stand in the text: as the column has them
-
-    def __missing__(self, text: str) -> str:
-        given = text.split(",")
-        value = ",".join(label for shown, label in self.labels.items() if shown in given)
-        if text != ",".join(shown for shown in self.labels if shown in given):
-            raise ValueError
-        if len(self) < _KEPT:
-            self[text] = value
-        return value
+    return _Labels({label: label for label in column.labels}).__getitem__
 
 
 def _labels(column: Column) -> Read:
     return _Sets({label: label for label in column.labels}).__getitem__
+
+
+class _Labels(dict[str, str]):
+    """By the JSON of a value of ENUM or SET: the value. What is none of the column's raises ValueError.
+
+    Args:
+        labels: as they stand in a message: as they are.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__({"": ""})
+        self.labels = labels
+        # The server has '?' for each character of a label that its information_schema cannot show.
+        self.patterns = [re.compile(re.escape(label).replace(r"\?", "."), re.DOTALL) for label in labels]
+
+    def __missing__(self, text: str) -> str:
+        value = self.made(text)
+        if len(self) < _KEPT:
+            self[text] = value
+        return value
+
+    def made(self, text: str) -> str:
+        """The value, where it is one label."""
+        return self.label(text, 0)[1]
+
+    def label(self, text: str, first: int) -> tuple[int, str]:
+        """The place of the label and the label, among those from `first` on."""
+        for at, (shown, label) in enumerate(self.labels.items()):
+            if at >= first and self.patterns[at].fullmatch(text):
+                return at, label if shown == text else text
+        raise ValueError
+
+
+class _Sets(_Labels):
+    """The same of a SET: labels in the column's order."""
+
+    def made(self, text: str) -> str:
+        """The value."""
+        found, at = [], -1
+        for part in text.split(","):
+            at, label = self.label(part, at + 1)
+            found.append(label)
+        return ",".join(found)
 
 
 def _json(_: Column) -> Read:
@@ -295,9 +308,9 @@ def _no() -> Any:
     raise ValueError
 
 
-_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32}
 _FLAGS = {False: 0, True: 1}
 _SINGLE = struct.Struct("<f")
+_MOST_DIGITS = 65  # of a DECIMAL
 _LONGEST = (1 << 32) - 1  # bytes of a LONGBLOB
 _KEPT = 10_000
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
@@ -356,6 +369,17 @@ def debezium(column: Column, writer: Writer) -> Read:
         return value
 
     return read_value
+
+
+def is_alike(column: Column, writer: Writer) -> bool:
+    """Whether Debezium writes every value of the column, NULL too, as viewtail does, and loses none."""
+    if _lost_values(column, own(column), None if writer.fields is None else writer.fields.get(column.name), writer):
+        return False
+    if column.kind is Kind.TEXT:
+        return column.charset in _UNICODE
+    if column.kind is Kind.INTEGER:
+        return integers_of(column)[1] < 1 << 63 and not column.declared.lower().startswith("tinyint(1)")
+    return column.kind is Kind.DOUBLE
 
 
 def _lost_values(column: Column, read: Read, field: Schema | None, writer: Writer) -> dict[Any, str]:
@@ -443,7 +467,8 @@ def _debezium_decimal(column: Column, field: Schema | None, _writer: Writer) -> 
         """Of decimal.handling.mode=double, or of the converter's decimal.format=NUMERIC."""
         if found.__class__ is bool or not (is_exact_in_double or found.__class__ is int):
             raise LostValueError("holds a number that is not exact: set decimal.handling.mode=string for the connector")
-        return Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
+        value = Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
+        return value if value == Decimal(repr(found)) else _no()
 
     def read_decimal(found: Any) -> Decimal:
         if found.__class__ is not str:
@@ -515,7 +540,7 @@ def _debezium_text(column: Column, _field: Schema | None, _writer: Writer) -> Re
 
 
 def _debezium_label(column: Column, _field: Schema | None, writer: Writer) -> Read:
-    return {"": "", **_shown_labels(column, writer)}.__getitem__
+    return _Labels(_shown_labels(column, writer)).__getitem__
 
 
 def _debezium_labels(column: Column, _field: Schema | None, writer: Writer) -> Read:

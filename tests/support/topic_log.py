@@ -15,6 +15,7 @@ from stack import Server
 from tests.support.binlog_truth import Change, Row
 
 EPOCH_BITS = 53
+OPS = {"c": "insert", "u": "update", "d": "delete", "r": "read"}
 
 
 @dataclass(frozen=True, slots=True)

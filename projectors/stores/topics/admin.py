@@ -70,8 +70,8 @@ class Topics(Broker):
         for name, future in self._ask("creating topics", lambda: self._client.create_topics(new)).items():
             try:
                 future.result(ASK_WITHIN_S)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            except (KafkaException, TimeoutError) as error:
+                if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
                 found = failed(error, f"creating the topic {name}")
                 if isinstance(found, StoreUnavailableError):

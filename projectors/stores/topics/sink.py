@@ -8,6 +8,7 @@ the pipeline's, so that a second process that takes the pipeline fences the firs
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,11 +22,12 @@ from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
 from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
-from changes.writes import KeptChange, Parked, ViewWrites, Write
+from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
 from projectors.stores.topics.admin import Topics, contradictions
 from projectors.stores.topics.positions import last_published
+from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of
 from projectors.views import BoundView
 from servers.brokers import failed
@@ -52,6 +54,8 @@ _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 _LARGE = 500  # changes
 _SLICE = 500
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
+# librdkafka tells on standard error that a fenced producer has nothing to take back.
+warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
 
 
 class TopicSink(Publisher):
@@ -150,6 +154,10 @@ class TopicSink(Publisher):
     def witness(self, offset: Position) -> Position | None:
         """How far the topics are published."""
         return self._kept
+
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what the topic has and what is not deleted."""
+        return TopicReader(self._client(), self._views[view]).keys()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -274,13 +282,14 @@ class TopicSink(Publisher):
     def close(self) -> None:
         """Give the producer up; what it published without a commit is taken back."""
         producer, self._producer = self._producer, None
+        is_open, self._is_open = self._is_open, False
         if producer is not None:
             with suppress(KafkaException):
-                if self._is_open:
+                if is_open:
                     producer.abort_transaction(1.0)
-            producer.purge()
-            producer.close()
-        self._is_open = False
+            with suppress(KafkaException):  # of a fenced one: there is nothing to take back
+                producer.purge()
+                producer.close()
 
     def _living(self) -> Producer:
         if self._producer is None:
