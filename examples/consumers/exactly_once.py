@@ -61,6 +61,8 @@ def main(brokers: str, topic: str, mysql: str, name: str) -> None:
         while True:
             if (first := consumer.poll(1)) is not None:
                 messages = [first, *consumer.consume(1000, 0)]  # what is there: `consume` alone waits for so many
+                for failed in filter(Message.error, messages):
+                    raise KafkaException(failed.error())
                 for number in sorted({message.partition() for message in messages}):
                     table.write(number, [message for message in messages if message.partition() == number])
     finally:
@@ -102,8 +104,6 @@ class Table:
         offsets, start = self._taken[number]
         rows = []
         for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
             if message.offset() >= start and message.value() is not None:  # None: the tombstone behind a delete
                 rows.append(row_of(message))
         with self._session().cursor() as cursor:
