@@ -59,7 +59,8 @@ def failed(error: Exception, doing: str, side: Side = STORE) -> ViewtailError:
     """What an error of the client means; its text holds no message's content."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
-        return side.unavailable(f"Kafka: {doing} failed: {error}. {RETRIES}")
+        why = "no answer in time" if isinstance(error, TimeoutError) else error
+        return side.unavailable(f"Kafka: {doing} failed: {why}. {RETRIES}")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if (mend := _REFUSALS.get(found.code())) is not None:
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights)}")

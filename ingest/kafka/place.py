@@ -27,6 +27,7 @@ class Place:
     def check(self, after: KafkaPosition) -> None:
         """Raises HistoryGoneError where what follows a position is not there any more."""
         self.check_is_of_this(after)
+        self.check_is_there()
         first = self.broker.first_offset(self.topic, self.partition)
         if after.offset < first:
             raise self.gone(after.offset, first)
@@ -37,16 +38,26 @@ class Place:
                 f"{after.offset}: messages that were acknowledged are lost. {NEW_HISTORY}"
             )
 
+    def check_is_there(self) -> None:
+        """Raises HistoryGoneError where another topic has the name now, whose offsets only look like those of this."""
+        now = self.broker.id_of(self.topic)
+        if now != self.topic_id:
+            raise self._made_again(self.topic_id, now)
+
     def check_is_of_this(self, position: KafkaPosition) -> None:
         """Raises HistoryGoneError for a place in another topic of that name."""
         if position.topic_id != self.topic_id:
-            raise HistoryGoneError(
-                f"topic {self.topic} was deleted and made again (its id was {position.topic_id} and is "
-                f"{self.topic_id}): what viewtail had not read of it is gone. {NEW_HISTORY}"
-            )
+            raise self._made_again(position.topic_id, self.topic_id)
+
+    def _made_again(self, was: str, now: str) -> HistoryGoneError:
+        return HistoryGoneError(
+            f"topic {self.topic} was deleted and made again (its id was {was} and is {now}): what viewtail had not "
+            f"read of it is gone. {NEW_HISTORY}"
+        )
 
     def gone(self, offset: int, first: int | None = None) -> HistoryGoneError:
         """The error of a place that the broker has not kept."""
+        self.check_is_there()
         first = self.broker.first_offset(self.topic, self.partition) if first is None else first
         return HistoryGoneError(
             f"partition {self.partition} of topic {self.topic} begins at offset {first}, and viewtail has read up to "

@@ -27,6 +27,7 @@ from ingest.kafka.progress import ProgressFeed
 from servers.brokers import SOURCE, failed
 
 MESSAGES = 10_000  # taken at once; then comes a batch
+LOOK_EVERY_S = 5.0  # whether it is the same topic still
 IDLE_S = 0.05  # how often progress is looked at while no message comes
 ASK_AGAIN_S = 1.0  # so long a broker that was away may take to answer
 
@@ -111,7 +112,11 @@ class KafkaSource:
             with closing(Consumer(settings)) as consumer:
                 consumer.assign([TopicPartition(begin.topic, begin.partition, begin.offset)])
                 reading = _Reading(consumer, begin, Batching(self._followed, begin))
+                looked_at = time.monotonic()
                 while not self._interrupted.is_set():
+                    if time.monotonic() - looked_at > LOOK_EVERY_S and self._away is None:
+                        self._place.check_is_there()
+                        looked_at = time.monotonic()
                     batch = self._next(reading)
                     if batch is not None:
                         yield batch

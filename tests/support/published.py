@@ -32,7 +32,7 @@ class Topic:
 
     def __init__(self, server: Server, name: str, partitions: int = 1, **config: str) -> None:
         self.name = name
-        self.client = {"bootstrap.servers": f"127.0.0.1:{server.port}"}
+        self.client: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{server.port}", "log_level": 0}
         self.admin = AdminClient(self.client)
         self._partitions, self._config = partitions, config
         self._producer: Producer | None = None
@@ -65,6 +65,15 @@ class Topic:
             record = Published(position="{}", progress=and_progress).to_json()
             producer.produce(POSITIONS, record, b"test", 0)
         producer.commit_transaction(30)
+
+    def abort(self, found: Sequence[Message], partition: int = 0) -> None:
+        """What a tailer leaves that died in a transaction."""
+        producer = self._transactional()
+        producer.begin_transaction()
+        for key, value, _ in found:
+            producer.produce(self.name, value, key, partition)
+        producer.flush(10)
+        producer.abort_transaction(30)
 
     def publish_bytes(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
         """What viewtail does not write."""
