@@ -22,8 +22,8 @@ from changes.errors import ViewtailError, once, place_of
 app = typer.Typer(
     name="viewtail",
     help=(
-        "Keeps MySQL index tables, Redis keys and Elasticsearch documents in step with MySQL tables. It reads the "
-        "binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
+        "Keeps MySQL index tables, Redis keys, Elasticsearch documents and Kafka topics in step with MySQL tables. It "
+        "reads the binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
         "Exit codes: 0 good, 1 something is wrong, 2 misuse."
     ),
     epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
