@@ -121,8 +121,8 @@ class Course:
             self._wait(topic)
             figures.memory_mib.append(usage.memory_mib(reader.server.pid))
         came = self._taken(topic, [*phases, rows])
-        for name, before, phase in (("single", *phases[1:3]), ("bulk", *phases[2:4])):
-            began, ended = came[before], came[phase]
+        for name, at in (("single", 2), ("bulk", 3)):
+            phase, began, ended = phases[at], came[phases[at - 1]], came[phases[at]]
             getattr(figures, f"{name}_rate").append(len(phase) / max(ended - began, 0.001))
             getattr(figures, f"{name}_cpu_s").append(timeline.between(began, ended) / len(phase) * 1e6)
         figures.p50_ms.append(latency.p50_ms)
