@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo bench bench-peers fuzz differential limits verdicts convergence matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers fuzz differential limits verdicts convergence matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -40,6 +40,9 @@ install: venv
 
 demo: venv
 	$(BIN)/python -m examples.demo
+
+demo-kafka: venv
+	$(BIN)/python -m examples.demo.kafka
 
 bench: venv
 	$(BIN)/python -m bench

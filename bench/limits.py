@@ -35,7 +35,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
-from viewtail.worker import tune_interpreter
+from viewtail.process import tune_interpreter
 
 MOST_MIB = 512
 MOST_COST = 1.3  # of a row beside the same row in small

@@ -125,7 +125,7 @@ def worker(setting: Setting, store: str) -> Iterator[subprocess.Popen[bytes]]:
     """The worker process as `viewtail run` starts it, running; stopped at the end."""
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "viewtail.worker", store, str(write_end)],
+        [sys.executable, "-m", "viewtail.process", store, str(write_end)],
         cwd=setting.folder,
         env=setting.environment,
         pass_fds=[write_end],

@@ -22,7 +22,7 @@ from offsets.mysql import OwnSession
 from projectors.ownership import Ownership, take
 from viewtail import declarations, settings
 from viewtail.composition import deploy
-from viewtail.worker import tune_interpreter
+from viewtail.process import tune_interpreter
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ class RowChanges(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A row that cannot be read exactly (bytes that are invalid in their character set): its key parks."""
+    """A row that cannot be read exactly (bytes invalid in their character set, what another writer lost): it parks."""
 
     followed: Followed
     kind: int
@@ -71,17 +71,17 @@ class Refused(NamedTuple):
 class Unreadable:
     """Stands in a row for a value that could not be read."""
 
-    __slots__ = ("column",)
+    __slots__ = ("cause", "column")
 
     made = 0  # in this process: while it is 0, nobody needs to look for one
 
-    def __init__(self, column: str) -> None:
-        self.column = column
+    def __init__(self, column: str, cause: str = "holds bytes that are invalid in its character set") -> None:
+        self.column, self.cause = column, cause
         Unreadable.made += 1
 
     @property
     def reason(self) -> str:
-        return f"column {self.column} holds bytes that are invalid in its character set"
+        return f"column {self.column} {self.cause}"
 
 
 def unreadable_in(values: Iterable[Any]) -> Unreadable | None:

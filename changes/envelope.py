@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from changes.batches import Origin
-from changes.envelope_columns import NAMESPACE, Schema, connect_schema, expression, quoted
+from changes.envelope_columns import NAMESPACE, expression, quoted
+from changes.envelope_schemas import Schema, key_schema, value_schema
 from changes.tables import Column, Table
 from changes.writes import KeptChange
 
@@ -62,21 +63,23 @@ class Envelope:
         made = _compiled(table, key, columns, about_key, about_value)
         self._runs: dict[str, _Run] = {op: made[_RUNS.get(op, "rows")] for op in _OPS}
         self._end = "}" * with_schemas
+        self._last: tuple[Origin | None, int] = (None, 0)  # the origin of the change before, and its row's number + 1
         self._made_at, self._ends = -1, dict[str, str]()  # what is behind the number of the row, by op
 
     def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
         """The messages of changes of one view, in their order: two for a delete, else one.
 
-        `row` counts the changes of one row event, which share an origin.
+        `row` counts the changes of one row event, which share an origin; they may come in several calls.
         """
         found: list[Message] = []
-        last_origin, row = None, 0
+        last_origin, row = self._last
         for run in _runs(changes):
             _, version, op, _, _, origin = run[0]
             row = row if origin is last_origin else 0
             source, end = self._around(version, op, origin, now_us)
             found += self._runs[op](run, source, end, row)
             last_origin, row = origin, row + len(run)
+        self._last = last_origin, row
         return found
 
     def _around(self, version: int, op: str, origin: Origin, now_us: int) -> tuple[str, str]:
@@ -196,81 +199,6 @@ def _formatted(template: str, parts: Sequence[str]) -> str:
     return f"{template!r} % ({', '.join(parts)},)"
 
 
-# --- Kafka Connect schemas ---
-
-
-def key_schema(table: Table, key: Sequence[Column], name: str) -> Schema:
-    """Of a message's key, as Kafka Connect's JSON converter writes it."""
-    fields = [connect_schema(column, is_key=True) for column in key]
-    return {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.{table.full_name}.Key"}
-
-
-def value_schema(table: Table, columns: Sequence[Column], name: str) -> Schema:
-    """Of a message's value, as Kafka Connect's JSON converter writes it; columns' defaults are left out."""
-    row = {
-        "type": "struct",
-        "fields": [connect_schema(column) for column in columns],
-        "optional": True,
-        "name": f"{name}.{table.full_name}.Value",
-    }
-    fields = [
-        {**row, "field": "before"},
-        {**row, "field": "after"},
-        _SOURCE_SCHEMA,
-        _TRANSACTION_SCHEMA,
-        _field("op", "string"),
-        *(_field(field, "int64", optional=True) for field in ("ts_ms", "ts_us", "ts_ns")),
-    ]
-    envelope = f"{name}.{table.full_name}.Envelope"
-    return {"type": "struct", "fields": fields, "optional": False, "name": envelope, "version": 2}
-
-
 def _embedded(schema: Schema) -> str:
     """What stands before a payload that carries its schema; behind it stands '}'."""
     return f'{{"schema":{orjson.dumps(schema).decode()},"payload":'
-
-
-def _field(name: str, type_: str, *, optional: bool = False) -> Schema:
-    return {"type": type_, "optional": optional, "field": name}
-
-
-_SNAPSHOT_VALUES = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
-_SOURCE_SCHEMA = {
-    "type": "struct",
-    "fields": [
-        _field("version", "string"),
-        _field("connector", "string"),
-        _field("name", "string"),
-        _field("ts_ms", "int64"),
-        {
-            "type": "string", "optional": True, "name": "io.debezium.data.Enum", "version": 1,
-            "parameters": {"allowed": _SNAPSHOT_VALUES}, "default": "false", "field": "snapshot",
-        },
-        _field("db", "string"),
-        _field("sequence", "string", optional=True),
-        _field("ts_us", "int64", optional=True),
-        _field("ts_ns", "int64", optional=True),
-        _field("table", "string", optional=True),
-        _field("server_id", "int64"),
-        _field("gtid", "string", optional=True),
-        _field("file", "string"),
-        _field("pos", "int64"),
-        _field("row", "int32"),
-        _field("thread", "int64", optional=True),
-        _field("query", "string", optional=True),
-    ],
-    "optional": False,
-    "name": "io.debezium.connector.mysql.Source",
-    "version": 1,
-    "field": "source",
-}  # fmt: skip
-_TRANSACTION_SCHEMA = {
-    "type": "struct",
-    "fields": [
-        _field("id", "string"), _field("total_order", "int64"), _field("data_collection_order", "int64"),
-    ],
-    "optional": True,
-    "name": "event.block",
-    "version": 1,
-    "field": "transaction",
-}  # fmt: skip

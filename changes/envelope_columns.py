@@ -1,4 +1,4 @@
-"""How a column's values stand in Debezium's envelope: the JSON of a value, its Kafka Connect schema, its JSON Schema.
+"""How a column's values stand in Debezium's envelope: the JSON of each value.
 
 The forms are those of Debezium's MySQL connector with decimal.handling.mode=string, binary.handling.mode=base64 and
 time.precision.mode=isostring. Where such a form has no place for a value (a zero date, a TIME beyond one day), the
@@ -10,18 +10,13 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Callable
 from datetime import date
 from json.encoder import encode_basestring
-from typing import Any, TypeAlias
+from typing import Any
 
 from changes.tables import Column, Kind
 
-Schema: TypeAlias = dict[str, Any]
-
 quoted = encode_basestring  # a text as JSON, in C
-
-# --- JSON of a value ---
 
 
 def expression(column: Column, value: str) -> str:
@@ -47,6 +42,26 @@ def expression(column: Column, value: str) -> str:
 def is_bit(column: Column) -> bool:
     """Whether it is BIT(n), one of the kind INTEGER."""
     return column.declared.lower().startswith("bit(")
+
+
+def integers_of(column: Column) -> tuple[int, int]:
+    """The lowest and the highest number of a column of integers."""
+    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
+    if name == "year":
+        return 0, 2155
+    bits = _BITS.get(name, 64)
+    return (0, (1 << bits) - 1) if column.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def characters_of(column: Column) -> int:
+    """The most characters of a column of texts. What the server says of TEXT is no bound in UTF-16."""
+    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
+    return _TEXTS.get(name) or column.length or _TEXTS["longtext"]
+
+
+def is_year(column: Column) -> bool:
+    """Whether it is YEAR, one of the kind INTEGER: 0 or 1901 to 2155."""
+    return column.declared.lower().startswith("year")
 
 
 def is_point(column: Column) -> bool:
@@ -135,6 +150,8 @@ def _vector(raw: bytes) -> str:
     return f"[{','.join([shortest(value) for (value,) in _SINGLE.iter_unpack(raw)])}]"
 
 
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32}
+_TEXTS = {"tinytext": 255, "text": 65535, "mediumtext": (1 << 24) - 1, "longtext": (1 << 32) - 1}
 _DAYS_KEPT = 10_000
 _PLAIN_DIGITS = 6  # up to so many behind the point str() of a Decimal never has an exponent
 _SINGLE = struct.Struct("<f")
@@ -165,80 +182,4 @@ _EXPRESSIONS = {
     Kind.TIME: "time({0})",
     Kind.GEOMETRY: "geometry({0})",
     Kind.VECTOR: "vector({0})",
-}
-
-
-# --- Kafka Connect schemas ---
-
-
-def connect_schema(column: Column, *, is_key: bool = False) -> Schema:
-    """The schema of a column's field as Kafka Connect's JSON converter writes it."""
-    kind = _integer(column) if column.kind is Kind.INTEGER else _CONNECT[column.kind](column)
-    is_optional = (column.is_nullable and not is_key) or kind.get("doc") == _ALWAYS_OPTIONAL
-    return {**kind, "optional": is_optional, "field": column.name}
-
-
-def _integer(column: Column) -> Schema:
-    name = re.split("[( ]", column.declared.lower(), maxsplit=1)[0]
-    if name == "bit":
-        if column.length == 1:
-            return {"type": "boolean"}
-        length = {"length": str(column.length)}
-        return {"type": "bytes", "name": "io.debezium.data.Bits", "version": 1, "parameters": length}
-    if name == "year":
-        return {"type": "int32", "name": "io.debezium.time.Year", "version": 1}
-    return {"type": _INTEGERS.get(name, ("int64", "int64"))[column.is_unsigned]}
-
-
-def _labelled(name: str) -> Callable[[Column], Schema]:
-    return lambda column: {
-        "type": "string", "name": name, "version": 1, "parameters": {"allowed": ",".join(column.labels)}
-    }  # fmt: skip
-
-
-def _named(type_: str, name: str = "") -> Callable[[Column], Schema]:
-    return lambda _: {"type": type_, "name": name, "version": 1} if name else {"type": type_}
-
-
-def _shape(column: Column) -> Schema:
-    srid: Schema = {"type": "int32", "optional": True, "field": "srid"}
-    if is_point(column):
-        fields = [{"type": "double", "optional": False, "field": axis} for axis in ("x", "y")]
-        fields += [{"type": "bytes", "optional": True, "field": "wkb"}, srid]
-        name, about = "io.debezium.data.geometry.Point", "Geometry (POINT)"
-    else:
-        fields = [{"type": "bytes", "optional": False, "field": "wkb"}, srid]
-        name, about = "io.debezium.data.geometry.Geometry", _ALWAYS_OPTIONAL
-    return {"type": "struct", "fields": fields, "name": name, "version": 1, "doc": about}
-
-
-_ALWAYS_OPTIONAL = "Geometry"  # of such a schema: it is optional for a NOT NULL column too
-_INTEGERS = {  # column type: (Connect's type, and when unsigned)
-    "tinyint": ("int16", "int16"),
-    "smallint": ("int16", "int32"),
-    "mediumint": ("int32", "int32"),
-    "int": ("int32", "int64"),
-    "bigint": ("int64", "int64"),
-}
-_FLOATS = {
-    "type": "array",
-    "items": {"type": "float", "optional": False},
-    "name": "io.debezium.data.FloatVector",
-    "version": 1,
-}
-_CONNECT: dict[Kind, Callable[[Column], Schema]] = {
-    Kind.DECIMAL: _named("string"),
-    Kind.FLOAT: lambda column: {"type": "float" if is_single(column) else "double"},
-    Kind.DOUBLE: _named("double"),
-    Kind.TEXT: _named("string"),
-    Kind.ENUM: _labelled("io.debezium.data.Enum"),
-    Kind.SET: _labelled("io.debezium.data.EnumSet"),
-    Kind.BYTES: _named("string"),
-    Kind.DATE: _named("string", "io.debezium.time.IsoDate"),
-    Kind.TIME: _named("string", "io.debezium.time.IsoTime"),
-    Kind.DATETIME: _named("string", "io.debezium.time.IsoTimestamp"),
-    Kind.TIMESTAMP: _named("string", "io.debezium.time.ZonedTimestamp"),
-    Kind.JSON: _named("string", "io.debezium.data.Json"),
-    Kind.GEOMETRY: _shape,
-    Kind.VECTOR: lambda _: {**_FLOATS},
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 DEFAULT_SOURCE = "default"
 
-_SOURCE = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_SOURCE = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -15,7 +15,7 @@ class PipelineId:
     """Two pipelines of one store share nothing but the store: each has an offset, a fence, a lease and a witness.
 
     Args:
-        source: the source's name in the settings: letters, digits, `_` and `-`, at most 32.
+        source: the source's name, or that of a topic: letters, digits, `.`, `_` and `-`, at most 249.
         partition: number of the part of the source, from 0.
         store: the store's name.
     """
@@ -39,7 +39,7 @@ class PipelineId:
         """The inverse of `name`. Raises ValueError."""
         if "." not in name:
             return cls.of(name)
-        source, partition, store = name.split(".")
+        source, partition, store = name.rsplit(".", 2)
         return cls(source, int(partition), store)
 
     @property

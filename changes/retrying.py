@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from changes.errors import AnotherServerError, FencedError, TemporaryError, ViewtailError
 
 RETRYING, HALTED, STANDBY = "retrying", "halted", "standby"
+GIVEN_UP = "given up"  # a pipeline that another process runs from now on
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -48,6 +48,8 @@ class Column:
     scale: int = 0  # digits after the point: DECIMAL, or of the seconds of TIME/DATETIME/TIMESTAMP
     labels: tuple[str, ...] = ()  # of ENUM and SET, in order
     is_generated: bool = False  # computed from other columns
+    # As information_schema prints it; None where there is none, or NULL. It says nothing about stored values.
+    default: str | None = field(default=None, compare=False)
 
     @property
     def type_name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from changes.batches import Batch, Followed
 from changes.findings import Finding
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 
 if TYPE_CHECKING:  # settings are pydantic models, which who only declares views does not load
     from ingest.limits import Limits
+    from servers.addresses import AddressForm
     from servers.login import Server
     from servers.sessions import Connection, MySQLAddress
 
@@ -102,10 +105,10 @@ class Source(Protocol):
 class SourceAccess:
     """What a kind of source is given to make its readers, checks and grants with."""
 
-    section: Any  # the settings [source], of its `section` class
+    section: Any  # the settings [source], of its `section` class or like it
     limits: Limits
     # Asked for each session: a password file may hold another password by then.
-    address: Callable[[], MySQLAddress]
+    address: Callable[[], MySQLAddress]  # of the server with the canonical rows
     primary: Callable[[], MySQLAddress]  # where watermarks are written
     own: MySQLAddress  # of viewtail's own tables
     own_database: str
@@ -131,19 +134,57 @@ class History(Protocol):
         """
 
 
+class Members(Protocol):
+    """This process as one of those that share out the parts of a source among themselves."""
+
+    trouble: str | None  # why nothing is heard of the others
+
+    def run(self, stop: threading.Event, positions: Callable[[], Sequence[Position]]) -> None:
+        """Be one of them until `stop` is set; `positions` are those that the parts taken have come to."""
+
+
 class SourceKind(ABC):
     """Everything that is known about one kind of source."""
 
     section: ClassVar[type[Server]]  # its settings: [source]
+    address: ClassVar[AddressForm]
     before_all: ClassVar[Position]  # a position before all of every history
+    is_shared_out: ClassVar[bool] = False  # processes are `members`, and share its parts; else one process reads it
 
     @abstractmethod
     def read_position(self, text: str | bytes) -> Position:
         """A position from its text; raises ValueError."""
 
     @abstractmethod
-    def history(self, access: SourceAccess, number: int) -> History:
-        """The source's present history; `number` tells the deployment's readers of it apart."""
+    def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> History:
+        """The source's present history, for a pipeline; `number` tells the deployment's readers of it apart."""
+
+    def parts(self, access: SourceAccess, tables: Tables) -> Sequence[tuple[str, int]]:
+        """The sources, and the parts of each as it is now, that hold the changes of these tables."""
+        return [(DEFAULT_SOURCE, 0)]
+
+    def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
+        """Those of these tables whose changes a source holds."""
+        return tables
+
+    def members(
+        self,
+        access: SourceAccess,
+        store: str,
+        tables: Tables,
+        taken: Callable[[Sequence[tuple[str, int]]], None],
+        given_up: Callable[[Sequence[tuple[str, int]]], None],
+    ) -> Members:
+        """This process as one of those that write a store; for a kind that `is_shared_out`.
+
+        It says which parts are this process's from now on, and which are not any more: they go to another one when
+        `given_up` returns.
+        """
+        raise NotImplementedError
+
+    def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
+        """By name, how many changes lie behind a position, where the source can count them."""
+        return {}
 
     @abstractmethod
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:

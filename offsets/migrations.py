@@ -7,7 +7,7 @@ statement: as long as the old columns are there, they count, and the next start 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from changes.errors import RETRIES, StoreUnavailableError
@@ -26,6 +26,9 @@ _MOVED = {
     "'end', {end_position}, 'start', {start_position}, 'gtid', COALESCE({gtid}, ''), "
     "'gtid_base', COALESCE({gtid_base}, ''), 'server', COALESCE({server_identity}, ''))), store = name",
 }
+
+
+_VARCHAR = re.compile(r"`\w+` VARCHAR\((\d+)\)")
 
 
 def table_of(ddl: str) -> str:
@@ -66,11 +69,13 @@ def migrate(cursor: Any, database: str, tables: Sequence[str]) -> None:
 
 def _steps(cursor: Any, database: str, tables: Sequence[str]) -> list[str]:
     present = columns(cursor, database)
+    lengths = _lengths(cursor, database)
     steps: list[str] = []
     for ddl in tables:
         name = table_of(ddl)
         table = quote(database, name)
         steps += _columns_added(table, ddl, present[name])
+        steps += _columns_widened(table, ddl, lengths.get(name, {}))
         if name in _MOVED:
             steps += _columns_moved(table, _MOVED[name], present[name])
         if name == "view":
@@ -78,10 +83,37 @@ def _steps(cursor: Any, database: str, tables: Sequence[str]) -> list[str]:
     return steps
 
 
+def _defined(ddl: str) -> list[tuple[str, str]]:
+    """Each column's definition, and its name."""
+    return re.findall(r"^  (`(\w+)`.*(?:\n    .*)?),$", ddl, re.MULTILINE)
+
+
 def _columns_added(table: str, ddl: str, present: Sequence[str]) -> list[str]:
-    defined = re.findall(r"^  (`(\w+)`.*(?:\n    .*)?),$", ddl, re.MULTILINE)
-    added = [f"ADD COLUMN {definition}" for definition, name in defined if name not in present]
+    added = [f"ADD COLUMN {definition}" for definition, name in _defined(ddl) if name not in present]
     return [f"ALTER TABLE {table} {', '.join(added)}"] if added else []
+
+
+def _lengths(cursor: Any, database: str) -> dict[str, dict[str, int]]:
+    """By table and column: how many characters the texts of a fixed bound may have."""
+    cursor.execute(
+        "SELECT table_name, column_name, character_maximum_length FROM information_schema.columns "
+        "WHERE table_schema = %s AND data_type = 'varchar'",
+        (database,),
+    )
+    found: dict[str, dict[str, int]] = {}
+    for table, column, length in cursor.fetchall():
+        found.setdefault(table, {})[column] = length
+    return found
+
+
+def _columns_widened(table: str, ddl: str, lengths: Mapping[str, int]) -> list[str]:
+    """Names grew when topics became sources."""
+    widened = [
+        f"MODIFY COLUMN {definition}"
+        for definition, name in _defined(ddl)
+        if (declared := _VARCHAR.match(definition)) and lengths.get(name, int(declared[1])) < int(declared[1])
+    ]
+    return [f"ALTER TABLE {table} {', '.join(widened)}"] if widened else []
 
 
 def _columns_moved(table: str, assigned: str, present: Sequence[str]) -> list[str]:

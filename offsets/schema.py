@@ -19,7 +19,7 @@ _OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={collation}"
 SOURCE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`source` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `name` VARCHAR(64) NOT NULL COMMENT 'name of the source in the settings',
+  `name` VARCHAR(255) NOT NULL COMMENT 'default, or the topic that is read',
   `description` VARCHAR(1024) NOT NULL COMMENT 'what the server that was read last says of itself',
   `epoch` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the history; rises when coordinates stop being comparable',
   `created_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'first seen',
@@ -33,8 +33,8 @@ CREATE TABLE IF NOT EXISTS {{database}}.`source` (
 PIPELINE = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `name` VARCHAR(64) NOT NULL COMMENT 'name of the pipeline; one a store by default',
-  `source` VARCHAR(64) NOT NULL DEFAULT 'default' COMMENT 'source.name of the source that it reads',
+  `name` VARCHAR(320) NOT NULL COMMENT 'name of the pipeline; one a store by default',
+  `source` VARCHAR(255) NOT NULL DEFAULT 'default' COMMENT 'source.name of the source that it reads',
   `partition_number` SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'which part of the source, from 0',
   `store` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'the store that it writes',
   `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
@@ -101,7 +101,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
 WATERMARK = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `name` VARCHAR(255) NOT NULL COMMENT 'who writes it: database of the offsets and pipeline',
+  `name` VARCHAR(400) NOT NULL COMMENT 'who writes it: database of the offsets and pipeline',
   `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'recognised again in the stream',
   `written_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
     COMMENT 'when it was written',

@@ -18,18 +18,20 @@ def forget(deployment: Deployment, declared: Collection[str], name: str) -> tupl
     Raises MisuseError for a view that is declared, not known, or still kept by a running viewtail.
     """
     pipelines = deployment.pipelines_now().values()
-    known = {view.name: (view, pipeline) for pipeline in pipelines for view in pipeline.views}
-    view, pipeline = known[_chosen(name, sorted(known), declared)]
+    known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
+    chosen = _chosen(name, sorted({view.name for view, _ in known}), declared)
+    kept = [(view, pipeline) for view, pipeline in known if view.name == chosen]
     # A `run` that was started without it has marked it new, whatever it was before, but for a halted one.
-    if pipeline.state != "down" and view.state in (State.BACKFILLING, State.FILLED):
+    if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
         raise MisuseError(
-            f"the running viewtail still keeps view {view.name}: it was started when views.py declared it. Restart "
+            f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
         )
     with closing(OwnSession(deployment.open_store)) as session:
-        ViewStates(session, deployment.database, pipeline.name).forget(view.name)
-    store, _, short = view.name.partition(":")
-    return view.name, store_named(store).left_behind(short, deployment.database)
+        for _, pipeline in kept:
+            ViewStates(session, deployment.database, pipeline.name).forget(chosen)
+    store, _, short = chosen.partition(":")
+    return chosen, store_named(store).left_behind(short, deployment.database)
 
 
 def _chosen(name: str, known: list[str], declared: Collection[str]) -> str:

@@ -7,13 +7,13 @@ continues what the offsets say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from changes.errors import ViewtailError
-from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from changes.pipelines import PipelineId
 from changes.positions import Position
 from offsets import epochs
 from offsets.lease import Lease
@@ -23,7 +23,7 @@ from projectors import ownership
 from projectors.binding import declaration_hash
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
-from projectors.view_states import Event, State, ViewStates, known_views
+from projectors.view_states import Event, KnownView, State, ViewStates, known_views
 from projectors.views import View
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
@@ -34,8 +34,12 @@ class Deployment(ownership.Deployment, Protocol):
 
     def pipelines(self) -> list[PipelineId]: ...
     def pipelines_now(self) -> Mapping[str, status.PipelineStatus]: ...
-    def source_now(self) -> tuple[str, Position]:
-        """The source as it describes itself, and a position before all of its own."""
+    def sources_now(self) -> Mapping[str, str]:
+        """Each source that is read as it describes itself."""
+
+    @property
+    def before_all(self) -> Position:
+        """A position before all of every history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +61,28 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
     with closing(OwnSession(deployment.open_store)) as session:
         kept = known_views(session(), deployment.database)
         for view in views:
-            pipeline = PipelineId.of(view.store).name
-            known = kept.get((pipeline, view.id))
-            if known is None:
+            known = {name: one for (name, of), one in kept.items() if of == view.id}
+            if not known:
                 unknown.append(view.id)
-            elif known.declaration not in ("", declaration_hash(view)):
+            elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
                 redeclared.append(view.id)
-            elif known.state == State.HALTED and (why := deployment.misfit(view)) is not None:
+            elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
                 refused[view.id] = why
             else:
-                marked[view.id] = pipelines[pipeline]
-        for name in sorted({pipeline.name for pipeline in marked.values()}):
-            of_pipeline = [view for view, pipeline in marked.items() if pipeline.name == name]
-            ViewStates(session, deployment.database, name).move(Event.REPLAYED, of_pipeline)
+                marked[view.id] = _running(known, pipelines)
+                for name in known:
+                    ViewStates(session, deployment.database, name).move(Event.REPLAYED, [view.id])
     return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
+
+
+def _is_halted(known: Mapping[str, KnownView]) -> bool:
+    return any(one.state == State.HALTED for one in known.values())
+
+
+def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus]) -> status.PipelineStatus:
+    """Of the pipelines that keep a view, one that runs, if any does."""
+    of_view = [pipelines[name] for name in known]
+    return next((one for one in of_view if one.state != "down"), of_view[0])
 
 
 def begin_new_history(deployment: Deployment) -> int:
@@ -79,25 +91,27 @@ def begin_new_history(deployment: Deployment) -> int:
     Refused while a pipeline runs: its process would go on in the old epoch.
     """
     with _all_leases(deployment), closing(OwnSession(deployment.open_store)) as session:
-        description, before_all = deployment.source_now()
-        above = max(_kept_epoch(deployment, one, before_all) for one in deployment.pipelines())
-        states = {one: ViewStates(session, deployment.database, one.name) for one in deployment.pipelines()}
+        pipelines, now = deployment.pipelines(), deployment.sources_now()
+        above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
+        states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
         with transaction(session, "beginning a new history") as cursor:
-            epoch = epochs.begin_new_history(cursor, deployment.database, DEFAULT_SOURCE, description, above)
+            begun = [
+                epochs.begin_new_history(cursor, deployment.database, source, description, above)
+                for source, description in now.items()
+            ]
             for pipeline, one in known.items():
                 one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
-    return epoch
+    return max(begun, default=above)
 
 
-def _kept_epoch(deployment: Deployment, pipeline: PipelineId, before_all: Position) -> int:
+def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
     sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
     with closing(sink):
         sink.prepare()
-        store_kept = witnessed(sink)
-        kept = None if store_kept is None else store_kept.witness(before_all)
+        kept = None if (keeper := witnessed(sink)) is None else keeper.witness(deployment.before_all)
     return kept.epoch if kept is not None else 0
 
 

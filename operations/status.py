@@ -6,12 +6,13 @@ writes do not feed themselves. Whether anybody runs it is asked of its lease, no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 import pymysql
 
-from changes.positions import ReadPosition
+from changes.positions import Position, ReadPosition
 from offsets import migrations
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
@@ -20,6 +21,7 @@ from servers.sessions import quote
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
+_FROM_WELL = ("filled", "filling", "new", "halted")  # states of a view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class PipelineStatus:
     owner: str | None
     reported_s_ago: float | None
     views: tuple[ViewStatus, ...]
+    fence: int = 0  # how often it was taken over
+    waiting: int | None = None  # changes behind its position, where the source can count them
 
     @property
     def is_well(self) -> bool:
@@ -104,7 +108,7 @@ def read(connection: pymysql.Connection[Any], database: str, read_position: Read
         cursor.execute(
             f"SELECT p.id, p.name, {position}, s.state, s.error, s.lag_ms, "
             "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
-            "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
+            "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6, p.fence "
             f"FROM {quote(database, 'pipeline')} p LEFT JOIN {quote(database, 'pipeline_status')} s "
             "ON s.pipeline_id = p.id ORDER BY p.name"
         )
@@ -114,8 +118,34 @@ def read(connection: pymysql.Connection[Any], database: str, read_position: Read
     return found
 
 
+def positions(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> dict[str, Position]:
+    """By name, the offset of every pipeline that has one."""
+    with connection.cursor() as cursor:
+        if "position" not in migrations.columns(cursor, database).get("pipeline", []):
+            return {}
+        cursor.execute(f"SELECT name, position FROM {quote(database, 'pipeline')} WHERE position IS NOT NULL")
+        found = {name: read_position(text) for name, text in cursor.fetchall()}
+    connection.commit()
+    return found
+
+
+def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
+    """One view of several pipelines: as it is where it is least well. One of them backfilled it for all."""
+    worst = max(views, key=lambda one: _FROM_WELL.index(one.state))
+    return replace(
+        worst,
+        reason=next((one.reason for one in views if one.reason), None),
+        row_count=sum(one.row_count for one in views),
+        row_estimate=max(one.row_estimate for one in views),
+        filled_percent=min((one.filled_percent or 0.0 for one in views), default=None),
+        rows_per_second=max(one.rows_per_second for one in views),
+        eta_s=max((one.eta_s for one in views if one.eta_s is not None), default=None),
+        parked=sum(one.parked for one in views),
+    )
+
+
 def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition) -> PipelineStatus:
-    number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago = row
+    number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence = row
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
     is_owned = cursor.fetchone()[0] is not None
     # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
@@ -136,6 +166,7 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: R
         owner=owner,
         reported_s_ago=None if ago is None else float(ago),
         views=_views(cursor, database, number),
+        fence=fence,
     )
 
 

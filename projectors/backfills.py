@@ -91,6 +91,7 @@ class Backfills:
         if halted := [view for view in views if not life.gets_changes(view)]:
             # Halted, then or since: they get changes after the pipeline restarts.
             return self._restart("halted views", halted)
+        views = own.siblings().to_backfill(life, session)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         estimates = own.row_estimates(views) if views else {}

@@ -152,16 +152,14 @@ def _once_a_key(found: list[KeptChange]) -> list[KeptChange]:
     if len({change.key for change in found}) == len(found):
         return found
     by_key: dict[Key, KeptChange] = {}
+    was_there: dict[Key, bool] = {}
     for change in found:
-        first = by_key.get(change.key)
-        if first is None:
-            by_key[change.key] = change
-            continue
-        was_there, is_there = first.op != "insert", change.op != "delete"
-        op = ("update" if was_there else "insert") if is_there else "delete"
+        first = by_key.get(change.key, change)
+        is_new = not was_there.setdefault(change.key, first.op != "insert")
+        op = "delete" if change.op == "delete" else "insert" if is_new else "update"
         by_key[change.key] = change._replace(op=op, before=first.before)
     # One that came and went within the event was never there.
-    return [one for one in by_key.values() if one.op != "delete" or one.before is not None]
+    return [one for one in by_key.values() if one.op != "delete" or was_there[one.key]]
 
 
 def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Plain:

@@ -10,6 +10,7 @@ import os
 import signal
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
 
 _step, _count, _signal, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", ""]
 _left = int(_count or 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,12 +25,13 @@ from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
+from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import Store, guarded, publisher
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
 from projectors.view_life import FitsFrom, ViewLife
-from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
+from projectors.view_states import State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
@@ -52,6 +53,9 @@ class Deployment(Protocol):
     def views_of(self, store: str) -> list[BoundView]: ...
     def misfit(self, view: View) -> str | None: ...
     def access(self, store: Store) -> Access: ...
+    def siblings(self, pipeline: PipelineId) -> Sequence[PipelineId]:
+        """All parts of its source, its own too: together they keep the same views."""
+
     def history(self, pipeline: PipelineId) -> History: ...
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int: ...
 
@@ -109,12 +113,24 @@ class Ownership:
             ),
             projections=projections_for(store, [view], followed_tables([view])),
             sink=sink,
-            progress=BackfillProgress(rows_session, self.deployment.database, self.owner, name, row_order(view.table)),
+            progress=SharedProgress(
+                rows_session,
+                self.deployment.database,
+                self.owner,
+                name,
+                row_order(view.table),
+                siblings=lambda: {one.name for one in self.deployment.siblings(self.identity) if one != self.identity},
+            ),
             dead_letters=self.pipeline.dead_letters.on(session),
             watermarks=self.pipeline.watermarks,
             stop=self.stop,
             vitals=vitals,
         )
+
+    def siblings(self) -> Siblings:
+        """The pipelines of the other parts of the source, which keep the same views."""
+        now = partial(self.pipeline.watermarks.now, self.stop)
+        return Siblings(self.identity, self.deployment.database, self.deployment.siblings, now)
 
     def close(self) -> None:
         self.pipeline.watermarks.close()

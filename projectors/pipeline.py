@@ -98,7 +98,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         self._witnessed, self._publisher = witnessed(self.sink), publisher(self.sink)
         if self._publisher is not None:
-            self.windows = Windows(self._publisher)
+            self.windows = Windows(self._publisher, self.life.projections.is_halted)
         self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
         self._table_changes = TableChanges(
@@ -120,6 +120,7 @@ class Pipeline:
                 begin = recovery.begin(offset, self.source, self.sink, self.life, self.raise_epoch_above)
                 if self.windows is not None:
                     self.windows.begin_again()
+                    self.watermarks.begin_again()
                 self._keep_up(begin)
                 return
             except StoreUnavailableError as error:
@@ -154,6 +155,8 @@ class Pipeline:
 
     def _apply(self, batch: Batch) -> None:
         failpoints.reach("after read")
+        # Saved with what comes now, or not at all: a publisher may keep its transaction open behind this batch.
+        self._unsaved = None
         self.vitals.oldest_waiting_us = batch.oldest_commit_us
         self.life.cannot_read(batch.halts)
         if batch.table_changes:
@@ -162,11 +165,10 @@ class Pipeline:
         if self.windows is not None:
             self.windows.take_part(batch, projected)
         failpoints.reach("before write")
-        refused = self.sink.write(projected.writes, None if batch.table_changes else batch.end)
+        # A publisher's batch is read once: its dead letters are recorded before it is committed.
+        is_held_open = bool(batch.table_changes) or self._publisher is not None
+        refused = self.sink.write(projected.writes, None if is_held_open else batch.end)
         failpoints.reach("after write")
-        if self._publisher is not None and self.windows is not None:
-            self.windows.written()
-            self._publisher.saw(batch.watermarks)
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
         self.vitals.parked_count = self.dead_letters.count
@@ -175,8 +177,13 @@ class Pipeline:
         if batch.end is None:
             self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
         else:
+            if self._publisher is not None and self.windows is not None:
+                if not batch.table_changes:
+                    self.sink.write([], batch.end)
+                self.windows.written()
+                self._publisher.saw(batch.watermarks)
             self.offsets.save(batch.end)
-            self.vitals.position, self._unsaved = batch.end, None
+            self.vitals.position = batch.end
         failpoints.reach("after offset")
         if batch.watermarks:
             self.offsets.settle()  # what a backfill relies on is saved, not about to be

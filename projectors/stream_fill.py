@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,10 @@ import structlog
 
 from changes.batches import Batch, Origin
 from changes.errors import StopRequested
-from changes.rendering import key_renderer
-from changes.writes import ViewWrites
+from changes.rendering import key_renderer, render_key
+from changes.writes import KeptChange, Key, Parked, ViewWrites
 from ingest.canonical.chunks import Chunk, row_order
+from projectors import failpoints
 from projectors.backfill import Backfill
 from projectors.projection import Projected
 from projectors.stores import Publisher
@@ -41,6 +43,7 @@ class Window:
     parked: set[str] = field(default_factory=set)  # rendered keys
     token: str | None = None  # at this watermark the rows are written
     rows: ViewWrites | None = None
+    refused: list[Parked] = field(default_factory=list)  # rows that cannot be projected
     note: str = ""  # how far the filling is then
     is_written: bool = False
     is_void: bool = False  # the pipeline began again: the rows are to be read again
@@ -49,8 +52,9 @@ class Window:
 class Windows:
     """The fillings of one pipeline. Its thread calls `take_part`, `written` and `begin_again`; fillings the others."""
 
-    def __init__(self, sink: Publisher) -> None:
+    def __init__(self, sink: Publisher, is_halted: Callable[[str], bool] = lambda _: False) -> None:
         self._sink = sink
+        self._is_halted = is_halted
         self._changed = threading.Condition()
         self._windows: dict[str, Window] = {}
         self._taking_part: list[Window] = []
@@ -77,6 +81,10 @@ class Windows:
 
     def _add(self, window: Window, version: int, committed_us: int, projected: Projected) -> None:
         assert window.rows is not None
+        if self._is_halted(window.view.id):
+            window.is_void = True
+            self._changed.notify_all()
+            return
         render = key_renderer(window.view.key)
         is_versioned = window.view.view.entity.version is not None
         origin = Origin(committed_us=committed_us)
@@ -87,6 +95,9 @@ class Windows:
         ]
         if rows:
             projected.writes.append(ViewWrites(window.view.id, None, rows))
+        if window.refused:
+            known = {*window.parked, *(render(key) for key in window.changed)}
+            projected.parked.extend(letter for letter in window.refused if letter.key not in known)
         self._sink.fills[window.view.id] = window.note
         self._taking_part.append(window)
 
@@ -120,10 +131,11 @@ class Windows:
         with self._changed:
             self._windows.pop(view, None)
 
-    def offer(self, window: Window, token: str, rows: ViewWrites | None, note: str) -> None:
+    def offer(self, window: Window, token: str, projected: Projected, note: str) -> None:
         """Let these rows be written at the watermark `token`, which nobody has written yet."""
         with self._changed:
-            window.rows, window.note = rows or ViewWrites(window.view.id, None), note
+            window.rows = projected.writes[0] if projected.writes else ViewWrites(window.view.id, None)
+            window.refused, window.note = projected.parked, note
             window.token = token
 
     def wait(self, window: Window, stop: threading.Event) -> bool:
@@ -133,7 +145,8 @@ class Windows:
             while not (window.is_written or window.is_void):
                 if stop.is_set():
                     raise StopRequested
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline and window not in self._taking_part:
+                    window.token = None  # it may come yet, and the rows are read again
                     return False
                 self._changed.wait(WAIT_S)
             return window.is_written
@@ -142,6 +155,10 @@ class Windows:
         """How far the filling of a view has come, durably; '' where it has not begun."""
         with self._changed:
             return self._sink.fills.get(view, "")
+
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """As Publisher.keys."""
+        return self._sink.keys(view)
 
     def forget(self, view: str) -> None:
         """It is filled, or begins anew."""
@@ -162,12 +179,15 @@ class StreamFill(Backfill):
     def run(self) -> None:
         """As Backfill.run."""
         view = self.view.id
+        is_used = self.life.states.read(view).incarnation == self.place  # an earlier backfill was of this topic
         record, is_resumed = self._begin(self._now(), self.place)
         assert record.watermark_version is not None
         if not is_resumed:
             self.windows.forget(view)
         try:
-            self._fill(record)
+            last_key = self._fill(record)
+            if is_used:
+                self._delete_stale(record, last_key)
         finally:
             self.windows.close(view)
             self.rows.close()
@@ -176,41 +196,72 @@ class StreamFill(Backfill):
         self.vitals.state = "filled"
         _log.info("view backfilled", view=view, rows=self._kept_count)
 
-    def _fill(self, record: ViewRecord) -> None:
+    def _fill(self, record: ViewRecord) -> Key | None:
+        """The key of the last row."""
         after = self._last_key(record)
         while True:
             window = self.windows.open(self.view)
             version = self._now()
             chunk = self.rows.after(after, version)
             if chunk is None:
-                return
+                return after
             if self._is_written(window, chunk, self.projections.of_rows(self.view.id, chunk.rows, version), record):
                 after = chunk.last_key
                 if chunk.is_last:
-                    return
-            if self.stop.is_set():
+                    return after
+            if self.stop.is_set() or self.life.projections.is_halted(self.view.id):
                 raise StopRequested
 
     def _is_written(self, window: Window, chunk: Chunk, projected: Projected, record: ViewRecord) -> bool:
         """Have a chunk written, and keep how far that is for `status`; False: read it again."""
-        rows = projected.writes[0] if projected.writes else None
-        note = key_text(chunk.last_key, row_order(self.view.table), record.watermark_version or 0)
+        note = self._note(record, chunk.last_key)
         with self.life.gate.open(self.view.id, chunk.read_at) as is_right:
             if self.life.gate.is_bound_since(self.view.id, self.bound_at):
                 raise StopRequested
             if not is_right:
                 return False
-            self.watermarks.write(before=lambda token: self.windows.offer(window, token, rows, note))
+            self.watermarks.write(before=lambda token: self.windows.offer(window, token, projected, note))
         if not self.windows.wait(window, self.stop):
             return False
-        self._parking.park(projected.writes, projected.parked, [])
         self.vitals.row_count += len(chunk.rows)
-        self._kept_count += 0 if rows is None else len(rows.changes)
+        self._kept_count += sum(len(found.changes) for found in projected.writes)
         self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
+        failpoints.reach("after chunk")
         return True
+
+    def _delete_stale(self, record: ViewRecord, last_key: Key | None) -> None:
+        """Deletes of keys that the topic has and the view no longer shows: their own deletes may have been missed."""
+        self.vitals.state = "sweeping"
+        for number, page in enumerate(self.windows.keys(self.view.id), 1):
+            while not self._is_swept(dict(page), self._note(record, last_key or (), number)):
+                if self.stop.is_set():
+                    raise StopRequested
+
+    def _is_swept(self, page: dict[Key, int], note: str) -> bool:
+        window = self.windows.open(self.view)
+        version = self._now()
+        rows = self.rows.having(self.view.key, list(page), version)
+        projected = self.projections.of_rows(self.view.id, rows, version)
+        shown = {key for found in projected.writes for key in found.writes}
+        parked = self.dead_letters.keys_of(self.view.id) | {letter.key for letter in projected.parked}
+        stale = [
+            KeptChange(key, stored | 1, "delete", None, None)
+            for key, stored in page.items()
+            if key not in shown and render_key(key, self.view.key) not in parked
+        ]
+        if not stale:
+            return True
+        deletes = Projected([ViewWrites(self.view.id, None, stale)])
+        self.watermarks.write(before=lambda token: self.windows.offer(window, token, deletes, note))
+        return self.windows.wait(window, self.stop)
+
+    def _note(self, record: ViewRecord, last_key: Key, swept: int = 0) -> str:
+        """How far the filling is, for the topic; no two of one filling are the same."""
+        text = key_text(last_key, row_order(self.view.table), record.watermark_version or 0)
+        return f'{text[:-1]},"swept":{swept}}}' if swept else text
 
     def _last_key(self, record: ViewRecord) -> tuple[Any, ...] | None:
         """Where the topic itself says that this filling is; MySQL may be behind it."""
         text = self.windows.fill_of(self.view.id)
         key, order, of = key_from_text(text or None, 0)
-        return key if of == record.watermark_version and order == row_order(self.view.table) else None
+        return key or None if of == record.watermark_version and order == row_order(self.view.table) else None

@@ -46,6 +46,7 @@ class Watermarks:
         self._asking = threading.Lock()
         self._used_at = 0.0
         self._count = itertools.count()
+        self._begun = 0  # how often the pipeline began to read
         self._last = (float("-inf"), 0)  # of the watermark that was shared last: when it was written, version
 
     def now(self, stop: threading.Event) -> int:
@@ -61,12 +62,13 @@ class Watermarks:
             while True:
                 if stop.is_set():
                     raise StopRequested
+                begun = self._begun
                 tokens.append(self.write())
-                version = self.wait(tokens, stop, _WRITE_AGAIN_AFTER_S)
+                version = self.wait(tokens, stop, _WRITE_AGAIN_AFTER_S, begun)
                 if version is not None:
                     self._last = (began_at, version)
                     return version
-                _log.warning("the watermark is not passed yet", waited_s=len(tokens) * _WRITE_AGAIN_AFTER_S)
+                _log.info("the watermark is not passed yet", written=len(tokens))
 
     def write(self, before: Callable[[str], None] = lambda _: None) -> str:
         """Commit a watermark; returns its token, which `before` is told first."""
@@ -114,12 +116,23 @@ class Watermarks:
                     del self._seen[next(iter(self._seen))]
                 self._changed.notify_all()
 
-    def wait(self, tokens: Sequence[str], stop: threading.Event, timeout_s: float) -> int | None:
-        """The version of the first of these watermarks, once the pipeline passed one; None when stopped or too late."""
+    def begin_again(self) -> None:
+        """Called by the pipeline where it reads on behind what is published: it may have passed watermarks unseen."""
+        with self._changed:
+            self._begun += 1
+            self._changed.notify_all()
+
+    def wait(
+        self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
+    ) -> int | None:
+        """The version of the first of these watermarks, once the pipeline passed one.
+
+        None when stopped or too late, and where the pipeline began again since it had begun `begun` times.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not (seen := [self._seen[token] for token in tokens if token in self._seen]):
-                if stop.is_set() or time.monotonic() > deadline:
+                if stop.is_set() or time.monotonic() > deadline or begun not in (None, self._begun):
                     return None
                 self._changed.wait(0.25)
             return min(seen)

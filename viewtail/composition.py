@@ -11,12 +11,13 @@ import structlog
 from changes.errors import DeclarationError, TemporaryError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from ingest import History
+from ingest import History, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
 from offsets import epochs, schema
 from offsets.mysql import OwnSession, saved_position
 from operations import status
+from operations.check import tables_of
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
 from projectors.stores import Store
@@ -26,7 +27,7 @@ from projectors.view_states import State, ViewStates, known_views
 from projectors.views import BoundView, View
 from servers.sessions import Connection, open_session
 from viewtail.settings import Settings
-from viewtail.sources import SOURCE
+from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
 
@@ -70,10 +71,31 @@ class Deployment:
     def views_of(self, store: str) -> list[BoundView]:
         return [view for view in self.views if view.view.store == store]
 
+    def stores(self) -> list[str]:
+        """The stores that some view needs."""
+        needed = {view.store for view in self._declared()}
+        return [store.name for store in STORES if store.name in needed]
+
     def pipelines(self) -> list[PipelineId]:
-        """One for each store that some view needs: there is one source, in one part."""
-        needed = {view.view.store for view in self.views} | {view.store for view in self.left_out}
-        return [PipelineId.of(store.name) for store in STORES if store.name in needed]
+        """One for each store that some view needs, and each part of the source that holds changes for it."""
+        kind, access = self.settings.source_kind, self.settings.source_access()
+        return [
+            PipelineId(source, partition, store)
+            for store in self.stores()
+            for source, partition in kind.parts(access, self._tables(store))
+        ]
+
+    def siblings(self, pipeline: PipelineId) -> list[PipelineId]:
+        """All parts of a pipeline's source, that of the pipeline too: together they keep the same views."""
+        kind, access = self.settings.source_kind, self.settings.source_access()
+        parts = kind.parts(access, self._tables(pipeline.store))
+        return [PipelineId(source, part, pipeline.store) for source, part in parts if source == pipeline.source]
+
+    def _declared(self) -> list[View]:
+        return [*(view.view for view in self.views), *self.left_out]
+
+    def _tables(self, store: str) -> Tables:
+        return tables_of([view for view in self._declared() if view.store == store])
 
     def create_tables(self) -> None:
         """viewtail's own tables, on the store's server and on the source's primary."""
@@ -89,25 +111,32 @@ class Deployment:
         Raises HistoryGoneError when another server does not.
         """
         number = len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
-        now = SOURCE.history(self.settings.source_access(), number)
+        now = self.settings.source_kind.history(self.settings.source_access(), pipeline, number)
 
         def check_continues() -> None:
             if saved is not None:
                 now.reader({}, {}).check(saved)
 
         with closing(OwnSession(self.open_store)) as session:
-            saved = saved_position(session, self.database, pipeline.name, SOURCE.read_position)
+            saved = saved_position(session, self.database, pipeline.name, read_position)
             epoch = epochs.current(session, self.database, pipeline.source, str(now), check_continues)
         return now.at(epoch)
 
-    def source_now(self) -> tuple[str, Position]:
-        """The source as it describes itself, and a position before all of its own."""
-        return str(SOURCE.history(self.settings.source_access(), 0)), SOURCE.before_all
+    def sources_now(self) -> dict[str, str]:
+        """Each source that is read as it describes itself."""
+        kind, access = self.settings.source_kind, self.settings.source_access()
+        first = {pipeline.source: pipeline for pipeline in reversed(self.pipelines())}
+        return {source: str(kind.history(access, pipeline, 0)) for source, pipeline in first.items()}
+
+    @property
+    def before_all(self) -> Position:
+        """A position before all of every history."""
+        return self.settings.source_kind.before_all
 
     def pipelines_now(self) -> dict[str, PipelineStatus]:
         """By name, every pipeline that ever ran with this database."""
         with closing(self.open_store()) as connection:
-            return {one.name: one for one in status.read(connection, self.database, SOURCE.read_position)}
+            return {one.name: one for one in status.read(connection, self.database, read_position)}
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""
@@ -153,17 +182,17 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
         deployment = deploy(settings, [view for view in views if view.id not in reasons])
         with closing(OwnSession(deployment.open_store)) as session:
             for view in left_out:
-                if reason := reasons[view.id]:
-                    states = ViewStates(session, deployment.database, PipelineId.of(view.store).name)
-                    states.halt(view.id, reason)
+                reason, pipelines = reasons[view.id]
+                for name in pipelines if reason else ():
+                    ViewStates(session, deployment.database, name).halt(view.id, reason)
         _log.warning("halted views are left out", reason=str(error))
         return replace(deployment, left_out=left_out)
 
 
-def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, str]:
+def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, tuple[str, list[str]]]:
     """By id, views that cannot be kept now: halted ones (with ''), and those whose table changed since they were kept.
 
-    The latter with the reason to halt them for.
+    The latter with the reason to halt them for. And the pipelines that keep each.
     """
     deployment = Deployment(settings=settings)
     try:
@@ -175,17 +204,20 @@ def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, str]:
         return {}
     found = {}
     for view in views:
-        record = known.get((PipelineId.of(view.store).name, view.id))
-        why = deployment.misfit(view) if record is not None else None
-        if record is None or why is None:
+        records = {pipeline: record for (pipeline, name), record in known.items() if name == view.id}
+        why = deployment.misfit(view) if records else None
+        if why is None:
             continue
-        if record.state == State.HALTED:
-            found[view.id] = ""
-        elif record.declaration == declaration_hash(view) and not _is_hidden(deployment, view):
-            found[view.id] = (
+        if all(record.state == State.HALTED for record in records.values()):
+            found[view.id] = ("", list(records))
+        elif declaration_hash(view) in {one.declaration for one in records.values()} and not _is_hidden(
+            deployment, view
+        ):
+            reason = (
                 f"{why}. {view.entity.table} was changed while its changes were not read, "
                 f"and the view gets none from here on. When that is mended: viewtail replay {view.id}"
             )
+            found[view.id] = (reason, list(records))
     return found
 
 

@@ -13,15 +13,21 @@ from types import ModuleType
 from typing import Any
 
 from changes.errors import DeclarationError, nearest
-from projectors.stores.registry import STORES
+from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings
 
 
 def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
-    """The settings of a command, and the views that they name. Raises SettingsError, DeclarationError."""
+    """The settings of a command, and the views that they name. Raises SettingsError, DeclarationError.
+
+    Not those that a source like theirs feeds to nobody: what is read from Kafka is not published there again.
+    """
     loaded = settings.load(config)
-    return loaded, load(loaded.views)
+    views = load(loaded.views)
+    if loaded.source_kind.is_shared_out:
+        views = [view for view in views if not store_of(view).keeps_every_change]
+    return loaded, views
 
 
 def load(name: str) -> list[View]:

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 import typer.exceptions
@@ -99,6 +99,10 @@ def _version(is_asked: bool) -> None:
 
 
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+RoleOption = Annotated[
+    Literal["all", "tail", "project"],
+    typer.Option(help="tail: publish topics; project: keep the other views; all: both."),
+]
 
 
 @app.callback()
@@ -133,7 +137,7 @@ def check(context: typer.Context, json: Json = False, print_grants: PrintGrants 
 
 
 @app.command()
-def run(context: typer.Context) -> int:
+def run(context: typer.Context, role: RoleOption = "all") -> int:
     """Keep all views up to date until SIGTERM or Ctrl-C; backfill new ones first.
 
     Each store has its own process, so a store that is away stops its own views only. A stop finishes the batch and
@@ -141,8 +145,9 @@ def run(context: typer.Context) -> int:
     127.0.0.1:9464/metrics.
     """
     from viewtail.commands.run import run as command
+    from viewtail.roles import Role
 
-    return command(context.obj)
+    return command(context.obj, Role(role))
 
 
 @app.command()

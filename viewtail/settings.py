@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, create_model
 
 from changes.errors import SettingsError, nearest
-from ingest import SourceAccess
+from ingest import SourceAccess, SourceKind
 from ingest.limits import Limits
 from projectors.stores import Store
 from projectors.stores.access import Access
@@ -25,7 +26,7 @@ from projectors.views import View
 from servers.addresses import MYSQL, AddressForm, parse
 from servers.login import OWN_DATABASE, Group, Name
 from servers.sessions import MySQLAddress
-from viewtail.sources import SOURCE, SourceSettings
+from viewtail.sources import SourceSettings, read_position
 
 PREFIX = "VIEWTAIL_"
 CONFIG_FILE = "viewtail.toml"
@@ -90,21 +91,32 @@ class Settings(_WithStores):
     def source_schema(self) -> str | None:
         """The schema that the source's address names, if any; `init` starts there."""
         url = self.source.url
-        return parse(url.get_secret_value(), MYSQL).path if url else None
+        return parse(url.get_secret_value(), MYSQL).path if url and self.source_kind.address is MYSQL else None
+
+    @property
+    def source_kind(self) -> SourceKind:
+        """All that is known of the source: its address says which kind it is."""
+        return self.source.kind
 
     def source_address(self) -> MySQLAddress:
-        """The tailed server. Raises SettingsError when it is not set."""
-        return self.source.mysql_address(self._source_url(), None)
+        """The server with the canonical rows: the tailed one, or that of a topic's tables.
+
+        Raises SettingsError when it is not set.
+        """
+        self._source_url()
+        found = self.source.canonical_address(self.mysql, self.mysql.url)
+        if found is None:
+            raise SettingsError(_unset("mysql", "MySQL, with the tables whose changes the topics hold,", MYSQL))
+        return found
 
     def primary_address(self) -> MySQLAddress:
         """Where watermarks are written: the source's primary, by default the source itself."""
-        primary = self.source.primary_url
-        return self.source.mysql_address(primary or self._source_url(), None)
+        return self.source.primary_address(self.mysql) or self.source_address()
 
     def store_address(self) -> MySQLAddress:
         """The server of index tables and offsets, its database included; by default the source's."""
         if self.mysql.url is None:
-            return self.source.mysql_address(self._source_url(), OWN_DATABASE)
+            return replace(self.source_address(), database=OWN_DATABASE)
         return self.mysql.mysql_address(self.mysql.url, self.store_database)
 
     def source_access(self) -> SourceAccess:
@@ -130,7 +142,7 @@ class Settings(_WithStores):
             section=self.section(store),
             own=self.store_address(),
             database=self.store_database,
-            read_position=SOURCE.read_position,
+            read_position=read_position,
             limits=self.run,
         )
 

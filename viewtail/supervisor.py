@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import structlog
 
-from changes.retrying import PROCESS_ENDED
+from changes.retrying import GIVEN_UP, PROCESS_ENDED
 
 _log = structlog.get_logger("viewtail.supervisor")
 
@@ -33,14 +33,15 @@ class _Child:
         self.pipeline = pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
-        self.report: Mapping[str, Any] = {"pipeline": pipeline, "state": "starting"}
+        # By pipeline: where the source is shared out, one of each part that this process has.
+        self.reports: dict[str, Mapping[str, Any]] = {pipeline: {"pipeline": pipeline, "state": "starting"}}
         self.failures = 0
         self.start_at = 0.0  # monotonic; not started before
 
     def start(self) -> None:
         read_end, write_end = os.pipe()
         # -P: what lies in the working directory, the user's, is not found before Python's own modules.
-        command = [sys.executable, "-P", "-m", "viewtail.worker", self.pipeline, str(write_end)]
+        command = [sys.executable, "-P", "-m", "viewtail.process", self.pipeline, str(write_end)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
@@ -51,9 +52,13 @@ class _Child:
         with open(read_end, "rb") as lines:
             for line in lines:
                 try:
-                    self.report = orjson.loads(line)
+                    report = orjson.loads(line)
                 except orjson.JSONDecodeError:
                     continue  # cut short by a kill
+                # Another thread goes through them.
+                others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
+                is_ours = report["state"] != GIVEN_UP
+                self.reports = {**self.reports, report["pipeline"]: report} if is_ours else others
                 self.failures = 0
 
 
@@ -74,7 +79,7 @@ class Supervisor:
         self._stop = threading.Event()
 
     def reports(self) -> dict[str, Mapping[str, Any]]:
-        return {child.pipeline: child.report for child in self._children}
+        return {name: report for child in self._children for name, report in child.reports.items()}
 
     def stop(self) -> None:
         """Begin to end; from any thread."""
@@ -86,7 +91,7 @@ class Supervisor:
         while not self._stop.is_set():
             for child in self._children:
                 code = max(code, self._look_after(child))
-            self._show([child.report for child in self._children])
+            self._show(list(self.reports().values()))
             self._stop.wait(0.5)
         self._end()
         return code
@@ -108,7 +113,8 @@ class Supervisor:
         pause_s = PROCESS_ENDED.pause_s(child.failures - 1)
         child.start_at = time.monotonic() + pause_s
         error = f"its process ended with code {code}"
-        child.report = {**child.report, "state": PROCESS_ENDED.state, "error": error}
+        last = child.reports.get(child.pipeline, {"pipeline": child.pipeline})
+        child.reports = {child.pipeline: {**last, "state": PROCESS_ENDED.state, "error": error}}
         _log.error("pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s)
         return 0
 
@@ -124,4 +130,4 @@ class Supervisor:
                 _log.warning("pipeline did not end in time, killed; it resumes at its offset", pipeline=pipeline)
                 process.kill()
                 process.wait()
-        self._show([child.report for child in self._children])
+        self._show(list(self.reports().values()))

@@ -1,23 +1,16 @@
-"""One pipeline's process: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
+"""One pipeline's owner: holds the lease or stands by for it, keeps the views up, backfills new ones, reports.
 
-Started by the supervisor as `python -m viewtail.worker PIPELINE FD [--config FILE]`; each second it writes one line of
-JSON about itself to the file descriptor FD. Whatever goes wrong with a server is waited out here; only what the user
-must change (a declaration, a setting) ends the process, with exit code 2.
+Each moment it writes one line of JSON about itself to a file descriptor of the supervisor. Whatever goes wrong with a
+server is waited out here; only what the user must change (a declaration, a setting) ends it, with a MisuseError.
 """
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
-import gc
-import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import structlog
 
@@ -25,19 +18,18 @@ from changes.errors import DeclarationError, HistoryGoneError, MisuseError, Sour
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
+from operations.check import tables_of
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
 from projectors.view_life import ReadAgain
 from projectors.views import View
-from viewtail import declarations, logs, settings
+from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.reports import Reporter
-from viewtail.signals import on_stop
 
 _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
-SWITCH_INTERVAL_S = 0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
 
 
 class Worker:
@@ -84,7 +76,7 @@ class Worker:
     def _own_once(self) -> None:
         """Wait for the lease, take the pipeline, run it until it ends."""
         # Its own store's only: what is wrong with a table of another store's views is not this process's concern.
-        views = [view for view in declarations.load(self.settings.views) if view.store == self.identity.store]
+        views = self._declared()
         deployment = self._deployed(views)
         self._views = tuple(view.view.id for view in deployment.views)
         deployment.create_tables()
@@ -103,6 +95,13 @@ class Worker:
                     self.reporter.save()  # while nobody else may own the pipeline
         finally:
             lease.release()
+
+    def _declared(self) -> list[View]:
+        """The store's views, of the tables whose changes the source holds."""
+        views = [view for view in declarations.load(self.settings.views) if view.store == self.identity.store]
+        kind, access = self.settings.source_kind, self.settings.source_access()
+        tables = kind.tables_in(access, self.identity.source, tables_of(views))
+        return [view for view in views if view.entity.schema_and_table in tables]
 
     def _deployed(self, views: Sequence[View]) -> Deployment:
         found = deploy_what_works(self.settings, views)
@@ -163,38 +162,3 @@ class Worker:
             pass
         own.stop.set()
         own.source.interrupt()
-
-
-def tune_interpreter() -> None:
-    """For two threads that pass rows on: short turns, and no looking for garbage among the rows.
-
-    Rows make no cycles, and looking for some among them took a third of the time; the reporter collects now and then.
-    """
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.disable()
-
-
-def main() -> int:
-    """Exit 0 after a stop, 2 for what the user must change, 1 for the rest."""
-    parser = argparse.ArgumentParser(prog="viewtail.worker", description=__doc__)
-    parser.add_argument("pipeline", type=PipelineId.parse)
-    parser.add_argument("report_to", type=int)
-    parser.add_argument("--config", type=Path)
-    arguments = parser.parse_args()
-    tune_interpreter()
-    faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
-    try:
-        config = settings.load(arguments.config)
-        logs.configure(config.logs)
-        structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
-        worker = Worker(arguments.pipeline, config, arguments.report_to)
-        on_stop(worker.stop.set)
-        worker.run()
-    except ViewtailError as error:
-        print(f"viewtail: error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

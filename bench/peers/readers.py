@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from bench.consuming import PARTITIONS, admin
 from bench.setting import Setting
-from stack import Server, connect, maxwell
+from stack import Server, connect, kafka, maxwell
 from stack.server import HOST, Launch, free_port
 
 VIEWS = """
@@ -99,8 +99,10 @@ def debezium(setting: Setting) -> Reader:
 
 def maxwell_(setting: Setting) -> Reader:
     """Maxwell, which reads a MariaDB."""
-    options = [f"--{name}={value}" for name, value in MAXWELL.items()]
-    server = maxwell.prepare(setting.folder / "maxwell", setting.mysql, setting.kafka, "maxwell", options=options)
+    file = setting.folder / "maxwell.properties"  # it takes Kafka's settings from a file only
+    kafka.write_properties(file, MAXWELL)
+    directory, options = setting.folder / "maxwell", [f"--config={file}"]
+    server = maxwell.prepare(directory, setting.mysql, setting.kafka, "maxwell", options=options)
     _make(setting, "maxwell")
     return Reader(name=f"Maxwell {maxwell.VERSION}", topic="maxwell", server=server)
 

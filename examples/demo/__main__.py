@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         is_kept = os.environ.get("KEEP", "") not in ("", "0")
-        names = [name for name in servers.PREPARE if name != "elasticsearch" or not parsed.without_elasticsearch]
+        names = ["mysql", "redis"] if parsed.without_elasticsearch else ["mysql", "redis", "elasticsearch"]
         return _demo(names, is_kept=is_kept, live_s=live_s)
     except (DemoError, stack.StackError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)

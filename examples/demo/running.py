@@ -18,7 +18,7 @@ import pymysql
 
 from operations.status import PipelineStatus, read
 from stack.server import Server, free_port
-from viewtail.sources import SOURCE
+from viewtail.sources import read_position
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATABASE = "viewtail"
@@ -75,13 +75,13 @@ def output_of(arguments: Sequence[str], chosen: Mapping[str, str]) -> str:
 class Run:
     """`viewtail run`. With `stays` it outlives the demo."""
 
-    def __init__(self, directory: Path, chosen: Mapping[str, str], stays: bool) -> None:
+    def __init__(self, directory: Path, chosen: Mapping[str, str], stays: bool, arguments: Sequence[str] = ()) -> None:
         self._chosen = chosen
         self.log = directory / "viewtail.log"
         self.pid_file = directory / "viewtail.pid"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command("run"),
+                command("run", *arguments),
                 env=environment(chosen),
                 cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
@@ -102,6 +102,11 @@ class Run:
     def log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-15:]
         return "\n".join([f"The end of {self.log}:", *lines])
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes, as when a machine is lost."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def stop(self) -> int:
         """SIGTERM, as an operator would; its exit code."""
@@ -137,7 +142,7 @@ def fills(
     deadline = time.monotonic() + timeout_s
     while True:
         run.require_running()
-        status = read(connection, DATABASE, SOURCE.read_position)
+        status = read(connection, DATABASE, read_position)
         views = [view for pipeline in status for view in pipeline.views]
         halted = [f"{view.name}: {view.reason}" for view in views if view.state == "halted"]
         if halted:
@@ -164,7 +169,7 @@ def wait_caught_up(run: Run, connection: pymysql.Connection[Any], timeout_s: flo
     deadline = time.monotonic() + timeout_s
     while True:
         run.require_running()
-        behind = [one.name for one in read(connection, DATABASE, SOURCE.read_position) if _place(one) < (file, end)]
+        behind = [one.name for one in read(connection, DATABASE, read_position) if _place(one) < (file, end)]
         if not behind:
             return
         if time.monotonic() > deadline:

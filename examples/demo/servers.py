@@ -18,6 +18,7 @@ PREPARE: dict[str, Callable[[Path], Server]] = {
     "mysql": stack.mysql.prepare,
     "redis": stack.redis.prepare,
     "elasticsearch": stack.elasticsearch.prepare,
+    "kafka": stack.kafka.prepare,
 }
 
 

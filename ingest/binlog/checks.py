@@ -17,9 +17,10 @@ from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
 from ingest import Tables
 from ingest.canonical.tables import is_denial
+from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.facts import MARIADB, MYSQL, ServerFacts, facts_of
-from servers.privileges import Privileges, account, on_database
+from servers.privileges import Privileges, account
 from servers.sessions import Connection, MySQLAddress, quote
 
 DAY_S = 86_400
@@ -31,7 +32,6 @@ REPLICATION = (
     ("REPLICATION SLAVE", "it is what reading the binlog asks for"),
     ("REPLICATION CLIENT", "it is what asking for the binlog's end asks for"),
 )
-WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,3 @@ def cascade_checks(connection: Connection, tables: Tables) -> Iterator[Finding]:
                 f"{facts.name} does not log what this key's cascades change here, so views would miss it",
                 f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
             )
-
-
-def watermark_checks(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
-    """Whether watermarks can be written on the source's primary."""
-    why = "a backfill begins with a watermark row, which must come through the binlog"
-    if any(_rows(connection, facts_of(connection).is_read_only)[0]):
-        mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
-        yield fail(_WHERE, "primary is writable", f"{address} is read-only", why, mend)
-        return
-    missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
-    seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
-    mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
-    yield _required(not missing, f"watermarks in {database}", seen, why, mend)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 
+from changes.json_text import double_text, quoted
 from ingest.binlog.json_shapes import MOST_MEMBERS, Reader, Unusual, made_for, unknown
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
@@ -50,9 +51,6 @@ _SEEN: dict[tuple[bytes, ...], int] = {}
 _SEEN_OFTEN = 16
 _MOST_KINDS = 1000
 
-_ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
-    ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"
-}  # fmt: skip
 _DIGITS_PER_WORD = 9
 _WORD_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes that hold so many digits of a DECIMAL
 _BASE64_LINE = 76  # characters; the server breaks lines there [M]
@@ -137,7 +135,7 @@ def _learn(raw: bytes, kind: tuple[bytes, ...], at: int, values_at: int, rest_at
         heads = _heads(raw, False, at, at + 4, values_at, rest_at, stop)
         if _SMALL_SHAPES.get((kind[0], kind[1])) is not heads:
             return  # some key lies elsewhere: these bytes do not tell its name
-    names = {"LITERALS": _LITERALS, "child": _child, "quoted": _quoted}
+    names = {"LITERALS": _LITERALS, "child": _child, "quoted": quoted}
     names |= {"double": double_text, "length": _variable_length}
     _KINDS[kind] = made_for(heads, "]" if len(kind) == 1 else "}", kind, names)
 
@@ -168,7 +166,7 @@ def _string(raw: bytes, at: int, end: int, left: list[int]) -> str:
             raise MalformedJsonError("a JSON string reaches past the value's end")
     else:
         start, stop = _claimed(raw, at, end, left)
-    return _quoted(str(raw[start:stop], "utf-8"))
+    return quoted(str(raw[start:stop], "utf-8"))
 
 
 def _claimed(raw: bytes, at: int, end: int, left: list[int]) -> tuple[int, int]:
@@ -269,7 +267,7 @@ def _heads(raw: bytes, is_large: bool, at: int, keys_at: int, values_at: int, re
         if start + length > stop:
             raise MalformedJsonError("a JSON key reaches past its object's end")
         is_memorable &= rest_at <= start <= names_end - length
-        name = _quoted(str(raw[start : start + length], "utf-8"))
+        name = quoted(str(raw[start : start + length], "utf-8"))
         made.append(f"{', ' if made else '{'}{name}: ")
     if is_memorable:
         if len(shapes) >= _MOST_SHAPES:
@@ -314,7 +312,7 @@ def tree_text(tree: Tree) -> str:
         return f"[{', '.join(map(tree_text, tree))}]"
     if isinstance(tree, dict):
         keys = sorted(tree, key=lambda key: (len(encoded := key.encode()), encoded))
-        return "{" + ", ".join(f"{_quoted(key)}: {tree_text(tree[key])}" for key in keys) + "}"
+        return "{" + ", ".join(f"{quoted(key)}: {tree_text(tree[key])}" for key in keys) + "}"
     return tree
 
 
@@ -347,35 +345,6 @@ def _variable_length(raw: bytes, at: int) -> tuple[int, int]:
     raise MalformedJsonError("a JSON length has more than five bytes")
 
 
-def _quoted(text: str) -> str:
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return f'"{text.translate(_ESCAPES)}"'
-
-
-def double_text(value: float) -> str:
-    """As MySQL prints a JSON double: the shortest digits that read back equal, '.0' where nothing says "double"."""
-    shown = repr(value)
-    if 1e-4 <= abs(value) < 1e15:  # Python writes these alike
-        return shown
-    sign, shown = ("-", shown[1:]) if shown[0] == "-" else ("", shown)
-    mantissa, _, shown_exponent = shown.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    if not digits.rstrip("0"):
-        return sign + "0.0"
-    # value = 0.DIGITS * 10 ** point
-    point = (len(whole) if whole != "0" else len(digits) - len(fraction)) + int(shown_exponent or 0)
-    digits = digits.rstrip("0")
-    if not (-14 <= point <= 15 or 0 < point < len(digits)):
-        return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{point - 1}"
-    if point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    if point < len(digits):
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    return f"{sign}{digits}{'0' * (point - len(digits))}.0"
-
-
 def _opaque(type_: int, raw: bytes) -> str:
     if type_ == _NEWDECIMAL:
         if len(raw) < 2:
@@ -387,7 +356,7 @@ def _opaque(type_: int, raw: bytes) -> str:
         return f'"{_temporal_text(type_, _INTEGERS[_INT64](raw, 0)[0])}"'
     encoded = base64.b64encode(raw).decode()
     lines = (encoded[at : at + _BASE64_LINE] for at in range(0, len(encoded), _BASE64_LINE))
-    return _quoted(f"base64:type{type_}:" + "\n".join(lines))
+    return quoted(f"base64:type{type_}:" + "\n".join(lines))
 
 
 def _temporal_text(type_: int, packed: int) -> str:

@@ -12,11 +12,14 @@ from pydantic import Field
 from changes.batches import Followed
 from changes.errors import ViewtailError
 from changes.findings import Finding
+from changes.pipelines import PipelineId
 from ingest import SourceAccess, SourceKind, Tables
 from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
 from ingest.binlog.source import BinlogSource
+from ingest.watermarks import WATERMARK_PRIVILEGES
+from servers.addresses import MYSQL
 from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
 from servers.privileges import account, grants
 from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error
@@ -31,10 +34,10 @@ class BinlogSettings(Server):
     )
     database: Name = Field(OWN_DATABASE, description="database of the watermark table, on the primary")
     server_id: int | None = Field(
-        None, ge=1, le=2**32 - 1, description="replica number to log in with; by default a random one"
+        None, ge=1, le=2**32 - 1, description="mysql:// only: replica number to log in with; by default a random one"
     )
     heartbeat_s: float = Field(
-        2.0, ge=0.1, le=60, description="seconds of silence after which the server sends a heartbeat"
+        2.0, ge=0.1, le=60, description="mysql:// only: seconds of silence after which the server sends a heartbeat"
     )
 
 
@@ -89,12 +92,13 @@ class BinlogKind(SourceKind):
     """Row events of a MySQL or MariaDB server."""
 
     section = BinlogSettings
+    address = MYSQL
     before_all = BEFORE_ALL
 
     def read_position(self, text: str | bytes) -> BinlogPosition:
         return BinlogPosition.from_text(text)
 
-    def history(self, access: SourceAccess, number: int) -> BinlogHistory:
+    def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> BinlogHistory:
         with closing(open_session(access.address(), role="source")) as connection:
             return BinlogHistory(access, number, history_of(connection))
 
@@ -110,7 +114,7 @@ class BinlogKind(SourceKind):
         database = access.section.database
         # Who owns viewtail's own tables has all of that already.
         if (_login(primary), database) != (_login(access.own), access.own_database):
-            yield from grants(primary, database, checks.WATERMARK_PRIVILEGES, "where watermarks are written")
+            yield from grants(primary, database, WATERMARK_PRIVILEGES, "where watermarks are written")
 
 
 def _login(address: MySQLAddress) -> tuple[object, ...]:

@@ -103,6 +103,13 @@ class CanonicalRows:
             rows = [row[: self._width] for row in rows]
         return Chunk(rows, last, read_at, is_last=not is_cut and len(rows) < limit)
 
+    def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
+        """The rows with these keys over some columns."""
+        table = quote(self._table.schema, self._table.name)
+        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {one_of(columns, keys)}"
+        rows, _ = self._snapshot(version, statement, self._columns)
+        return [row[: self._width] for row in rows]
+
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Those of these keys over some columns that no row has."""
         return absent_keys(self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0])

@@ -47,7 +47,8 @@ class Descriptions:
         self._user = user_of(connection)
         columns = (
             "column_name, data_type, column_type, is_nullable, character_set_name, character_maximum_length, "
-            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name"
+            "numeric_precision, numeric_scale, datetime_precision, generation_expression, collation_name, "
+            "column_default"
         )
         keys, keys_order = "index_name, column_name, sub_part, non_unique", "index_name, seq_in_index"
         self._tables = _by_table(connection, tables, "tables", "table_type", "table_name")
@@ -144,7 +145,7 @@ def _row_end(columns: Sequence[Any], table: str) -> str:
 
 def _column(row: Sequence[Any]) -> Column:
     name, data_type, declared, is_nullable, charset, length, *row = row
-    precision, scale, fraction, expression, collation = row
+    precision, scale, fraction, expression, collation, default = row
     charset = _OLD_NAMES.get(charset, charset)
     declared = declared.removesuffix(" /*M!100301 COMPRESSED*/")
     if data_type in TEXTS_IN_BINARY:  # MariaDB's: as the text that a SELECT gives
@@ -166,7 +167,16 @@ def _column(row: Sequence[Any]) -> Column:
         scale=int((fraction if is_temporal else scale if kind is Kind.DECIMAL else 0) or 0),
         labels=_labels(declared) if kind in (Kind.ENUM, Kind.SET) else (),
         is_generated=bool(expression),
+        default=_default(default),
     )
+
+
+def _default(shown: str | None) -> str | None:
+    """MariaDB quotes a literal, and has the word NULL where MySQL has none."""
+    if shown is None or shown == "NULL":
+        return None
+    is_quoted = len(shown) > 1 and shown[0] == shown[-1] == "'"
+    return shown[1:-1].replace("''", "'") if is_quoted else shown
 
 
 def _kind(data_type: str, declared: str, charset: str | None) -> Kind:

@@ -95,6 +95,9 @@ class Publisher(WitnessedSink, Protocol):
     def incarnations(self) -> Mapping[str, str]:
         """By view, which place it is: what was appended to an earlier one of its name is gone."""
 
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what was appended and not deleted; asked in any thread."""
+
     def look_at(self, writes: Sequence[ViewWrites]) -> None:
         """These come next, as a rule: what can be made of them meanwhile is left in `made`."""
         return

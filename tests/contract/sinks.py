@@ -14,6 +14,8 @@ from urllib.parse import unquote
 import orjson
 import pymysql
 import redis
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from elasticsearch import Elasticsearch
 from elasticsearch.helpers import scan
 
@@ -23,7 +25,7 @@ import stack.redis
 from changes.tables import Column, Kind, Table
 from changes.writes import KeptChange, Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.stores import GuardedSink, Sink, ViewReader
+from projectors.stores import GuardedSink, Publisher, Sink, ViewReader
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -33,13 +35,20 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.topics.sink import TopicSink
+from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
+from tests.support import topic_log
+from tests.support.fake_publisher import Broker, FakePublisher
 from tests.support.fake_sink import FakeReader, FakeSink, FakeStore
 from tests.support.log_sink import Log, LogSink
 
 Shown = dict[Key, tuple[int, tuple[str | None, ...]]]  # what a reader sees: key to version and values, as text
+
+
+Published = tuple[Key, int, str, Sequence[str | None] | None]  # key, version, op, and what the row shows after it
 
 
 class Store(Protocol):
@@ -194,6 +203,176 @@ class LogOne:
 
     def close(self) -> None:
         pass
+
+
+class PublisherStore(Store, Protocol):
+    """A store whose sink appends every change exactly once."""
+
+    def sink(self, *views: BoundView) -> Publisher: ...
+
+    def published(self, view: BoundView) -> list[Published]:
+        """What a reader sees who is shown committed changes alone, per key in the order of the stream."""
+
+    def told(self) -> tuple[dict[str, int], int | None]:
+        """What consumers were told: the watermarks, and the version that progress has come to."""
+
+    def delete(self, view: BoundView) -> None:
+        """Take a view's place away, as an operator does."""
+
+    def break_off(self, sink: Publisher, is_kept: bool) -> None:
+        """Let the next commit fail; `is_kept`: it is done all the same, and nobody hears of it."""
+
+
+class FakePublisherOne:
+    """The fake publisher, held to the same promise."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: RedisHash(name, of, fields=values), token
+        )
+        self._broker = Broker()
+        self._rejected: Key | None = None
+
+    def sink(self, *views: BoundView) -> FakePublisher:
+        sink = FakePublisher(views or [self.person, self.place], self._broker)
+        if self._rejected is not None:
+            sink.faults.reject(self.person.id, self._rejected)
+        return sink
+
+    def finish(self, sink: Sink) -> None:
+        finish_publishing(sink)
+
+    def shown(self, view: BoundView) -> Shown:
+        return {one[0]: (one[1], tuple(one[3])) for one in newest(self.published(view)) if one[3] is not None}
+
+    def published(self, view: BoundView) -> list[Published]:
+        return [(one.key, one.version, one.op, one.after) for one in self._broker.of(view.id)]  # type: ignore[misc]
+
+    def told(self) -> tuple[dict[str, int], int | None]:
+        return self._broker.watermarks, None if self._broker.told is None else self._broker.told.version
+
+    def delete(self, view: BoundView) -> None:
+        self._broker.delete(view.id)
+
+    def break_off(self, sink: Publisher, is_kept: bool) -> None:
+        assert isinstance(sink, FakePublisher)
+        if is_kept:
+            sink.faults.fail_after_write()
+        else:
+            sink.faults.fail_before_write()
+
+    def unacceptable(self, key: Key) -> Write:
+        self._rejected = key
+        return Write(1000, ("x", "y"))
+
+    def close(self) -> None:
+        pass
+
+
+class KafkaOne:
+    """Topics of the test's own, and a pipeline of its own."""
+
+    limit = 100_000  # bytes of a message of `person`
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        assert server is not None
+        self._server = server
+        self._database = f"contract_{token}"
+        self.person, self.place, self.ledger = all_three(
+            lambda name, of, values: Topic(
+                name, of, fields=values, partitions=2, config={"max.message.bytes": self.limit}
+            ),
+            token,
+        )
+
+    def client(self) -> dict[str, Any]:
+        return {"bootstrap.servers": f"{self._server.host}:{self._server.port}", "log_level": 0}
+
+    def sink(self, *views: BoundView) -> TopicSink:
+        return TopicSink(
+            self.client,
+            views or [self.person, self.place],
+            self._database,
+            "kafka",
+            name="shop",
+            read_position=BinlogPosition.from_text,
+        )
+
+    def finish(self, sink: Sink) -> None:
+        finish_publishing(sink)
+
+    def shown(self, view: BoundView) -> Shown:
+        return {one[0]: (one[1], tuple(one[3])) for one in newest(self.published(view)) if one[3] is not None}
+
+    def published(self, view: BoundView) -> list[Published]:
+        found: list[Published] = []
+        for message in topic_log.raw(self._server, view.view.name):
+            key = tuple(orjson.loads(message.key()).values())
+            version = int(dict(message.headers())["viewtail_version"])
+            if message.value() is None:
+                assert found[-1][:3] == (key, version, "delete"), "a tombstone comes right behind its delete"
+                continue
+            value = orjson.loads(message.value())
+            after = None if value["after"] is None else tuple(value["after"].values())
+            found.append((key, version, topic_log.OPS[value["op"]], after))
+        return found
+
+    def told(self) -> tuple[dict[str, int], int | None]:
+        watermarks: dict[str, int] = {}
+        version = None
+        for message in topic_log.raw(self._server, "viewtail_positions"):
+            progress = orjson.loads(message.value()).get("progress")
+            if message.key() == f"{self._database}.kafka".encode() and progress is not None:
+                version = int(progress["version"])
+                watermarks |= {token: int(at) for token, at in progress["watermarks"].items()}
+        return watermarks, version
+
+    def delete(self, view: BoundView) -> None:
+        admin = AdminClient(self.client())  # what it was asked fails when it is gone
+        for future in admin.delete_topics([view.view.name]).values():
+            future.result(10)
+
+    def break_off(self, sink: Publisher, is_kept: bool) -> None:
+        assert isinstance(sink, TopicSink)
+        sink._producer = _BrokenOff(sink._producer, is_kept)  # type: ignore[assignment]
+
+    def unacceptable(self, key: Key) -> Write:
+        return Write(1000, ("x", "y" * self.limit))
+
+    def close(self) -> None:
+        admin = AdminClient(self.client())
+        for future in admin.delete_topics([view.view.name for view in (self.person, self.place, self.ledger)]).values():
+            future.exception(10)  # not all are made by each test
+
+
+class _BrokenOff:
+    """A producer whose next commit is not answered."""
+
+    def __init__(self, producer: Any, is_kept: bool) -> None:
+        self._producer, self._is_kept = producer, is_kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        if self._is_kept:
+            self._producer.commit_transaction(timeout_s)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+
+
+def finish_publishing(sink: Sink) -> None:
+    """What was written without a position is shown when one comes."""
+    assert isinstance(sink, Publisher)
+    begin = BinlogPosition(epoch=1, file="binlog.000001", end=4, start=4)
+    sink.write([], sink.witness(begin) or begin)
+
+
+def newest(published: Sequence[Published]) -> list[Published]:
+    """Of each key, what somebody keeps who goes by versions."""
+    return list({one[0]: one for one in sorted(published, key=lambda one: one[1])}.values())
 
 
 class MySQLOne:
@@ -397,9 +576,14 @@ GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
 }
-STORES: dict[str, Callable[[Server | None, str], Store]] = {**GUARDED, "log": LogOne}
+PUBLISHERS: dict[str, Callable[[Server | None, str], PublisherStore]] = {
+    "fake_publisher": FakePublisherOne,
+    "kafka": KafkaOne,
+}
+STORES: dict[str, Callable[[Server | None, str], Store]] = {**GUARDED, **PUBLISHERS, "log": LogOne}
 SHARED_SERVERS = {  # the session fixture of each
     "elasticsearch": "elasticsearch_server",
+    "kafka": "kafka_server",
     "mysql": "mysql_server",
     "redis_hash": "redis_server",
     "redis_json": "redis_server",

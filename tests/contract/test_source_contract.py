@@ -1,4 +1,4 @@
-"""What every Source promises: the binlog of a real server, and the scripted fake."""
+"""What every Source promises: the binlog of a real server, a topic of a real broker, and the scripted fake."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ import pytest
 
 from changes.batches import INSERT, Batch, Followed, RowChanges
 from changes.errors import HistoryGoneError
+from changes.positions import Position, ReadPosition
 from ingest import BackfillAgain, GoOn, ReadAgain, Source
-from ingest.binlog.coordinates import BinlogPosition, own
+from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
+from ingest.kafka.place import Place
+from ingest.kafka.position import KafkaPosition
+from ingest.kafka.progress import ProgressFeed
+from ingest.kafka.source import KafkaSource
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
+from servers.brokers import SOURCE, Broker
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.support.events import user_table
 from tests.support.fake_source import FakeSource
+from tests.support.published import Topic, change, messages
 
 TRANSACTIONS = 12
 
@@ -30,8 +37,9 @@ class Case:
     """A source with TRANSACTIONS transactions behind `begin`, the nth inserting row n."""
 
     source: Source
-    begin: BinlogPosition
+    begin: Position
     purge: Callable[[], None]  # make the changes after `begin` unavailable
+    read_position: ReadPosition
 
 
 def _fake() -> Case:
@@ -53,7 +61,7 @@ def _fake() -> Case:
     def purge() -> None:
         source.purged_up_to = source.now()
 
-    return Case(source, begin, purge)
+    return Case(source, begin, purge, BinlogPosition.from_text)
 
 
 def _binlog(server: Server) -> Case:
@@ -88,18 +96,35 @@ def _binlog(server: Server) -> Case:
                     break
                 cursor.execute(f"PURGE BINARY LOGS TO '{files[-1]}'")
 
-    return Case(source, begin, purge)
+    return Case(source, begin, purge, BinlogPosition.from_text)
 
 
-@pytest.fixture(params=["mysql", "mariadb", "fake"])
+def _kafka(server: Server) -> Case:
+    table = user_table()
+    topic = Topic(server, "source.contract")
+    broker = Broker(topic.client, SOURCE)
+    place = Place(broker, topic.name, broker.id_of(topic.name), 0)
+    source = KafkaSource(topic.client, place, ProgressFeed(topic.client), Followed(table, ("id", "name")), epoch=1)
+    begin = source.now()
+    for number in range(TRANSACTIONS):
+        topic.publish(messages(table, [change("insert", number, 100 + number, after=(number, "x"))]))
+    return Case(
+        source, begin, lambda: topic.delete_before(broker.end_offsets(topic.name, 1)[0]), KafkaPosition.from_text
+    )
+
+
+@pytest.fixture(params=["mysql", "mariadb", "kafka", "fake"])
 def case(request: pytest.FixtureRequest) -> Case:
-    return _fake() if request.param == "fake" else _binlog(request.getfixturevalue(f"{request.param}_server"))
+    if request.param == "fake":
+        return _fake()
+    server: Server = request.getfixturevalue(f"{request.param}_server")
+    return _kafka(server) if request.param == "kafka" else _binlog(server)
 
 
-Piece = tuple[list[int], BinlogPosition]  # the ids of a batch's rows, and its end
+Piece = tuple[list[int], Position]  # the ids of a batch's rows, and its end
 
 
-def read(source: Source, after: BinlogPosition, count: int) -> list[Piece]:
+def read(source: Source, after: Position, count: int) -> list[Piece]:
     """Batches until `count` rows have come."""
     pieces: list[Piece] = []
     with ReadAhead(source, after, Limits(batch_rows=1)) as batches:
@@ -135,9 +160,9 @@ def test_reading_after_any_position_gives_exactly_the_rest(case: Case) -> None:
 def test_a_position_kept_as_text_reads_on_from_the_same_place(case: Case) -> None:
     (ids, end), *_ = read(case.source, case.begin, 1)
     if len(ids) < TRANSACTIONS:
-        again = BinlogPosition.from_text(end.to_text())
+        again = case.read_position(end.to_text())
         assert ids_of(read(case.source, again, TRANSACTIONS - len(ids))) == list(range(len(ids), TRANSACTIONS))
-    assert BinlogPosition.from_text(end.to_text()) == end
+    assert case.read_position(end.to_text()) == end
 
 
 def test_interrupt_ends_a_read_that_waits(case: Case) -> None:
@@ -183,6 +208,7 @@ def test_a_store_that_lost_what_the_source_purged_is_backfilled_again(case: Case
 def test_a_store_of_a_later_epoch_is_not_written_over(case: Case) -> None:
     """Every write would be refused there as older, and nobody would see why."""
     offset = case.source.now()
-    later = replace(own(offset), epoch=offset.epoch + 1)
+    assert isinstance(offset, BinlogPosition | KafkaPosition)
+    later = replace(offset, epoch=offset.epoch + 1)
     with pytest.raises(HistoryGoneError, match="epoch 2"):
         case.source.resume(offset, later)

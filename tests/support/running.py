@@ -48,10 +48,10 @@ class Run:
         self._environment = environment
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **environment: str) -> None:
+    def start(self, *arguments: str, **environment: str) -> None:
         with (self.folder / "run.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "viewtail.main", "run"],
+                [sys.executable, "-m", "viewtail.main", "run", *arguments],
                 cwd=self.folder,
                 env={**clean_environment(), **self._environment, **environment},
                 stdin=subprocess.DEVNULL,
@@ -82,8 +82,8 @@ class Run:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except (OSError, IndexError):
                 continue
-            if parent == self.process.pid and b"viewtail.worker" in words:
-                found[words[words.index(b"viewtail.worker") + 1].decode()] = int(entry.name)
+            if parent == self.process.pid and b"viewtail.process" in words:
+                found[words[words.index(b"viewtail.process") + 1].decode()] = int(entry.name)
         return found
 
     def kill_worker(self, store: str) -> bool:

@@ -82,7 +82,7 @@ class Loop:
             clear_applied=lambda writes, parked: self.cleared.append(list(writes)),
             count=0,
         )
-        nothing: Any = SimpleNamespace(saw=lambda tokens: None)
+        nothing: Any = SimpleNamespace(saw=lambda tokens: None, begin_again=lambda: None)
         self.reasons: list[str] = []
         states: Any = SimpleNamespace(
             halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),

@@ -16,7 +16,7 @@ def test_pipelines_of_the_default_source_are_called_as_their_store(store: str) -
 def test_each_other_pipeline_has_a_name_of_its_own_that_leads_back_to_it() -> None:
     all_of_them = [
         PipelineId(source, partition, store)
-        for source in ("default", "orders", "orders-1", "redis")
+        for source in ("default", "orders", "orders-1", "redis", "shop.user", "shop.user.1", "a.1.redis")
         for partition in (0, 1, 12)
         for store in ("mysql", "redis")
     ]
@@ -25,7 +25,9 @@ def test_each_other_pipeline_has_a_name_of_its_own_that_leads_back_to_it() -> No
     assert PipelineId("orders", 1, "redis").name == "orders.1.redis"
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a.b.redis", "a.1.", "a:b.1.redis", "a.-1.redis", "a.1.b.c"])
+@pytest.mark.parametrize(
+    "name", ["", "a.b", "a.b.redis", "a.1.", "a:b.1.redis", "a.-1.redis", "a.1.b.c", f"{250 * 'a'}.1.redis"]
+)
 def test_what_would_be_another_pipelines_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError):
         PipelineId.parse(name)

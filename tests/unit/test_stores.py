@@ -106,7 +106,7 @@ def test_a_new_store_is_one_line_in_the_registry(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", ["redis", "elasticsearch"])
 def test_a_sink_imports_the_client_of_its_own_store_alone(store: str, tmp_path: Path) -> None:
     code = (
-        "import sys, viewtail.worker\n"
+        "import sys, viewtail.process\n"
         "from projectors.stores.access import Access\n"
         "from projectors.stores.registry import store_named\n"
         "from viewtail import settings\n"

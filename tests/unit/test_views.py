@@ -72,7 +72,7 @@ def test_a_package_of_the_users_called_like_ours_never_shadows_ours(first_on_the
         Path(name, "__init__.py").write_text("raise RuntimeError('the wrong one')")
     Path("views.py").write_text(GOOD)
     program = (
-        "import viewtail.worker, viewtail.main; from viewtail import declarations;"
+        "import viewtail.process, viewtail.main; from viewtail import declarations;"
         "print([view.id for view in declarations.load('views:views')])"
     )
     path = os.pathsep.join([str(Path.cwd()), str(CHECKOUT)] if first_on_the_path else [str(CHECKOUT)])

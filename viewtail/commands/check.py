@@ -16,7 +16,6 @@ from projectors.stores.registry import STORES, needed
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
-from viewtail.sources import SOURCE
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -43,7 +42,7 @@ def check(config: Path | None, *, as_json: bool) -> int:
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:
     return Servers(
-        kind=SOURCE,
+        kind=loaded.source_kind,
         source=loaded.source_access(),
         stores=[(store, loaded.access(store)) for store in STORES if store.has_own_tables or store in needed(views)],
     )

@@ -21,6 +21,7 @@ from changes.retrying import reaction_to
 from projectors.views import View
 from viewtail import declarations, logs, metrics, settings
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.roles import Role, views_of
 from viewtail.settings import Settings
 from viewtail.signals import on_stop
 from viewtail.supervisor import Supervisor
@@ -30,15 +31,15 @@ _log = structlog.get_logger("viewtail.run")
 PLAIN_EVERY_S = 5.0
 
 
-def run(config: Path | None) -> int:
+def run(config: Path | None, role: Role = Role.ALL) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
     loaded = settings.load(config)
     logs.configure(loaded.logs)
-    views = declarations.load(loaded.views)
+    views = views_of(role, loaded, declarations.load(loaded.views))
     loaded.check_stores(views)
     deployment = _deploy_when_up(loaded, views)
     show, finish = _display()
-    supervisor = Supervisor([one.name for one in deployment.pipelines()], config, show)
+    supervisor = Supervisor(deployment.stores(), config, show)
     on_stop(supervisor.stop)
     with ExitStack() as at_end:
         at_end.callback(finish)

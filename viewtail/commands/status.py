@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pymysql
+import structlog
 from rich.text import Text
 
-from changes.errors import MisuseError
-from changes.pipelines import PipelineId
-from operations.status import BEHIND_S, PipelineStatus, ViewStatus, read
-from servers.sessions import open_session, session_error
+from changes.errors import MisuseError, ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from operations.status import BEHIND_S, PipelineStatus, ViewStatus, as_one, positions, read
+from projectors.stores.registry import STORES
+from servers.sessions import Connection, open_session, session_error
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_table
-from viewtail.sources import SOURCE
+from viewtail.sources import read_position
+
+_log = structlog.get_logger("viewtail.status")
 
 _RATE_IS_FRESH_S = 10.0
 _ANSWER_WITHIN_S = 8.0
-_RIGHT = frozenset({"lag", "rows/s", "rows", "filled", "parked", "reported"})
+_RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported"})
 _STYLES = {"running": "green", "filled": "green", "filling": "cyan", "new": "cyan", "down": "red", "halted": "red"}
 
 
@@ -46,10 +50,10 @@ def status(config: Path | None, *, as_json: bool) -> int:
     database = loaded.store_database
     with closing(open_session(address, role="store")) as connection:
         try:
-            pipelines = read(connection, database, SOURCE.read_position)
+            pipelines = _with_waiting(loaded, connection, read(connection, database, read_position))
         except pymysql.err.MySQLError as error:
             raise session_error(error, address, "store") from None
-    found = _compared(pipelines, _declared(loaded))
+    found = _of_this_source(loaded, _compared(pipelines, _declared(loaded)))
     if as_json:
         pipelines_now = [{**asdict(one), "is_well": one.is_well} for one in found.pipelines]
         told = {"is_well": found.is_well, "pipelines": pipelines_now}
@@ -59,6 +63,19 @@ def status(config: Path | None, *, as_json: bool) -> int:
     else:
         _print(found)
     return 0 if found.is_well else 1
+
+
+def _with_waiting(
+    loaded: settings.Settings, connection: Connection, pipelines: Sequence[PipelineStatus]
+) -> list[PipelineStatus]:
+    """How many changes wait behind each position: where the source counts them, and answers."""
+    waiting: Mapping[str, int] = {}
+    try:
+        at = positions(connection, loaded.store_database, read_position)
+        waiting = loaded.source_kind.waiting(loaded.source_access(), at)
+    except ViewtailError as error:
+        _log.warning("the source does not say what waits in it", error=str(error))
+    return [replace(one, waiting=waiting.get(one.name)) for one in pipelines]
 
 
 def _declared(loaded: settings.Settings) -> set[str] | None:
@@ -81,6 +98,19 @@ def _compared(pipelines: Sequence[PipelineStatus], declared: set[str] | None) ->
     return Findings(pipelines=kept, not_run=sorted(declared - known), retired=sorted(known - declared))
 
 
+def _of_this_source(loaded: settings.Settings, found: Findings) -> Findings:
+    """Where changes come from Kafka: without what followed the binlog before that; topics are others' to publish."""
+    if not loaded.source_kind.is_shared_out:
+        return found
+    published = {store.name for store in STORES if store.keeps_every_change}
+    of_binlog = {PipelineId.of(store.name).name for store in STORES} - published
+    return replace(
+        found,
+        pipelines=[one for one in found.pipelines if one.name not in of_binlog or one.state != "down"],
+        not_run=[view for view in found.not_run if view.partition(":")[0] not in published],
+    )
+
+
 def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
     """Whether it keeps a declared view, or has just begun and knows none yet."""
     if not pipeline.views:
@@ -90,8 +120,8 @@ def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
 
 def _print(found: Findings) -> None:
     pipelines = [_pipeline_row(one) for one in found.pipelines]
-    views = [_view_row(one, view) for one in found.pipelines for view in one.views]
-    _table(("pipeline", "state", "lag", "rows/s", "position", "reported"), pipelines)
+    views = [_view_row(where, view) for where, view in _views(found.pipelines)]
+    _table(("pipeline", "state", "lag", "waiting", "rows/s", "position", "reported"), pipelines)
     print()
     _table(("view", "state", "filled", "rows", "parked"), views)
     for line in _remarks(found):
@@ -104,6 +134,7 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
         one.name,
         "behind" if is_behind else one.state,
         f"{one.lag_s:.1f} s",
+        "-" if one.waiting is None else f"{one.waiting:,}",
         # An idle pipeline reports rarely: what it said of a busy moment is not true of now.
         f"{one.rows_per_second if (one.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0:,}",
         one.position or "-",
@@ -111,12 +142,22 @@ def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
     )
 
 
-def _view_row(pipeline: PipelineStatus, view: ViewStatus) -> tuple[str, ...]:
+def _views(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
+    """Each view once a source, and that source where it is not the default one."""
+    found: dict[tuple[str, str], list[ViewStatus]] = {}
+    for one in pipelines:
+        identity = PipelineId.parse(one.name)
+        where = "" if identity.is_default else one.name if identity.source == DEFAULT_SOURCE else identity.source
+        for view in one.views:
+            found.setdefault((where, view.name), []).append(view)
+    return [(where, as_one(views)) for (where, _), views in found.items()]
+
+
+def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
     filled = "-" if view.filled_percent is None else f"{view.filled_percent:.0f} %"
     if view.eta_s is not None:
         filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
-    is_plain = PipelineId.parse(pipeline.name).is_default
-    name = view.name if is_plain else f"{view.name} ({pipeline.name})"
+    name = f"{view.name} ({where})" if where else view.name
     return (name, view.state, filled, f"{view.row_count:,}", str(view.parked))
 
 
@@ -131,14 +172,14 @@ def _remarks(found: Findings) -> list[str]:
                 f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
                 "store is slower than the changes come: docs/operations.md, Behind"
             )
-        for view in one.views:
-            if view.reason:
-                lines.append(f"view {view.name} is halted: {view.reason}")
-            if view.parked:
-                lines.append(
-                    f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
-                    f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
-                )
+    for _, view in _views(found.pipelines):
+        if view.reason:
+            lines.append(f"view {view.name} is halted: {view.reason}")
+        if view.parked:
+            lines.append(
+                f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
+                f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
+            )
     lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "

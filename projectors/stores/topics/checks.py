@@ -7,8 +7,8 @@ from typing import Any
 
 from changes.errors import ViewtailError
 from changes.findings import Finding, fail, ok
+from changes.published import POSITIONS
 from projectors.stores.topics.admin import Present, Topics, config_of, contradictions
-from projectors.stores.topics.rules import POSITIONS
 from projectors.stores.topics.views import Topic
 from projectors.views import View
 

@@ -7,24 +7,19 @@ from contextlib import closing
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.envelope_values import NOT_TAKEN, own
+from changes.errors import StoreError
+from changes.published import VERSION_HEADER
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
-from projectors.stores.topics.admin import ASK_WITHIN_S, Topics, failed
+from projectors.stores.topics.admin import Topics
+from projectors.stores.topics.consuming import consumer_of, to_the_end
 from projectors.views import BoundView
+from servers.brokers import ASK_WITHIN_S, failed
 
 ROWS_A_PAGE = 1_000
-VERSION_HEADER = "viewtail_version"
-
-_CONSUMER = {
-    "group.id": "viewtail",  # no group is joined and no offset committed
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-}
 
 
 class TopicReader(ViewReader):
@@ -33,6 +28,7 @@ class TopicReader(ViewReader):
     def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
         self._client = client
         self.view = view
+        self._reads = [(column.name, own(column)) for column in view.key]
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         """Of these keys, those whose newest message is no tombstone."""
@@ -45,6 +41,21 @@ class TopicReader(ViewReader):
         rows = list(self._newest(lambda _: True).values())
         for at in range(0, len(rows), ROWS_A_PAGE):
             yield rows[at : at + ROWS_A_PAGE]
+
+    def keys(self) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what is not deleted. The keys of one partition are held in memory."""
+        present: dict[Key, int] = {}
+        of: int | None = None
+        for message in self._messages():
+            if message.partition() != of:
+                yield from _pages(present)
+                present, of = {}, message.partition()
+            key = self._key(message.key())
+            if message.value() is None:
+                present.pop(key, None)
+            else:
+                present[key] = _version(message)
+        yield from _pages(present)
 
     def close(self) -> None:
         """Nothing is open between two calls."""
@@ -65,8 +76,8 @@ class TopicReader(ViewReader):
         try:
             given = orjson.loads(text or b"")
             given = given.get("payload", given)
-            return tuple(given[column.name] for column in self.view.key)
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+            return tuple(read(given[name]) for name, read in self._reads)
+        except NOT_TAKEN:
             raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
 
     def _messages(self) -> Iterator[Any]:
@@ -75,7 +86,7 @@ class TopicReader(ViewReader):
         present = Topics(self._client).present([name]).get(name)
         if present is None:
             raise StoreError(f"Kafka: the topic {name} is not there; `viewtail run` makes and fills it")
-        with closing(Consumer({**self._client, **_CONSUMER})) as consumer:
+        with closing(consumer_of(self._client)) as consumer:
             try:
                 for number in range(present.partitions):
                     yield from self._of_partition(consumer, TopicPartition(name, number))
@@ -84,25 +95,23 @@ class TopicReader(ViewReader):
 
     def _of_partition(self, consumer: Consumer, partition: TopicPartition) -> Iterator[Any]:
         partition.offset = consumer.get_watermark_offsets(partition, timeout=ASK_WITHIN_S)[0]
-        consumer.assign([partition])
-        while True:
-            messages = consumer.consume(10_000, timeout=ASK_WITHIN_S)
-            if not messages:
-                raise StoreUnavailableError("Kafka: the broker gave nothing. viewtail tries again by itself")
-            for message in messages:
-                if (error := message.error()) is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                else:
-                    raise KafkaException(error)
+        yield from to_the_end(consumer, partition)
 
 
 def _row(key: Key, message: Any) -> StoredRow | None:
     """None for the delete that comes before a tombstone."""
     content = orjson.loads(message.value())
     content = content.get("payload", content)
-    versions = [value for name, value in message.headers() or () if name == VERSION_HEADER]
-    version = int(versions[0]) if versions else 0
     after = content["after"]
-    return None if after is None else StoredRow(key, version, after)
+    return None if after is None else StoredRow(key, _version(message), after)
+
+
+def _version(message: Any) -> int:
+    versions = [value for name, value in message.headers() or () if name == VERSION_HEADER]
+    return int(versions[0]) if versions else 0
+
+
+def _pages(present: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
+    items = list(present.items())
+    for at in range(0, len(items), ROWS_A_PAGE):
+        yield items[at : at + ROWS_A_PAGE]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from changes.published import POSITIONS
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView
 
-POSITIONS = "viewtail_positions"  # the topic of the witnesses and of progress, of every pipeline
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 

@@ -8,8 +8,9 @@ the pipeline's, so that a second process that takes the pipeline fences the firs
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version as release_of
 from typing import Any
@@ -20,14 +21,17 @@ from changes.batches import Watermark
 from changes.envelope import Envelope
 from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
-from changes.writes import KeptChange, Parked, ViewWrites, Write
+from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
+from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
+from projectors import failpoints
 from projectors.stores import Publisher, nothing, parked
-from projectors.stores.topics.admin import Topics, contradictions, failed
-from projectors.stores.topics.positions import Progress, Published, last_published, record_key
-from projectors.stores.topics.rules import POSITIONS, topic_of
+from projectors.stores.topics.admin import Topics, contradictions
+from projectors.stores.topics.positions import last_published
+from projectors.stores.topics.reading import TopicReader
+from projectors.stores.topics.rules import topic_of
 from projectors.views import BoundView
+from servers.brokers import failed
 
-VERSION_HEADER = "viewtail_version"
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
 COMMIT_WITHIN_S = 60.0
@@ -48,7 +52,10 @@ _PRODUCER = {
 Headers = list[tuple[str, str | bytes | None]]
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _LARGE = 500  # changes
+_SLICE = 500
 _MESSAGE_OVERHEAD = 512  # more than what a message of one has besides key, value and header
+# librdkafka tells on standard error that a fenced producer has nothing to take back.
+warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
 
 
 class TopicSink(Publisher):
@@ -88,9 +95,11 @@ class TopicSink(Publisher):
         self._ids: dict[str, str] = {}  # of topics, by view
         self._is_open = False  # a transaction
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
         self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
+        self._progress: Progress | None = None  # goes with the transaction that is open
         self._told: Position | None = None  # by the last progress
         self._told_at = 0.0
 
@@ -146,26 +155,32 @@ class TopicSink(Publisher):
         """How far the topics are published."""
         return self._kept
 
+    def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
+        """Pages of (key, version) of what the topic has and what is not deleted."""
+        return TopicReader(self._client(), self._views[view]).keys()
+
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Publish the changes, in one transaction with `upto`; with None it stays open for what follows."""
         producer, letters = self._living(), list[Parked]()
         with self._mapped("publishing"):
-            progress = None if self._is_open or upto is None else self._progress_now()
             if not self._is_open:
+                self._progress = self._progress_now()
                 producer.begin_transaction()
                 self._is_open = True
             for found in writes:
                 self._publish(producer, found, letters)
             if upto is None:
                 return letters
-            value = Published(position=upto.to_text(), fills=self.fills, progress=progress).to_json()
+            value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
+            failpoints.reach("before commit")
             self._commit(producer, sum(found.count for found in writes))
+            failpoints.reach("after commit")
         self._is_open = False
         self._kept = upto
-        if progress is not None:
+        if self._progress is not None:
             self._watermarks = {}
         return letters
 
@@ -174,16 +189,20 @@ class TopicSink(Publisher):
         if count < _LARGE:
             producer.commit_transaction(COMMIT_WITHIN_S)
             return
-        under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
+        self._under_way = self._committing.submit(producer.commit_transaction, COMMIT_WITHIN_S)
         try:
             self.meanwhile()
         finally:
-            under_way.result()
+            self._under_way.result()
 
     def look_at(self, writes: Sequence[ViewWrites]) -> None:
-        """Encode what comes next."""
+        """Encode what comes next, as long as the commit takes."""
         for found in writes:
-            found.made = self._envelopes[found.view].messages(found.changes, _now_us())
+            found.made = []
+            for some in _slices(found.changes):
+                if self._under_way is None or self._under_way.done():
+                    return
+                found.made.append(self._envelopes[found.view].messages(some, _now_us()))
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
         """These came in the batch that was published last: consumers that wait for one are told at once."""
@@ -210,19 +229,21 @@ class TopicSink(Publisher):
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
 
     def _publish(self, producer: Producer, found: ViewWrites, letters: list[Parked]) -> None:
-        view, topic, limit = self._views[found.view], self._views[found.view].view.name, self._most_bytes[found.view]
-        messages = found.made or self._envelopes[found.view].messages(found.changes, _now_us())
-        if any(len(key) + len(value or b"") > limit for key, value, _ in messages):
-            fit = self._that_fit(view, found.changes, limit, letters)
-            messages = self._envelopes[found.view].messages(fit, _now_us())
+        """Some hundred changes at a time, so that their messages are sent while the processor's cache has them."""
+        view, encode = self._views[found.view], self._envelopes[found.view].messages
+        topic, limit, made = view.view.name, self._most_bytes[found.view], found.made or []
         produce, last, headers = producer.produce, -1, Headers()
-        for key, value, version in messages:
-            if version != last:
-                last, headers = version, [(VERSION_HEADER, str(version).encode())]
-            try:
-                produce(topic, value, key, -1, None, None, 0, headers)
-            except BufferError:
-                self._produce(producer, topic, value, key, headers)
+        for number, some in enumerate(_slices(found.changes)):
+            messages = made[number] if number < len(made) else encode(some, _now_us())
+            if any(value is not None and len(key) + len(value) > limit for key, value, _ in messages):
+                messages = encode(self._that_fit(view, some, limit, letters), _now_us())
+            for key, value, version in messages:
+                if version != last:
+                    last, headers = version, [(VERSION_HEADER, str(version).encode())]
+                try:
+                    produce(topic, value, key, -1, None, None, 0, headers)
+                except BufferError:
+                    self._produce(producer, topic, value, key, headers)
 
     def _produce(self, producer: Producer, topic: str, value: bytes | None, key: bytes, headers: Headers) -> None:
         """Wait for room in the queue, so that nothing is dropped and memory stays bounded."""
@@ -261,13 +282,14 @@ class TopicSink(Publisher):
     def close(self) -> None:
         """Give the producer up; what it published without a commit is taken back."""
         producer, self._producer = self._producer, None
+        is_open, self._is_open = self._is_open, False
         if producer is not None:
             with suppress(KafkaException):
-                if self._is_open:
+                if is_open:
                     producer.abort_transaction(1.0)
-            producer.purge()
-            producer.close()
-        self._is_open = False
+            with suppress(KafkaException):  # of a fenced one: there is nothing to take back
+                producer.purge()
+                producer.close()
 
     def _living(self) -> Producer:
         if self._producer is None:
@@ -294,6 +316,10 @@ class TopicSink(Publisher):
         """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
         with suppress(KafkaException):
             self.close()
+
+
+def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
+    return (changes[at : at + _SLICE] for at in range(0, len(changes), _SLICE))
 
 
 def _now_us() -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field
 
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.topics import rules
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
-from servers.addresses import AddressForm
-from servers.login import Name, Server, is_address
+from servers.kafka import KAFKA, KafkaServer
+from servers.login import Name
 
 if TYPE_CHECKING:
     from changes.findings import Finding
@@ -20,70 +20,10 @@ if TYPE_CHECKING:
     from projectors.stores.topics.sink import TopicSink
 
 
-def _no_path(_: str) -> str:
-    raise ValueError("behind the port comes nothing")
-
-
-KAFKA = AddressForm(
-    form="kafka://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...], or kafkas:// with TLS",
-    example="kafka://HOST:9092",
-    default_port=9092,
-    schemes=("kafka", "kafkas"),
-    tls_schemes=("kafkas",),
-    path=_no_path,
-    is_list=True,
-)
-
-# What viewtail's promises rest on.
-_OURS = frozenset({
-    "acks", "bootstrap.servers", "enable.idempotence", "group.id", "isolation.level", "metadata.broker.list",
-    "partitioner", "request.required.acks", "transactional.id",
-})  # fmt: skip
-
-
-class KafkaSettings(Server):
+class KafkaSettings(KafkaServer):
     """The Kafka cluster of the topics."""
 
-    url: Annotated[SecretStr, is_address(KAFKA)] | None = Field(default=None, description=KAFKA.form)
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "SCRAM-SHA-512", description="how to log in, where a user is given"
-    )
     name: Name = Field("viewtail", description="source.name of each message, Debezium's topic.prefix")
-    options: dict[str, str | int | float | bool] = Field(
-        {}, description='settings of librdkafka, under [kafka.options]: "linger.ms" = 5'
-    )
-
-    @field_validator("options")
-    @classmethod
-    def _leaves_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
-        if taken := sorted(_OURS & options.keys()):
-            raise ValueError(f"{', '.join(taken)}: viewtail sets it, since its promises rest on it; leave it out")
-        return options
-
-    def client(self) -> dict[str, Any]:
-        """What every client of librdkafka is made with: where the brokers are, and how to log in."""
-        assert self.url is not None
-        parsed = self.parsed(self.url, KAFKA)
-        host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-        is_secure = self.context(parsed) is not None
-        protocol = f"{'SASL_' if parsed.user else ''}{'SSL' if is_secure else 'PLAINTEXT'}"
-        found: dict[str, Any] = {
-            "bootstrap.servers": ",".join([f"{host}:{parsed.port}", *parsed.others]),
-            "security.protocol": protocol,
-            "client.id": "viewtail",
-            "log_level": 0,  # errors come to us as exceptions
-            # Before the first try to connect again, and at most.
-            "reconnect.backoff.ms": 50,
-            "reconnect.backoff.max.ms": 1000,
-        }
-        if parsed.user:
-            login = {"sasl.username": parsed.user, "sasl.password": parsed.password or ""}
-            found |= {"sasl.mechanism": self.sasl_mechanism, **login}
-        files = {"ca": self.tls_ca, "certificate": self.tls_cert, "key": self.tls_key}
-        found |= {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
-        if is_secure and not self.tls_verify:
-            found["enable.ssl.certificate.verification"] = False
-        return found | self.options
 
 
 class TopicsStore(Store):

@@ -1,0 +1,76 @@
+"""The topic of positions: how far each pipeline has published, in the same transaction as what it published.
+
+One record a pipeline, keyed by it; compaction keeps the newest. Its value is a JSON object:
+
+    position    as the source writes it: everything up to here is in the topics. It is the pipeline's witness.
+    fills       how far the filling of each new topic has come, by view
+    progress    now and then: a version, and by topic the end of each partition behind all messages up to that version;
+                and the watermarks that were seen up to there. A consumer of a quiet partition learns from it how far
+                it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+POSITIONS = "viewtail_positions"  # the topic's name
+VERSION_HEADER = "viewtail_version"  # of each message of the topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """All messages up to a version lie before these offsets."""
+
+    version: int
+    ends: Mapping[str, Sequence[int]]  # by topic, of each partition
+    watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version, of those seen since the last one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a record says."""
+
+    position: str
+    fills: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def to_json(self) -> bytes:
+        """Versions are texts: JavaScript's numbers end at 2^53."""
+        found: dict[str, Any] = {"position": self.position}
+        if self.fills:
+            found["fills"] = dict(self.fills)
+        if (progress := self.progress) is not None:
+            watermarks = {token: str(version) for token, version in progress.watermarks.items()}
+            found["progress"] = {"version": str(progress.version), "ends": progress.ends, "watermarks": watermarks}
+        return orjson.dumps(found)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Published:
+        """Raises ValueError for what viewtail did not write."""
+        try:
+            found = orjson.loads(text)
+            progress = found.get("progress")
+            return cls(
+                position=str(found["position"]),
+                fills={str(view): str(key) for view, key in found.get("fills", {}).items()},
+                progress=None if progress is None else _progress(progress),
+            )
+        except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
+            raise ValueError(f"it is no record of viewtail's ({type(error).__name__})") from None
+
+
+def _progress(found: Any) -> Progress:
+    return Progress(
+        version=int(found["version"]),
+        ends={str(topic): [int(end) for end in ends] for topic, ends in found["ends"].items()},
+        watermarks={str(token): int(version) for token, version in found["watermarks"].items()},
+    )
+
+
+def record_key(database: str, pipeline: str) -> bytes:
+    """Of a pipeline's record; deployments may share a cluster, so their database is in it."""
+    return f"{database}.{pipeline}".encode()

@@ -1,0 +1,62 @@
+"""What the Kafka source needs: the topics and their progress, and the server with the canonical rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from changes.errors import ViewtailError, once
+from changes.findings import Finding, expect, fail, ok, warn
+from changes.published import POSITIONS
+from ingest import SourceAccess, Tables
+from ingest.watermarks import watermark_checks
+from servers.asking import findings
+from servers.brokers import SOURCE, Broker
+from servers.privileges import Privileges, account
+from servers.sessions import Connection, MySQLAddress, quote
+
+_WHERE = "source"
+_URL = "VIEWTAIL_SOURCE__CANONICAL_URL"
+
+
+def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    """Every finding; a server that does not answer is one. `topics` are those of the tables of views."""
+    yield from _of_broker(access, topics)
+    source, primary, database = access.address(), access.primary(), access.section.database
+
+    def of_source(connection: Connection) -> Iterator[Finding]:
+        yield ok(_WHERE, "canonical rows", source)
+        yield from _readable(connection, source, list(topics))
+
+    yield from findings(_WHERE, source, "source", _URL, of_source)
+    yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
+
+
+def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    try:
+        partitions = Broker(access.section.client(), SOURCE).partitions()
+    except ViewtailError as error:
+        mend = "start Kafka, or set VIEWTAIL_SOURCE__URL"
+        yield fail(_WHERE, "reachable", once(error), "no change can be read", mend)
+        return
+    yield ok(_WHERE, "reachable", "yes")
+    for (schema, table), topic in topics.items():
+        what, count = f"topic {topic}", partitions.get(topic)
+        seen = "not there" if count is None else f"{count} partitions, changes of {schema}.{table}"
+        mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
+        yield expect(count, _WHERE, what, seen, "the views of its table get no changes", mend)
+    if POSITIONS in partitions:
+        yield ok(_WHERE, f"topic {POSITIONS}", "there: quiet partitions make progress")
+    else:
+        why = "without the progress that it holds no backfill can begin: its watermark is not seen"
+        mend = "let viewtail publish the topics: viewtail run --role tail"
+        yield warn(_WHERE, f"topic {POSITIONS}", "not there", why, mend)
+
+
+def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> Iterator[Finding]:
+    held = Privileges.of(connection)
+    for schema, table in tables:
+        missing = held.missing(["SELECT"], schema, table)
+        seen = "not granted" if missing else "granted"
+        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table}", seen, "backfills read its rows", mend)

@@ -1,0 +1,21 @@
+"""What every consumer here is made with, and taking what waits without waiting for more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer
+
+CONSUMER = {
+    "group.id": "viewtail",  # none is joined, and no offset committed
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+}
+
+
+def waiting(consumer: Consumer, most: int, timeout_s: float) -> list[Any]:
+    """The messages that are there, as soon as there is one. (`consume` by itself waits until all have come.)"""
+    first = consumer.poll(timeout_s)
+    return [] if first is None else [first, *consumer.consume(most - 1, 0)]

@@ -1,0 +1,118 @@
+"""The consumer group: which partitions this process reads, as its members share them out among themselves.
+
+It is for membership alone. No message is fetched through it and no offset is taken from it: its partitions are paused,
+and each has a consumer of its own (source.py) that begins at viewtail's offset in MySQL. What is committed to the group
+is for tools that show lag.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from ingest.kafka.position import KafkaPosition
+from servers.brokers import SOURCE, failed
+
+_log = structlog.get_logger("viewtail.source")
+
+Parts = Sequence[tuple[str, int]]  # (topic, partition)
+
+_POLL_S = 0.2
+_COMMIT_EVERY_S = 5.0
+_MEMBER = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    # One that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
+    "queued.max.messages.kbytes": 64,
+}
+
+
+class Group:
+    """A member of a group. `run` is a thread's.
+
+    Args:
+        taken: called in that thread with partitions that are this member's from now on.
+        given_up: with those that are not any more; returns when they are stopped, or soon.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        group: str,
+        topics: Sequence[str],
+        taken: Callable[[Parts], None],
+        given_up: Callable[[Parts], None],
+    ) -> None:
+        self._settings = {**client, **_MEMBER, "group.id": group}
+        self._topics = list(topics)
+        self._taken, self._given_up = taken, given_up
+        self.trouble: str | None = None  # why nothing is heard of the group
+
+    def run(self, stop: threading.Event, positions: Callable[[], Sequence[Any]]) -> None:
+        """Be a member until `stop` is set; `positions` are those that the partitions have come to.
+
+        Raises SourceError where the broker refuses this member.
+        """
+        consumer = Consumer({**self._settings, "error_cb": self._heard})
+        try:
+            consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+            committed_at = time.monotonic()
+            while not stop.is_set():
+                self._look_at(consumer.poll(_POLL_S))
+                if time.monotonic() - committed_at > _COMMIT_EVERY_S:
+                    committed_at = time.monotonic()
+                    self._commit(consumer, positions())
+        except KafkaException as error:
+            raise failed(error, "being a member of the consumer group", SOURCE) from None
+        finally:
+            consumer.close()
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.trouble = None
+        if not partitions:
+            return
+        parts = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]
+        consumer.incremental_assign(parts)
+        consumer.pause(parts)
+        self._taken([(one.topic, one.partition) for one in partitions])
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._given_up([(one.topic, one.partition) for one in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def _look_at(self, message: Any) -> None:
+        error = None if message is None else message.error()
+        if error is None:
+            return
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            self.trouble = f"Kafka: {error.str()}: the topic is not there yet, or the user may not see it"
+        elif error.fatal() or error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
+            raise KafkaException(error)
+        else:
+            self._heard(error)
+
+    def _heard(self, error: KafkaError) -> None:
+        self.trouble = f"Kafka: {error.str()} ({error.name()})"
+        _log.debug("group", error=self.trouble)
+
+    @staticmethod
+    def _commit(consumer: Consumer, positions: Sequence[Any]) -> None:
+        """For people to see; what fails is not told to anybody."""
+        found = [one for one in positions if isinstance(one, KafkaPosition)]
+        if not found:
+            return
+        try:
+            offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found]
+            consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            _log.debug("offsets not committed to the group", error=str(error))

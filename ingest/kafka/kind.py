@@ -1,0 +1,149 @@
+"""All that is known of Kafka as a kind of source: its settings, the parts of it, present history, checks and grants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from changes.batches import Followed
+from changes.errors import HistoryGoneError, SourceUnavailableError
+from changes.findings import Finding
+from changes.pipelines import PipelineId
+from changes.positions import Position
+from ingest import Members, SourceAccess, SourceKind, Tables
+from ingest.kafka.position import BEFORE_ALL, KafkaPosition
+from ingest.kafka.settings import KafkaSourceSettings
+from ingest.kafka.topics import topics_of
+from servers.kafka import KAFKA
+from servers.sessions import Connection, open_session
+
+if TYPE_CHECKING:  # who reads no topic does not load the client
+    from ingest.kafka.place import Place
+    from ingest.kafka.progress import ProgressFeed
+    from ingest.kafka.source import KafkaSource
+    from servers.brokers import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHistory:
+    """The topic of that name as it is now, and the number that viewtail gave it."""
+
+    access: SourceAccess
+    place: Place
+    feed: ProgressFeed
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"topic {self.place.topic} with id {self.place.topic_id}"
+
+    def at(self, epoch: int) -> KafkaHistory:
+        return replace(self, epoch=epoch)
+
+    def reader(
+        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
+    ) -> KafkaSource:
+        from ingest.kafka.source import KafkaSource
+
+        of_table = next(iter(followed.values()), None)
+        return KafkaSource(self.access.section.client(), self.place, self.feed, of_table, epoch=self.epoch)
+
+    def open_session(self) -> Connection:
+        """On the server with the canonical rows. Whether it is the one that the topic is fed from nobody can tell."""
+        return open_session(self.access.address(), role="source")
+
+
+class KafkaKind(SourceKind):
+    """Topics with the changes of tables, a partition a pipeline."""
+
+    section = KafkaSourceSettings
+    address = KAFKA
+    before_all = BEFORE_ALL
+    is_shared_out = True
+
+    def __init__(self) -> None:
+        # By address, one of each in a process.
+        self._feeds: dict[str, ProgressFeed] = {}
+        self._brokers: dict[str, Broker] = {}
+        self._lock = threading.Lock()
+
+    def read_position(self, text: str | bytes) -> KafkaPosition:
+        return KafkaPosition.from_text(text)
+
+    def tables_in(self, access: SourceAccess, source: str, tables: Tables) -> Tables:
+        return [table for table, topic in topics_of(tables, access.section.topics).items() if topic == source]
+
+    def parts(self, access: SourceAccess, tables: Tables) -> Sequence[tuple[str, int]]:
+        topics = sorted(set(topics_of(tables, access.section.topics).values()))
+        there = self._broker(access).partitions()
+        return [(topic, number) for topic in topics for number in range(there.get(topic, 0))]
+
+    def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> KafkaHistory:
+        from ingest.kafka.place import Place
+
+        broker = self._broker(access)
+        there = broker.partitions().get(pipeline.source)
+        if there is None:
+            raise SourceUnavailableError(
+                f"Kafka has no topic {pipeline.source}, or the user may not see it. It is there once `viewtail run` "
+                "publishes it; for a topic of another name set VIEWTAIL_SOURCE__TOPICS"
+            )
+        if pipeline.partition >= there:
+            raise HistoryGoneError(
+                f"topic {pipeline.source} has {there} partitions, and this pipeline is of number {pipeline.partition}: "
+                "it was made again with fewer. Backfill every view in a new history: viewtail replay --new-history"
+            )
+        place = Place(broker, pipeline.source, broker.id_of(pipeline.source), pipeline.partition)
+        return KafkaHistory(access, place, self._feed(access))
+
+    def members(
+        self,
+        access: SourceAccess,
+        store: str,
+        tables: Tables,
+        taken: Callable[[Sequence[tuple[str, int]]], None],
+        given_up: Callable[[Sequence[tuple[str, int]]], None],
+    ) -> Members:
+        from ingest.kafka.group import Group
+
+        section = access.section
+        group = f"{section.group or f'viewtail.{access.own_database}'}.{store}"
+        topics = sorted(set(topics_of(tables, section.topics).values()))
+        return Group(section.client(), group, topics, taken, given_up)
+
+    def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
+        at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
+        there = self._broker(access).partitions() if at else {}
+        present = {name: found for name, found in at.items() if found.partition < there.get(found.topic, 0)}
+        if not present:
+            return {}
+        ends = self._broker(access).ends([(found.topic, found.partition) for found in present.values()])
+        return {name: max(0, ends[found.topic, found.partition] - found.offset) for name, found in present.items()}
+
+    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+        from ingest.kafka import checks
+
+        return checks.checks(access, topics_of(tables, access.section.topics))
+
+    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+        from ingest.kafka.grants import grants
+
+        yield from grants(access, topics_of(tables, access.section.topics))
+
+    def _broker(self, access: SourceAccess) -> Broker:
+        from servers.brokers import SOURCE, Broker
+
+        client: dict[str, Any] = access.section.client()
+        with self._lock:
+            found = self._brokers.get(client["bootstrap.servers"])
+            if found is None:
+                found = self._brokers[client["bootstrap.servers"]] = Broker(client, SOURCE)
+            return found
+
+    def _feed(self, access: SourceAccess) -> ProgressFeed:
+        from ingest.kafka.progress import ProgressFeed
+
+        client: dict[str, Any] = access.section.client()
+        with self._lock:
+            return self._feeds.setdefault(client["bootstrap.servers"], ProgressFeed(client))

@@ -1,0 +1,66 @@
+"""Which partition of which topic it is, and whether a position is one that reading can go on from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from changes.errors import HistoryGoneError
+from ingest.kafka.position import KafkaPosition
+from servers.brokers import Broker
+
+NEW_HISTORY = "Backfill every view in a new history: viewtail replay --new-history"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition, of the topic that had that name when this was made."""
+
+    broker: Broker
+    topic: str
+    topic_id: str
+    partition: int
+
+    def end(self) -> int:
+        """The offset behind the last message."""
+        return self.broker.ends([(self.topic, self.partition)])[self.topic, self.partition]
+
+    def check(self, after: KafkaPosition) -> None:
+        """Raises HistoryGoneError where what follows a position is not there any more."""
+        self.check_is_of_this(after)
+        self.check_is_there()
+        first = self.broker.first_offset(self.topic, self.partition)
+        if after.offset < first:
+            raise self.gone(after.offset, first)
+        end = self.end()
+        if after.offset > end:
+            raise HistoryGoneError(
+                f"partition {self.partition} of topic {self.topic} ends at offset {end}, and viewtail has read up to "
+                f"{after.offset}: messages that were acknowledged are lost. {NEW_HISTORY}"
+            )
+
+    def check_is_there(self) -> None:
+        """Raises HistoryGoneError where another topic has the name now, whose offsets only look like those of this."""
+        now = self.broker.id_of(self.topic)
+        if now != self.topic_id:
+            raise self._made_again(self.topic_id, now)
+
+    def check_is_of_this(self, position: KafkaPosition) -> None:
+        """Raises HistoryGoneError for a place in another topic of that name."""
+        if position.topic_id != self.topic_id:
+            raise self._made_again(position.topic_id, self.topic_id)
+
+    def _made_again(self, was: str, now: str) -> HistoryGoneError:
+        return HistoryGoneError(
+            f"topic {self.topic} was deleted and made again (its id was {was} and is {now}): what viewtail had not "
+            f"read of it is gone. {NEW_HISTORY}"
+        )
+
+    def gone(self, offset: int, first: int | None = None) -> HistoryGoneError:
+        """The error of a place that the broker has not kept."""
+        self.check_is_there()
+        first = self.broker.first_offset(self.topic, self.partition) if first is None else first
+        return HistoryGoneError(
+            f"partition {self.partition} of topic {self.topic} begins at offset {first}, and viewtail has read up to "
+            f"{offset}: messages between were deleted by the topic's retention before they were read. Give the topic a "
+            f"longer retention.ms, or compaction. {NEW_HISTORY}"
+        )

@@ -1,0 +1,148 @@
+"""How far topics are published: read from the topic of positions, once a process, for all partitions that it reads.
+
+A partition without messages says nothing of the time that passes. Progress does: once a reader has come to the end that
+it names, everything up to its version was read, and the watermarks that it names are passed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from changes.batches import Watermark
+from changes.errors import ViewtailError
+from changes.published import POSITIONS, Progress, Published
+from ingest.kafka.consuming import CONSUMER, waiting
+from servers.brokers import ASK_WITHIN_S, SOURCE, failed
+
+_log = structlog.get_logger("viewtail.source")
+
+_LOOK_BACK = 1_000  # so many records from the end, where the newest progress of every tailer is as a rule
+_KEPT = 200  # records of progress, for readers that begin
+_MOST_WAITING = 1_000  # for one reader, which is far behind then
+_POLL_S = 0.1
+_TRY_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a reader knows once it has come to an offset of its partition."""
+
+    end: int
+    version: int
+    watermarks: Mapping[str, int]  # token -> version
+
+
+@dataclass(slots=True, eq=False)
+class Ahead:
+    """The progress that one reader has not come to yet: the feed appends, the reader takes."""
+
+    topic: str
+    partition: int
+    _waiting: deque[Passed] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, progress: Progress) -> None:
+        ends = progress.ends.get(self.topic, ())
+        if self.partition >= len(ends):
+            return
+        with self._lock:
+            self._waiting.append(Passed(ends[self.partition], progress.version, progress.watermarks))
+            if len(self._waiting) > _MOST_WAITING:
+                first, second = self._waiting.popleft(), self._waiting.popleft()
+                both = {**first.watermarks, **second.watermarks}
+                self._waiting.appendleft(Passed(second.end, second.version, both))
+
+    def take(self, offset: int) -> tuple[int, list[Watermark]] | None:
+        """The version reached at an offset, and the watermarks that are passed there; None where nothing new is."""
+        if not self._waiting:
+            return None
+        version, marks = 0, []
+        with self._lock:
+            while self._waiting and self._waiting[0].end <= offset:
+                passed = self._waiting.popleft()
+                version = max(version, passed.version)
+                marks += [Watermark(token, at) for token, at in passed.watermarks.items()]
+        return (version, marks) if version else None
+
+
+class ProgressFeed:
+    """Reads the topic of positions of one cluster while anybody follows it. Thread-safe."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._readers: set[Ahead] = set()
+        self._recent: deque[Progress] = deque(maxlen=_KEPT)
+        self._thread: threading.Thread | None = None
+
+    def follow(self, topic: str, partition: int) -> Ahead:
+        """Until `leave`: what becomes known of that partition, from a while ago on."""
+        ahead = Ahead(topic, partition)
+        with self._lock:
+            for progress in self._recent:
+                ahead.add(progress)
+            self._readers.add(ahead)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+                self._thread.start()
+        return ahead
+
+    def leave(self, ahead: Ahead) -> None:
+        with self._lock:
+            self._readers.discard(ahead)
+
+    def _is_followed(self) -> bool:
+        """False ends the thread: whoever follows next starts another one."""
+        with self._lock:
+            if not self._readers:
+                self._thread = None
+                self._recent.clear()
+            return bool(self._readers)
+
+    def _run(self) -> None:
+        while self._is_followed():
+            try:
+                with closing(Consumer({**self._client, **CONSUMER})) as consumer:
+                    self._read(consumer)
+            except (KafkaException, ViewtailError) as error:
+                _log.info("no progress of topics", error=str(error))
+                self._pause(_TRY_AGAIN_S)
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._is_followed():
+            time.sleep(_POLL_S)
+
+    def _read(self, consumer: Consumer) -> None:
+        first, end = consumer.get_watermark_offsets(TopicPartition(POSITIONS, 0), timeout=ASK_WITHIN_S)
+        consumer.assign([TopicPartition(POSITIONS, 0, max(first, end - _LOOK_BACK))])
+        while self._is_followed():
+            for message in waiting(consumer, _LOOK_BACK, _POLL_S):
+                error = message.error()
+                if error is None:
+                    self._tell(message.value())
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise failed(KafkaException(error), f"reading {POSITIONS}", SOURCE)
+
+    def _tell(self, value: bytes | None) -> None:
+        if value is None or b'"progress"' not in value:
+            return
+        try:
+            progress = Published.from_json(value).progress
+        except ValueError as error:
+            _log.warning("a record of progress cannot be read", topic=POSITIONS, error=str(error))
+            return
+        if progress is not None:
+            with self._lock:
+                self._recent.append(progress)
+                for ahead in self._readers:
+                    ahead.add(progress)

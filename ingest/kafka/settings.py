@@ -1,0 +1,43 @@
+"""The settings of a source that is Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from ingest.kafka.topics import check_form
+from servers.kafka import KafkaServer
+from servers.login import OWN_DATABASE, MySQLUrl, Name
+
+
+def _listed(given: Any) -> Any:
+    """A text is a list with commas."""
+    found = [one.strip() for one in given.split(",") if one.strip()] if isinstance(given, str) else given
+    for one in found if isinstance(found, list | tuple) else ():
+        check_form(str(one))
+    return found
+
+
+Topics = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class KafkaSourceSettings(KafkaServer):
+    """The Kafka cluster whose topics are read, and the MySQL server that their changes are of."""
+
+    topics: Topics = Field(
+        (), description="kafka:// only: topics that are not named as their table, TOPIC or SCHEMA.TABLE=TOPIC, by comma"
+    )
+    canonical_url: MySQLUrl | None = Field(
+        None, description="kafka:// only: MySQL with the canonical rows; by default VIEWTAIL_MYSQL__URL"
+    )
+    primary_url: MySQLUrl | None = Field(
+        None, description="its primary, where watermarks are written; by default that server"
+    )
+    database: Name = Field(OWN_DATABASE, description="database of the watermark table, on the primary")
+    group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="kafka:// only: consumer group, before .STORE; by default viewtail.DATABASE",
+    )

@@ -1,0 +1,235 @@
+"""Reads one partition of a topic as a source: its messages are changes, and progress stands for those it lacks.
+
+It has a consumer of its own, which joins no group: the group (group.py) decides who reads a partition, and reading
+begins at viewtail's own offset. What librdkafka has fetched waits in its queue, bounded in bytes, until the pipeline
+has room for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from changes.batches import Batch, Followed
+from changes.errors import RETRIES, HistoryGoneError
+from changes.positions import Position
+from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
+from ingest.kafka.batching import Batching
+from ingest.kafka.consuming import CONSUMER, waiting
+from ingest.kafka.place import Place
+from ingest.kafka.position import KafkaPosition, own
+from ingest.kafka.progress import ProgressFeed
+from servers.brokers import SOURCE, failed
+
+MESSAGES = 10_000  # taken at once; then comes a batch
+LOOK_EVERY_S = 5.0  # whether it is the same topic still
+IDLE_S = 0.05  # how often progress is looked at while no message comes
+ASK_AGAIN_S = 1.0  # so long a broker that was away may take to answer
+
+_FETCH = {
+    "queued.max.messages.kbytes": 8 << 10,
+    "fetch.wait.max.ms": 250,  # so late the end of a partition is known that had no message meanwhile
+    "fetch.queue.backoff.ms": 10,  # the queue was full
+    "fetch.error.backoff.ms": 50,
+    "retry.backoff.ms": 50,
+    "check.crcs": True,
+}
+_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+
+
+class KafkaSource:
+    """See the module. `followed` is the topic's table; None for one that is only asked, not read."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        place: Place,
+        feed: ProgressFeed,
+        followed: Followed | None,
+        *,
+        epoch: int,
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._feed = feed
+        self._followed = followed
+        self._epoch = epoch
+        self._interrupted = threading.Event()
+        self._away: str | None = None  # what the client said last of brokers that do not answer
+        self.progress = Progress()
+
+    # -- where reading begins --------------------------------------------------------------------------------------
+
+    def now(self) -> KafkaPosition:
+        place = self._place
+        return KafkaPosition(
+            epoch=self._epoch,
+            topic=place.topic,
+            topic_id=place.topic_id,
+            partition=place.partition,
+            offset=place.end(),
+            version=0,
+        )
+
+    def check(self, after: Position) -> None:
+        self._place.check(own(after))
+
+    def resume(self, offset: Position, kept: Position) -> Resuming:
+        at, has = own(offset), own(kept)
+        if has.epoch > max(at.epoch, self._epoch):
+            raise HistoryGoneError(
+                f"the store holds writes of epoch {has.epoch}, the offset is of {at.epoch}: viewtail's own tables were "
+                "lost, or are of another deployment. Point viewtail at the database it had, or begin a new history: "
+                "viewtail replay --new-history"
+            )
+        if has.epoch < at.epoch:
+            return GoOn(at)  # the history began anew, and every view is backfilled in it
+        self._place.check_is_of_this(has)
+        if has.offset >= at.offset:
+            return GoOn(at, has.version)
+        try:
+            self._place.check(has)
+        except HistoryGoneError as error:
+            return BackfillAgain(at, str(error), has.version)
+        return ReadAgain(has, has.version)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        """Batches of messages as they come; each ends behind a message or at progress."""
+        begin = own(after)
+        self._interrupted.clear()
+        self._place.check(begin)
+        assert self._followed is not None
+        ahead = self._feed.follow(begin.topic, begin.partition)
+        try:
+            settings = {**self._client, **_FETCH, **CONSUMER, "error_cb": self._heard}
+            with closing(Consumer(settings)) as consumer:
+                consumer.assign([TopicPartition(begin.topic, begin.partition, begin.offset)])
+                reading = _Reading(consumer, begin, Batching(self._followed, begin))
+                looked_at = time.monotonic()
+                while not self._interrupted.is_set():
+                    if time.monotonic() - looked_at > LOOK_EVERY_S and self._away is None:
+                        self._place.check_is_there()
+                        looked_at = time.monotonic()
+                    batch = self._next(reading)
+                    if batch is not None:
+                        yield batch
+                    passed = ahead.take(reading.reached())
+                    if passed is not None:
+                        yield reading.passed(*passed)
+        except KafkaException as error:
+            raise failed(error, f"reading {begin.topic}", SOURCE) from None
+        finally:
+            self._feed.leave(ahead)
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+
+    def _next(self, reading: _Reading) -> Batch | None:
+        messages = waiting(reading.consumer, MESSAGES, IDLE_S)
+        if not messages:
+            self._look_for_the_broker(reading)
+            return None
+        self._away, self.progress.trouble = None, None
+        self.progress.received_at = time.monotonic()
+        batch = reading.take(messages, self._place)
+        self.progress.is_at_end = reading.is_at_end()
+        return batch
+
+    def _heard(self, error: KafkaError) -> None:
+        """Of a broker; librdkafka connects again by itself."""
+        if self._away is None:
+            self.progress.reconnect_count += 1
+        self._away = f"Kafka: {error.str()} ({error.name()}). {RETRIES}"
+
+    def _look_for_the_broker(self, reading: _Reading) -> None:
+        """A partition may be quiet, and its broker away: only the latter is trouble."""
+        if self._away is None:
+            return
+        if reading.is_answered():
+            self._away, self.progress.trouble = None, None
+        else:
+            self.progress.trouble = self._away
+
+
+class _Reading:
+    """How far one read has come."""
+
+    def __init__(self, consumer: Consumer, begin: KafkaPosition, batching: Batching) -> None:
+        self.consumer = consumer
+        self._batching = batching
+        self._next = begin.offset
+        self._is_behind_message = False  # the last thing that was read, so that only its transaction's end may follow
+        self._of = TopicPartition(begin.topic, begin.partition)
+
+    def take(self, messages: list[Any], place: Place) -> Batch | None:
+        """The changes of what was consumed; None where it tells of the end alone."""
+        end = None
+        if any(message.error() is not None for message in messages):
+            messages, end = self._without_errors(messages, place)
+        batch = self._batching.batch(messages) if messages else None
+        if messages:
+            self._next, self._is_behind_message = messages[-1].offset() + 1, True
+        if end is not None:
+            self._next, self._is_behind_message = end, False
+        return batch
+
+    def _without_errors(self, messages: list[Any], place: Place) -> tuple[list[Any], int | None]:
+        """The changes, and the offset of the partition's end where that is behind them."""
+        good, end = [], None
+        for message in messages:
+            error = message.error()
+            if error is None:
+                good.append(message)
+                end = None
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end = message.offset()
+            elif error.code() in _OUT_OF_RANGE:
+                raise place.gone(self._next)
+            elif not error.retriable():
+                raise KafkaException(error)
+        return good, end
+
+    def is_answered(self) -> bool:
+        """Whether the partition's broker answers."""
+        try:
+            self.consumer.get_watermark_offsets(self._of, timeout=ASK_AGAIN_S)
+        except KafkaException:
+            return False
+        return True
+
+    def is_at_end(self) -> bool:
+        """As of what was fetched last."""
+        return self._left() <= 1
+
+    def _left(self) -> int:
+        """How many offsets lie between here and the end; the last one may be the end of a transaction."""
+        _, end = self.consumer.get_watermark_offsets(self._of, cached=True)
+        return end - self._next if end >= 0 else 2
+
+    def reached(self) -> int:
+        """The offset up to which everything was read.
+
+        A transaction's end takes an offset and is not handed over. Behind a message that can be seen its transaction
+        has ended, so one offset that is left is that end.
+        """
+        return self._next + 1 if self._is_behind_message and self._left() == 1 else self._next
+
+    def passed(self, version: int, watermarks: list[Any]) -> Batch:
+        """A batch of no changes: nothing is missing up to this version."""
+        self._batching.version = max(self._batching.version, version)
+        return Batch(
+            changes=[],
+            end=self._batching.position(self._next),
+            row_count=0,
+            byte_count=0,
+            oldest_commit_us=0,
+            watermarks=watermarks,
+            is_quiet=True,
+        )

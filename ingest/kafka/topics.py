@@ -1,0 +1,36 @@
+"""Which topic holds the changes of which table: the setting `topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ingest import Tables
+
+
+def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], str]:
+    """By table: its topic.
+
+    Of `given`, 'schema.table=topic' names a table's topic. A topic alone is that of the table whose full name it has,
+    or ends with behind a dot, as Debezium calls them: 'prefix.schema.table'. Other tables have the topic of their name.
+    """
+    named = dict(_named(one) for one in given if "=" in one)
+    alone = [one for one in given if "=" not in one]
+    return {table: _topic_of(".".join(table), named, alone) for table in tables}
+
+
+def check_form(given: str) -> None:
+    """Raises ValueError for what cannot be an entry."""
+    table, is_named, topic = given.rpartition("=")
+    if not topic or (is_named and (not table or "=" in table)):
+        raise ValueError(f"{given!r}: write TOPIC or SCHEMA.TABLE=TOPIC")
+
+
+def _named(given: str) -> tuple[str, str]:
+    table, _, topic = given.partition("=")
+    return table, topic
+
+
+def _topic_of(table: str, named: Mapping[str, str], alone: Iterable[str]) -> str:
+    if table in named:
+        return named[table]
+    return next((topic for topic in alone if topic == table or topic.endswith(f".{table}")), table)

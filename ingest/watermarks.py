@@ -1,0 +1,32 @@
+"""What writing watermarks needs of the source's primary, whatever reads them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from changes.findings import Finding, expect, fail
+from servers.facts import facts_of
+from servers.privileges import Privileges, account, on_database
+from servers.sessions import Connection, MySQLAddress
+
+WHERE = "source"
+WATERMARK_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
+
+
+def watermark_checks(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
+    """Whether watermarks can be written on the source's primary."""
+    why = "a backfill begins with a watermark row, which must come through the stream of changes"
+    if _is_read_only(connection):
+        mend = "VIEWTAIL_SOURCE__PRIMARY_URL=mysql://USER:PASSWORD@PRIMARY:3306"
+        yield fail(WHERE, "primary is writable", f"{address} is read-only", why, mend)
+        return
+    missing = Privileges.of(connection).missing(WATERMARK_PRIVILEGES, database, "watermark")
+    seen = f"not granted: {', '.join(missing)}" if missing else "can be written"
+    mend = f"GRANT {', '.join(WATERMARK_PRIVILEGES)} ON {on_database(database)} TO {account(address)};"
+    yield expect(not missing, WHERE, f"watermarks in {database}", seen, why, mend)
+
+
+def _is_read_only(connection: Connection) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(facts_of(connection).is_read_only)
+        return any(cursor.fetchone() or ())

@@ -1,0 +1,124 @@
+"""Asking Kafka's brokers about topics, and what their errors mean to the side that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+
+from changes.errors import (
+    RETRIES,
+    SourceError,
+    SourceUnavailableError,
+    StoreError,
+    StoreUnavailableError,
+    ViewtailError,
+)
+
+ASK_WITHIN_S = 10.0
+_FIRST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Who asks: its errors, its settings, and what it must be allowed to do with a topic."""
+
+    group: str  # of settings
+    rights: str
+    unavailable: type[ViewtailError]
+    refused: type[ViewtailError]
+
+
+STORE = Side("KAFKA", "WRITE, CREATE and DESCRIBE", StoreUnavailableError, StoreError)
+SOURCE = Side("SOURCE", "READ and DESCRIBE", SourceUnavailableError, SourceError)
+
+# By code: the broker answered, and no other answer will come of itself.
+_REFUSALS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user {rights} on the topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the user IDEMPOTENT_WRITE on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant the user WRITE and DESCRIBE on the transactional id",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the group",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "correct the user and password of VIEWTAIL_{group}__URL",
+    KafkaError._AUTHENTICATION: "correct the user and password of VIEWTAIL_{group}__URL",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "set VIEWTAIL_{group}__SASL_MECHANISM to what the broker takes",
+    KafkaError._SSL: "set VIEWTAIL_{group}__TLS_CA and the other tls_ options",
+    KafkaError.UNSUPPORTED_VERSION: "use Kafka 3 or newer",
+    KafkaError.POLICY_VIOLATION: "change the declaration, or the broker's policy for topics",
+    KafkaError.INVALID_CONFIG: "correct config= of the declaration",
+    KafkaError.INVALID_PARTITIONS: "correct partitions= of the declaration",
+    KafkaError.INVALID_REPLICATION_FACTOR: "set default.replication.factor to no more than there are brokers",
+}
+
+
+def failed(error: Exception, doing: str, side: Side = STORE) -> ViewtailError:
+    """What an error of the client means; its text holds no message's content."""
+    found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
+    if found is None:
+        why = "no answer in time" if isinstance(error, TimeoutError) else error
+        return side.unavailable(f"Kafka: {doing} failed: {why}. {RETRIES}")
+    said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
+    if (mend := _REFUSALS.get(found.code())) is not None:
+        return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights)}")
+    return side.unavailable(f"{said}. {RETRIES}")
+
+
+class Broker:
+    """What is asked about topics. Raises the errors of its side."""
+
+    def __init__(self, client: Mapping[str, Any], side: Side = STORE) -> None:
+        self._client = AdminClient({**client})
+        self._side = side
+
+    def partitions(self) -> dict[str, int]:
+        """By topic, of all that the user may see: how many partitions it has."""
+        listed = self._ask("listing topics", lambda: self._client.list_topics(timeout=ASK_WITHIN_S)).topics
+        return {name: len(topic.partitions) for name, topic in listed.items() if not topic.error}
+
+    def id_of(self, name: str) -> str:
+        """Which topic of that name it is: one that is deleted and made again has another."""
+        future = self._ask("describing topics", lambda: self._client.describe_topics(TopicCollection([name])))[name]
+        found = self._of(future, "describing topics").topic_id
+        return f"{found.get_most_significant_bits():x}-{found.get_least_significant_bits():x}"
+
+    def config(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The settings of these topics."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        futures = self._ask("describing topics", lambda: self._client.describe_configs(resources))
+        return {
+            one.name: {entry.name: entry.value for entry in self._of(future, "describing topics").values()}
+            for one, future in futures.items()
+        }
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """The offset behind the last message of each partition."""
+        found = self._offsets([(topic, number) for number in range(partitions)], _END)
+        return [found[topic, number] for number in range(partitions)]
+
+    def first_offset(self, topic: str, partition: int) -> int:
+        """The offset of the first message that is kept."""
+        return self._offsets([(topic, partition)], _FIRST)[topic, partition]
+
+    def ends(self, of: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The offsets behind the last messages of these partitions."""
+        return self._offsets(of, _END)
+
+    def _offsets(self, of: Sequence[tuple[str, int]], which: Any) -> dict[tuple[str, int], int]:
+        asked = {TopicPartition(topic, number): which for topic, number in of}
+        futures = self._ask("asking for offsets", lambda: self._client.list_offsets(asked))
+        return {
+            (one.topic, one.partition): self._of(future, "asking for offsets").offset for one, future in futures.items()
+        }
+
+    def _ask(self, doing: str, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except (KafkaException, TimeoutError, ValueError) as error:
+            raise failed(error, doing, self._side) from None
+
+    def _of(self, future: Any, doing: str) -> Any:
+        return self._ask(doing, lambda: future.result(ASK_WITHIN_S))

@@ -1,0 +1,77 @@
+"""Kafka: addresses as users write them, and the settings that every client of it has. No client is imported here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator
+
+from servers.addresses import AddressForm
+from servers.login import Server, is_address
+
+
+def _no_path(_: str) -> str:
+    raise ValueError("behind the port comes nothing")
+
+
+KAFKA = AddressForm(
+    form="kafka://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...], or kafkas:// with TLS",
+    example="kafka://HOST:9092",
+    default_port=9092,
+    schemes=("kafka", "kafkas"),
+    tls_schemes=("kafkas",),
+    path=_no_path,
+    is_list=True,
+)
+KafkaUrl = Annotated[SecretStr, is_address(KAFKA)]
+
+# What viewtail's promises rest on.
+_OURS = frozenset({
+    "acks", "auto.offset.reset", "bootstrap.servers", "enable.auto.commit", "enable.idempotence",
+    "enable.partition.eof", "group.id", "isolation.level", "metadata.broker.list", "partition.assignment.strategy",
+    "partitioner", "request.required.acks", "transactional.id",
+})  # fmt: skip
+
+
+class KafkaServer(Server):
+    """How to reach a Kafka cluster."""
+
+    url: KafkaUrl | None = Field(default=None, description=KAFKA.form)
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="how to log in, where a user is given"
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        {}, description='settings of librdkafka, under [GROUP.options]: "linger.ms" = 5'
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _leaves_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(_OURS & options.keys()):
+            raise ValueError(f"{', '.join(taken)}: viewtail sets it, since its promises rest on it; leave it out")
+        return options
+
+    def client(self) -> dict[str, Any]:
+        """What every client of librdkafka is made with: where the brokers are, and how to log in."""
+        assert self.url is not None
+        parsed = self.parsed(self.url, KAFKA)
+        host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+        is_secure = self.context(parsed) is not None
+        protocol = f"{'SASL_' if parsed.user else ''}{'SSL' if is_secure else 'PLAINTEXT'}"
+        found: dict[str, Any] = {
+            "bootstrap.servers": ",".join([f"{host}:{parsed.port}", *parsed.others]),
+            "security.protocol": protocol,
+            "client.id": "viewtail",
+            "log_level": 0,  # errors come to us as exceptions
+            # Before the first try to connect again, and at most.
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+        }
+        if parsed.user:
+            login = {"sasl.username": parsed.user, "sasl.password": parsed.password or ""}
+            found |= {"sasl.mechanism": self.sasl_mechanism, **login}
+        files = {"ca": self.tls_ca, "certificate": self.tls_cert, "key": self.tls_key}
+        found |= {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
+        if is_secure and not self.tls_verify:
+            found["enable.ssl.certificate.verification"] = False
+        return found | self.options

@@ -1,0 +1,170 @@
+"""Whatever is killed, stopped or cut, a topic holds every change once and in order: no more, no less.
+
+The changes are compared with MySQL's own mysqlbinlog, over all that a read_committed consumer sees. One seed is one
+schedule: `VIEWTAIL_TEST_SEED=7 pytest tests/faults/test_topic_schedules.py` runs the seventh alone. A run of all tests
+takes the first few; `make topics` takes 200.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+import stack.kafka
+from projectors.failpoints import COMMIT_STEPS, STEPS
+from stack import Server
+from tests.support.running import Run, running, wait_for
+from tests.support.topic_world import TopicWorld, TopicWriters
+
+LOAD_S = 4.0
+FAILPOINTS = (*COMMIT_STEPS, *STEPS)
+SEEDS = (
+    [int(os.environ["VIEWTAIL_TEST_SEED"])]
+    if "VIEWTAIL_TEST_SEED" in os.environ
+    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_SEEDS", "4")))
+)
+
+
+@pytest.fixture(scope="module")
+def harmed_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker that tests may kill and pause; each leaves it running."""
+    server = stack.kafka.start(tmp_path_factory.mktemp("harmed_kafka"))
+    yield server
+    server.kill()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_topic_holds_every_change_once_and_in_order_after_any_schedule_of_faults(
+    seed: int, mysql_server: Server, harmed_kafka: Server, tmp_path: Path
+) -> None:
+    print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    world = TopicWorld(mysql_server, harmed_kafka, f"schedule_{seed}")
+    world.drop()
+    world.make(users=chance.choice((0, 3000, 9000)))
+    with running(tmp_path, world.views, world.environment) as run:
+        wait_for("the pipeline knows where it begins", world.is_taken)
+        world.mark_begin()
+        try:
+            with TopicWriters(world, seed) as writers:
+                _faults(chance, seed, world, run)
+        finally:
+            for server in (world.mysql, world.kafka):
+                server.resume()
+                if not server.is_running():
+                    server.start()
+        assert writers.committed > 100
+        wait_for("the views are filled", world.is_filled, timeout_s=60)
+        wait_for("every topic gives its table", world.is_folded, timeout_s=60)
+        assert run.stop() == 0
+    assert world.faults() == []
+    assert world.messages > 100
+    print(f"  {world.messages} messages")
+    world.drop()
+
+
+def _faults(chance: random.Random, seed: int, world: TopicWorld, run: Run) -> None:
+    """Faults at random moments for LOAD_S seconds; each seed has a failpoint of its own in one restart."""
+    deadline = time.monotonic() + LOAD_S
+    step = FAILPOINTS[seed % len(FAILPOINTS)]
+    is_restarted = False
+    while time.monotonic() < deadline:
+        time.sleep(chance.uniform(0.1, 0.8))  # the moment of the fault; nothing is awaited here
+        if not is_restarted and chance.random() < 0.5:
+            is_restarted = True
+            assert run.stop() in (0, -signal.SIGTERM)  # the latter while Python itself was starting
+            run.start(VIEWTAIL_FAILPOINT=f"{step}:{chance.randint(1, 20)}")
+            print(f"  {step}")
+            continue
+        fault = chance.choice(_FAULTS)
+        print(f"  {fault.__name__}")
+        fault(chance, world, run)
+    if is_restarted:
+        run.kill()
+        run.start()
+
+
+def _kill_the_worker(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    run.kill_worker("kafka")
+
+
+def _kill_everything(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    run.kill()
+    run.start()
+
+
+def _stop_and_start(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    assert run.stop() in (0, -signal.SIGTERM)
+    run.start()
+
+
+def _kill_the_broker(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    world.kafka.kill()
+    time.sleep(chance.uniform(0, 1.0))  # how long it is away
+    world.kafka.start()
+
+
+def _pause_the_broker(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    world.kafka.pause()
+    time.sleep(chance.uniform(0.1, 2.5))  # how long it hangs
+    world.kafka.resume()
+
+
+def _kill_the_worker_while_the_broker_hangs(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    world.kafka.pause()
+    time.sleep(chance.uniform(0.1, 0.5))
+    run.kill_worker("kafka")
+    time.sleep(chance.uniform(0.1, 0.5))
+    world.kafka.resume()
+
+
+def _cut_the_dump_connections(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    for (number,) in world.ask(
+        "SELECT processlist_id FROM performance_schema.threads WHERE processlist_command LIKE 'Binlog Dump%'"
+    ):
+        try:
+            world.ask(f"KILL {number}")
+        except pymysql.err.MySQLError:
+            continue  # it ended by itself
+
+
+def _rotate_the_binlog(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    world.ask("FLUSH BINARY LOGS")
+
+
+def _kill_mysql(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    world.mysql.kill()
+    world.mysql.start()
+
+
+def _restore_an_older_offset(chance: random.Random, world: TopicWorld, run: Run) -> None:
+    """viewtail's own tables come back from a backup: the offset is behind what was published."""
+    ((position,),) = world.ask(f"SELECT position FROM {world.own}.pipeline")
+    time.sleep(chance.uniform(0.1, 0.5))
+    run.kill()
+    quoted = position.replace("\\", "\\\\").replace("'", "''")
+    world.ask(f"UPDATE {world.own}.pipeline SET position = '{quoted}'")
+    run.start()
+
+
+_FAULTS: list[Callable[[random.Random, TopicWorld, Run], None]] = [
+    _kill_the_worker,
+    _kill_the_worker,
+    _kill_everything,
+    _stop_and_start,
+    _kill_the_broker,
+    _pause_the_broker,
+    _kill_the_worker_while_the_broker_hangs,
+    _cut_the_dump_connections,
+    _rotate_the_binlog,
+    _kill_mysql,
+    _restore_an_older_offset,
+]

@@ -1,0 +1,134 @@
+"""A publisher in memory: what topics promise, without a broker. It passes the contract of the real one.
+
+What survives is in `Broker`; two sinks of one broker are two processes of one pipeline.
+
+    sink.faults.fail_before_write()   # the next commit does nothing and breaks off
+    sink.faults.fail_after_write()    # the next commit is kept, but breaks off before it says so
+    broker.delete(view)               # somebody deletes the view's topic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from changes.batches import Watermark
+from changes.errors import FencedError, StoreUnavailableError
+from changes.positions import Position
+from changes.rendering import render_key
+from changes.writes import KeptChange, Parked, ViewWrites
+from projectors.stores import Publisher, nothing
+from projectors.views import BoundView
+from tests.support.fake_sink import Faults
+
+Entry = tuple[str, KeptChange]
+
+
+@dataclass(slots=True)
+class Broker:
+    """What is durable, and committed."""
+
+    entries: list[Entry] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)  # by view, the number of its topic
+    made_count: int = 0
+    witness: Position | None = None
+    fills: dict[str, str] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)  # told to consumers
+    told: Position | None = None  # of the newest progress
+    commit_count: int = 0
+    fence: int = 0
+
+    def of(self, view: str) -> list[KeptChange]:
+        return [change for name, change in self.entries if name == view]
+
+    def delete(self, view: str) -> None:
+        """Somebody deletes the topic."""
+        self.places.pop(view, None)
+        self.entries = [entry for entry in self.entries if entry[0] != view]
+
+
+class FakePublisher(Publisher):
+    """See the module."""
+
+    def __init__(self, views: Sequence[BoundView], broker: Broker) -> None:
+        self.broker = broker
+        self.faults = Faults()
+        self.meanwhile = nothing
+        self.fills: dict[str, str] = {}
+        self._views = {view.id: view for view in views}
+        self._fence: int | None = None
+        self._pending: list[Entry] = []
+        self._kept: Position | None = None
+        self._seen: dict[str, int] = {}
+
+    def missing(self) -> frozenset[str]:
+        return frozenset(self._views.keys() - self.broker.places.keys())
+
+    def prepare(self) -> dict[str, str]:
+        self.broker.fence += 1
+        self._fence, self._pending = self.broker.fence, []
+        for view in sorted(self.missing()):
+            self.broker.made_count += 1
+            self.broker.places[view] = self.broker.made_count
+        self._kept, self.fills = self.broker.witness, dict(self.broker.fills)
+        return {}
+
+    def incarnations(self) -> Mapping[str, str]:
+        return {view: str(number) for view, number in self.broker.places.items() if view in self._views}
+
+    def witness(self, offset: Position) -> Position | None:
+        return self._kept
+
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        self._require_ownership()
+        parked = []
+        for of_view in writes:
+            for change in of_view.changes:
+                reason = self.faults.reason(of_view.view, change.key)
+                if reason is None:
+                    self._pending.append((of_view.view, change))
+                else:
+                    key = render_key(change.key, self._views[of_view.view].key)
+                    parked.append(Parked(of_view.view, key, change.version, reason))
+        if upto is not None:
+            self.meanwhile()
+            self._commit(upto)
+        return parked
+
+    def _commit(self, upto: Position) -> None:
+        broker = self.broker
+        try:
+            self.faults.before()
+            self._require_ownership()
+            if any(view not in broker.places for view, _ in self._pending):
+                raise StoreUnavailableError("fake broker: a topic is not there")
+            broker.entries += self._pending
+            broker.watermarks.update(self._seen)
+            if self._kept is not None:
+                broker.told = self._kept
+            broker.witness, broker.fills = upto, dict(self.fills)
+            broker.commit_count += 1
+            self.faults.after()
+        except StoreUnavailableError:
+            self._fence = None
+            raise
+        self._kept, self._pending, self._seen = upto, [], {}
+
+    def saw(self, watermarks: Sequence[Watermark]) -> None:
+        if watermarks:
+            self._seen.update({mark.token: mark.version for mark in watermarks})
+            assert self._kept is not None
+            self.write([], self._kept)
+
+    def settle(self) -> None:
+        if self._kept is not None and self._kept != self.broker.told and not self._pending:
+            self.write([], self._kept)
+
+    def close(self) -> None:
+        self._fence, self._pending = None, []
+
+    def _require_ownership(self) -> None:
+        if self._fence is None:
+            raise StoreUnavailableError("fake broker: not connected; call prepare()")
+        if self._fence != self.broker.fence:
+            raise FencedError("fake broker: another sink took the pipeline over")

@@ -1,0 +1,216 @@
+"""A small world for topics: canonical tables, topic views over them, random writers, and the truth about both."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+
+from stack import Server
+from tests.support import binlog_truth, topic_log
+from tests.support.asking import ask
+from tests.support.binlog_truth import Place, Row, Truth
+from tests.support.running import addresses
+from tests.support.topic_log import Told
+
+TABLES = (
+    "CREATE TABLE {0}.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL)",
+    "CREATE TABLE {0}.pair (a VARCHAR(20), b INT, v VARCHAR(30), PRIMARY KEY (a, b))",
+    "CREATE TABLE {0}.unfollowed (id INT PRIMARY KEY, v VARCHAR(30))",
+)
+VIEWS = """
+from viewtail import Entity, Topic
+
+user = Entity("{0}.user")
+pair = Entity("{0}.pair")
+
+views = [
+    Topic("{0}.user", user, partitions=3),
+    Topic("{0}.even", user, partitions=1, where=lambda row: row["n"] % 2 == 0),
+    Topic("{0}.pair", pair, partitions=2, compact=False, schemas=True),
+]
+"""
+KEYS = 4000
+
+
+@dataclass(slots=True)
+class TopicWorld:
+    """One test's database and topics, called `name`; viewtail's own tables are in NAME_own."""
+
+    mysql: Server
+    kafka: Server
+    name: str
+    begin: Place = ("", 0)
+    messages: int = field(default=0, init=False)  # that were checked
+
+    @property
+    def own(self) -> str:
+        return f"{self.name}_own"
+
+    @property
+    def views(self) -> str:
+        return VIEWS.format(self.name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        urls = {"VIEWTAIL_MYSQL__URL": f"{self.mysql.url}/{self.own}", "VIEWTAIL_KAFKA__URL": self.kafka.url}
+        return {**addresses(self.mysql), **urls}
+
+    def make(self, users: int = 0) -> None:
+        ask(self.mysql, f"CREATE DATABASE {self.name}")
+        for table in TABLES:
+            ask(self.mysql, table.format(self.name))
+        self.insert(0, users)
+
+    def insert(self, begin: int, end: int) -> None:
+        """Rows of `user` with these ids."""
+        for at in range(begin, end, 1000):
+            rows = ",".join(f"({i},'e{i}',{i})" for i in range(at, min(end, at + 1000)))
+            ask(self.mysql, f"INSERT INTO {self.name}.user VALUES {rows}")
+
+    def drop(self) -> None:
+        for database in (self.name, self.own):
+            ask(self.mysql, f"DROP DATABASE IF EXISTS {database}")
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        return ask(self.mysql, statement)
+
+    def connect(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
+
+    # -- what the pipeline says --------------------------------------------------------------------------------
+
+    def is_taken(self) -> bool:
+        """Whether the pipeline knows where it begins: what is committed from now on is published."""
+        return bool(self.ask(f"SELECT 1 FROM {self.own}.pipeline WHERE position IS NOT NULL"))
+
+    def states(self) -> dict[str, str]:
+        return {str(name): str(state) for name, state in self.ask(f"SELECT name, state FROM {self.own}.view")}
+
+    def is_filled(self) -> bool:
+        found = self.states()
+        assert len(found) == 3 and set(found.values()) == {"filled"}, found
+        return True
+
+    def mark_begin(self) -> None:
+        """From here on the binlog is compared with the topics."""
+        self.begin = binlog_truth.end_of(self.mysql)
+
+    # -- what must be, and what is -----------------------------------------------------------------------------
+
+    def tables(self) -> dict[str, dict[Row, Row]]:
+        users = self.ask(f"SELECT id, email, n FROM {self.name}.user")
+        pairs = self.ask(f"SELECT a, b, v FROM {self.name}.pair")
+        return {
+            "user": {row[:1]: row for row in users},
+            "even": {row[:1]: row for row in users if row[2] % 2 == 0},
+            "pair": {row[:2]: row for row in pairs},
+        }
+
+    def log(self, topic: str) -> list[Told]:
+        return topic_log.told(self.kafka, f"{self.name}.{topic}")
+
+    def is_folded(self) -> bool:
+        """Whether each topic, read to its end, gives its table; says where it does not."""
+        for topic, table in self.tables().items():
+            found = topic_log.folded(self.log(topic))
+            differing = [key for key in {**found, **table} if found.get(key) != table.get(key)]
+            assert not differing, f"{topic}: {[(key, found.get(key), table.get(key)) for key in differing[:3]]}"
+        return True
+
+    def faults(self) -> list[str]:
+        """Everything that is not as promised, over all topics; nobody writes meanwhile."""
+        truth, tables = Truth(self.mysql, self.name, self.begin), self.tables()
+        wanted = {
+            "user": truth.changes("user", lambda row: row[:1]),
+            "even": truth.changes("user", lambda row: row[:1], lambda row: row[2] % 2 == 0),
+            "pair": truth.changes("pair", lambda row: row[:2]),
+        }
+        found = []
+        for topic, changes in wanted.items():
+            messages = self.log(topic)
+            self.messages += len(messages)
+            found += [f"{topic}: {fault}" for fault in topic_log.faults(messages, changes, tables[topic])]
+        return found
+
+
+class TopicWriters:
+    """Threads that change the tables at random until stopped; each from a seed of its own."""
+
+    def __init__(self, world: TopicWorld, seed: int, threads: int = 2, keys: int = KEYS) -> None:
+        self._world, self._keys = world, keys
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
+        ]
+        self.committed = 0
+
+    def __enter__(self) -> TopicWriters:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, chance: random.Random) -> None:
+        connection: Any = None
+        while not self._stop.is_set():
+            try:
+                if connection is None:
+                    connection = self._world.connect()
+                with connection.cursor() as cursor:
+                    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+                        self._change(chance, cursor.execute)
+                if chance.random() < 0.1:
+                    connection.rollback()
+                else:
+                    connection.commit()
+                    self.committed += 1
+            except (pymysql.err.MySQLError, OSError):  # a deadlock, or the server was killed: on with the next
+                try:
+                    connection.rollback()
+                except (pymysql.err.MySQLError, AttributeError):
+                    self._stop.wait(0.1)
+                    connection = None
+        if connection is not None:
+            connection.close()
+
+    def _change(self, chance: random.Random, execute: Callable[..., Any]) -> None:
+        i, kind, name = chance.randrange(self._keys), chance.random(), self._world.name
+        if kind < 0.3:
+            execute(
+                f"INSERT INTO {name}.user VALUES (%s, %s, %s) AS new "
+                "ON DUPLICATE KEY UPDATE email = new.email, n = user.n + 1",
+                (i, f"e{chance.randrange(999)}", chance.randrange(99)),
+            )
+        elif kind < 0.5:
+            email = chance.choice((None, f"y{i}", f"x{i}"))
+            execute(f"UPDATE {name}.user SET email = %s, n = n + 1 WHERE id = %s", (email, i))
+        elif kind < 0.6:
+            execute(f"DELETE FROM {name}.user WHERE id = %s", (i,))
+        elif kind < 0.65:
+            execute(f"UPDATE IGNORE {name}.user SET id = %s WHERE id = %s", (chance.randrange(self._keys), i))
+        elif kind < 0.7:
+            execute(f"REPLACE INTO {name}.user VALUES (%s, 'replaced', %s)", (i, chance.randrange(9)))
+        elif kind < 0.73:
+            execute(f"UPDATE {name}.user SET n = n + 1 WHERE id BETWEEN %s AND %s", (i, i + 50))
+        elif kind < 0.75:
+            # One row event holds it all, and each key twice; where the next row is there, it is rolled back.
+            last = (self._keys - 30, self._keys + 70)
+            execute(f"UPDATE {name}.user SET id = id + 1 WHERE id > %s AND id < %s ORDER BY id DESC", last)
+        elif kind < 0.9:
+            a = chance.choice(("abc", "ABC", "x:{}", "x"))
+            execute(
+                f"REPLACE INTO {name}.pair VALUES (%s, %s, %s)", (a, chance.randrange(40), f"v{chance.randrange(9)}")
+            )
+        elif kind < 0.97:
+            execute(f"DELETE FROM {name}.pair WHERE b = %s", (chance.randrange(40),))
+        else:
+            execute(f"REPLACE INTO {name}.unfollowed VALUES (%s, 'x')", (i,))

@@ -1,0 +1,419 @@
+"""Filling in the order of the stream: which rows of a chunk are published when their watermark comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changes.batches import INSERT, UPDATE, Batch, Row, RowChanges, TableChange, TableChangeKind, Watermark
+from changes.errors import StopRequested, StoreUnavailableError
+from changes.tables import Column, Kind, Table
+from changes.writes import KeptChange, Parked, ViewWrites
+from projectors import stream_fill
+from projectors.binding import bind
+from projectors.every_change import EveryChange
+from projectors.projection import Projected, followed_tables
+from projectors.stores.topics.views import Topic
+from projectors.stream_fill import Window, Windows
+from projectors.views import BoundView, Entity
+from tests.support.fake_publisher import Broker, FakePublisher
+from tests.unit.test_pipeline import Loop, at
+
+COLUMNS = (
+    Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
+    Column(name="name", kind=Kind.TEXT, declared="varchar(9)", is_nullable=True, charset="utf8mb4", length=9),
+    Column(name="rev", kind=Kind.INTEGER, declared="int", is_nullable=False),
+)
+TABLE = Table(schema="shop", name="user", columns=COLUMNS, primary_key=("id",))
+VIEW = "kafka:user"
+
+
+class Scene:
+    """A pipeline of one topic view, whose steps the test takes one by one."""
+
+    def __init__(self, entity: Entity | None = None) -> None:
+        self.views: list[BoundView] = bind([Topic("user", entity or Entity("shop.user"))], lambda *_: TABLE)
+        self.view = self.views[0]
+        self.followed = followed_tables(self.views)
+        self.table = self.followed["shop", "user"]
+        self.projections = EveryChange(self.views, self.followed)
+        self.broker = Broker()
+        self.sink = FakePublisher(self.views, self.broker)
+        self.sink.prepare()
+        self.windows = Windows(self.sink, self.projections.is_halted)
+        self.number = 0
+
+    def batch(self, *rows: Row, marks: tuple[str, ...] = (), is_piece: bool = False) -> Batch:
+        """An update of each of these rows from another name, and watermarks behind them."""
+        self.number += 1
+        version = at(self.number).version
+        updates = [row for new in rows for row in ((new[0], "old", new[2]), new)]
+        changes = [RowChanges(self.table, UPDATE, version, updates)] if rows else []
+        seen = [Watermark(token, version + 1) for token in marks]
+        end = None if is_piece else at(self.number)
+        return Batch(changes=changes, end=end, row_count=len(rows), byte_count=1, oldest_commit_us=7, watermarks=seen)
+
+    def pass_(self, batch: Batch, parked: tuple[Parked, ...] = ()) -> Projected:
+        """As the pipeline does."""
+        projected = self.projections.of(batch)
+        projected.parked.extend(parked)
+        self.windows.take_part(batch, projected)
+        self.sink.write(projected.writes, batch.end)
+        if batch.end is not None:
+            self.windows.written()
+        return projected
+
+    def offer(self, window: Window, token: str, *rows: Row, note: str = "a note") -> None:
+        """As a fill does with a chunk."""
+        self.windows.offer(window, token, self.projections.of_rows(VIEW, list(rows), 1), note)
+
+    def fails(self, is_kept: bool) -> None:
+        """The next commit breaks off; the pipeline prepares the sink and begins again."""
+        (self.sink.faults.fail_after_write if is_kept else self.sink.faults.fail_before_write)()
+
+    def restart(self) -> None:
+        self.sink.prepare()
+        self.windows.begin_again()
+
+    def read(self) -> list[tuple[int, str]]:
+        """The rows that were published as such."""
+        return [(one.key[0], one.after[1]) for one in self.broker.of(VIEW) if one.op == "read"]  # type: ignore[misc]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def is_done(scene: Scene, window: Window) -> bool:
+    """Whether the fill need not read the chunk again; its answer is there at once."""
+    found: list[bool] = []
+    wait = scene.windows.wait
+    thread = threading.Thread(target=lambda: found.append(wait(window, threading.Event())), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert found, "the fill still waits"
+    return found[0]
+
+
+def test_rows_come_at_their_watermark_with_its_version_and_behind_the_changes_of_its_batch(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0), (2, "b", 0))
+    scene.pass_(scene.batch((9, "x", 0), marks=("another",)))
+    assert scene.read() == []
+    scene.pass_(scene.batch((8, "y", 0), marks=("second",)))
+    assert scene.read() == [(1, "a"), (2, "b")]
+    changes = scene.broker.of(VIEW)
+    assert [one.op for one in changes] == ["update", "update", "read", "read"]
+    assert {one.version for one in changes[2:]} == {at(2).version + 1}
+    assert {one.origin.committed_us for one in changes[2:]} == {7}
+    assert is_done(scene, window)
+    assert scene.broker.fills == {VIEW: "a note"}
+
+
+@pytest.mark.parametrize("when", ["before the first watermark", "between", "in the batch of the second"])
+def test_a_row_whose_key_changed_since_the_window_was_opened_is_left_to_its_change(scene: Scene, when: str) -> None:
+    window = scene.windows.open(scene.view)
+    scene.pass_(scene.batch(*[(1, "new", 0)] * (when == "before the first watermark"), marks=("first",)))
+    scene.offer(window, "second", (1, "as it was read", 0), (2, "b", 0))
+    if when == "between":
+        scene.pass_(scene.batch((1, "new", 0)))
+    scene.pass_(scene.batch(*[(1, "new", 0)] * (when == "in the batch of the second"), marks=("second",)))
+    assert scene.read() == [(2, "b")]
+    assert [one.after for one in scene.broker.of(VIEW) if one.key == (1,)] == [(1, "new", 0)]
+
+
+def test_a_change_in_a_piece_of_a_large_transaction_counts_and_the_rows_wait_for_its_end(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "as it was read", 0), (2, "b", 0))
+    scene.pass_(scene.batch((1, "new", 0), is_piece=True))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == [(2, "b")]
+
+
+def test_a_change_before_the_window_was_opened_does_not_count(scene: Scene) -> None:
+    scene.pass_(scene.batch((1, "earlier", 0)))
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "earlier", 0))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == [(1, "earlier")]
+
+
+def test_a_window_that_is_opened_again_forgets_what_changed_and_the_offer_before(scene: Scene) -> None:
+    first = scene.windows.open(scene.view)
+    scene.offer(first, "first", (1, "a", 0))
+    scene.pass_(scene.batch((1, "new", 0)))
+    second = scene.windows.open(scene.view)
+    scene.offer(second, "second", (1, "new", 0))
+    scene.pass_(scene.batch(marks=("first", "second")))
+    assert scene.read() == [(1, "new")]
+
+
+def test_a_key_that_was_parked_meanwhile_is_left_out(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0), (2, "b", 0))
+    scene.pass_(scene.batch(), parked=(Parked(VIEW, "1", 5, "it cannot be read"),))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == [(2, "b")]
+
+
+def test_rows_that_cannot_be_projected_are_parked_with_the_batch_unless_they_changed_since(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    refused = [Parked(VIEW, "1", 1, "why"), Parked(VIEW, "2", 1, "why")]
+    rows = [ViewWrites(VIEW, None, [KeptChange((3,), 1, "read", None, (3, "c", 0))])]
+    scene.windows.offer(window, "second", Projected(rows, refused), "a note")
+    assert scene.pass_(scene.batch((2, "mended", 0))).parked == []
+    assert [letter.key for letter in scene.pass_(scene.batch(marks=("second",))).parked] == ["1"]
+    assert scene.read() == [(3, "c")]
+
+
+def test_with_a_version_column_a_row_keeps_its_own_version() -> None:
+    scene = Scene(Entity("shop.user", version="rev"))
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 21))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert [one.version for one in scene.broker.of(VIEW)] == [42]
+
+
+def test_a_chunk_that_shows_nothing_moves_the_note_all_the_same(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second")
+    scene.pass_(scene.batch(marks=("second",)))
+    assert is_done(scene, window)
+    assert scene.broker.fills == {VIEW: "a note"}
+    assert scene.read() == []
+
+
+def test_rows_that_were_not_committed_are_read_again(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    scene.fails(is_kept=False)
+    with pytest.raises(StoreUnavailableError):
+        scene.pass_(scene.batch(marks=("second",)))
+    scene.restart()
+    assert not is_done(scene, window)
+    assert scene.read() == []
+    assert scene.windows.fill_of(VIEW) == ""
+
+
+def test_rows_that_were_committed_without_an_answer_are_not_read_again(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    scene.fails(is_kept=True)
+    with pytest.raises(StoreUnavailableError):
+        scene.pass_(scene.batch(marks=("second",)))
+    scene.restart()
+    assert is_done(scene, window)
+    assert scene.read() == [(1, "a")]
+    assert scene.windows.fill_of(VIEW) == "a note"
+
+
+def test_a_restart_between_the_offer_and_its_watermark_voids_the_window(scene: Scene) -> None:
+    # What changed before the pipeline began again is not known any more.
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    scene.restart()
+    assert not is_done(scene, window)
+
+
+def test_a_restart_before_the_offer_voids_the_window_too(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.restart()
+    scene.offer(window, "second", (1, "a", 0))
+    assert not is_done(scene, window)
+
+
+def test_a_voided_window_is_not_written_when_its_watermark_comes(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.pass_(scene.batch((1, "new", 0)))
+    scene.restart()
+    scene.offer(window, "second", (1, "as it was read", 0))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == []
+
+
+def test_a_window_that_was_waited_for_in_vain_is_not_written_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fill reads the chunk again, so its rows would come twice.
+    monkeypatch.setattr(stream_fill, "WRITE_AGAIN_AFTER_S", 0.0)
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    assert not is_done(scene, window)
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == []
+
+
+def test_a_window_that_is_being_written_is_waited_for_however_long(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_fill, "WRITE_AGAIN_AFTER_S", 0.0)
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    batch = scene.batch(marks=("second",))
+    projected = scene.projections.of(batch)
+    scene.windows.take_part(batch, projected)
+    waiting = threading.Thread(target=scene.windows.wait, args=(window, threading.Event()), daemon=True)
+    waiting.start()
+    waiting.join(0.6)
+    assert waiting.is_alive()
+    scene.sink.write(projected.writes, batch.end)
+    scene.windows.written()
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert window.is_written
+
+
+def test_a_halted_view_gets_no_rows(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    scene.projections.halt(VIEW)
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == []
+    assert not is_done(scene, window)
+
+
+def test_a_stop_ends_the_wait(scene: Scene) -> None:
+    window, stop = scene.windows.open(scene.view), threading.Event()
+    stop.set()
+    with pytest.raises(StopRequested):
+        scene.windows.wait(window, stop)
+
+
+def test_a_closed_window_takes_no_part(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    scene.windows.close(VIEW)
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == []
+
+
+# --- The pipeline around it ---
+
+
+@contextmanager
+def no_idle_pause() -> Iterator[None]:
+    """The offset of a quiet stream is due at each look."""
+    from projectors import pipeline
+
+    before, pipeline.IDLE_SAVE_S = pipeline.IDLE_SAVE_S, 0.0
+    try:
+        yield
+    finally:
+        pipeline.IDLE_SAVE_S = before
+
+
+def looped(scene: Scene, *batches: Batch) -> Loop:
+    return Loop(scene.views, scene.followed, list(batches), scene.sink, EveryChange)
+
+
+def test_a_piece_of_a_large_transaction_is_never_committed_with_an_older_position(scene: Scene) -> None:
+    quiet = Batch(changes=[], end=at(1), row_count=0, byte_count=1, oldest_commit_us=0)
+    scene.number = 1
+    loop = looped(scene, quiet, scene.batch((1, "a", 0)))
+    pipeline = loop.pipeline
+    committed: list[tuple[int, int]] = []
+    write = scene.sink.write
+
+    def noted(writes: list[ViewWrites], upto: object) -> list[Parked]:
+        found = write(writes, upto)  # type: ignore[arg-type]
+        if upto is not None:
+            committed.append((upto.version, len(scene.broker.of(VIEW))))  # type: ignore[attr-defined]
+        return found
+
+    scene.sink.write = noted  # type: ignore[method-assign, assignment]
+    pipeline._pass(quiet)
+    pipeline._apply(scene.batch((2, "b", 0), is_piece=True))
+    with no_idle_pause():
+        pipeline._save_when_idle()
+        pipeline.save_now()
+    assert committed == []
+    pipeline._apply(scene.batch((3, "c", 0)))
+    assert committed == [(at(scene.number).version, 2)]
+
+
+def test_a_statement_beside_a_watermark_is_committed_with_the_position_behind_both(scene: Scene) -> None:
+    first = scene.batch((1, "a", 0))
+    loop = looped(scene, first)
+    loop.run()
+    both = scene.batch((2, "b", 0), marks=("token",))
+    both.table_changes = [TableChange(scene.table, both.end.version, TableChangeKind.WIDENED, "ALTER TABLE")]  # type: ignore[union-attr]
+    applied: Any = SimpleNamespace(prepare=lambda changes: None, apply=lambda changes: True)
+    loop.pipeline._table_changes = applied
+    positions: list[int] = []
+    commit = scene.sink._commit
+
+    def noted(upto: object) -> None:
+        positions.append(upto.version)  # type: ignore[attr-defined]
+        commit(upto)  # type: ignore[arg-type]
+
+    scene.sink._commit = noted  # type: ignore[method-assign]
+    loop.pipeline._apply(both)
+    assert set(positions) == {both.end.version}  # type: ignore[union-attr]
+    assert scene.broker.watermarks == {"token": both.watermarks[0].version}
+
+
+def test_dead_letters_are_recorded_before_the_batch_is_committed(scene: Scene) -> None:
+    scene.sink.faults.reject(VIEW, (1,), "too large")
+    loop = looped(scene, scene.batch((1, "a", 0), (2, "b", 0)))
+    at_commit: list[int] = []
+    commit = scene.sink._commit
+
+    def noted(upto: object) -> None:
+        at_commit.append(len(loop.letters))
+        commit(upto)  # type: ignore[arg-type]
+
+    scene.sink._commit = noted  # type: ignore[method-assign]
+    loop.run()
+    assert at_commit[0] == 0, "the witness of a new store"
+    assert at_commit[1] == 1
+    assert [letter.key for letter in loop.letters] == ["1"]
+
+
+def test_a_batch_whose_commit_was_not_answered_is_published_once(scene: Scene) -> None:
+    first, second = scene.batch((1, "a", 0)), scene.batch((2, "b", 0))
+    loop = looped(scene, first, second)
+    scene.sink.write([], at(0))  # a store that was used before
+    scene.sink.faults.fail_after_write()
+    loop.run()
+    assert [one.key for one in scene.broker.of(VIEW)] == [(1,), (2,)]
+    assert loop.pipeline.vitals.store_retry_count == 1
+
+
+def test_a_witness_ahead_of_the_offset_is_where_reading_begins(scene: Scene) -> None:
+    first, second = scene.batch((1, "a", 0)), scene.batch((2, "b", 0))
+    scene.sink.write(scene.projections.of(first).writes, first.end)
+    loop = looped(scene, first, second)
+    loop.run()  # from the offset before both
+    assert [one.key for one in scene.broker.of(VIEW)] == [(1,), (2,)]
+
+
+def test_a_witness_behind_the_offset_has_the_changes_between_read_again(scene: Scene) -> None:
+    first, second, third = (scene.batch((key, "a", 0)) for key in (1, 2, 3))
+    scene.sink.write([], first.end)
+    loop = looped(scene, first, second, third)
+    loop.pipeline.vitals.position = second.end
+    thread = threading.Thread(target=loop.pipeline.run, args=(second.end,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while len(scene.broker.of(VIEW)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    loop.stop.set()
+    loop.source.interrupt()
+    thread.join(10)
+    assert [one.key for one in scene.broker.of(VIEW)] == [(2,), (3,)]
+
+
+def test_a_row_event_of_inserts_is_no_reason_to_leave_other_rows_out(scene: Scene) -> None:
+    window = scene.windows.open(scene.view)
+    scene.offer(window, "second", (1, "a", 0))
+    batch = scene.batch(marks=("second",))
+    batch.changes = [RowChanges(scene.table, INSERT, at(1).version, [(5, "e", 0)])]
+    scene.pass_(batch)
+    assert scene.read() == [(1, "a")]

@@ -1,0 +1,127 @@
+"""One store's process where the source is shared out: a pipeline, in a thread, for each part that is this process's.
+
+The other members are processes like this one, here and on other machines. Which part is whose the source's own group
+decides; that only one writes it, lease and fence do, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import orjson
+import structlog
+
+from changes.errors import MisuseError, ViewtailError
+from changes.pipelines import PipelineId
+from changes.positions import Position
+from changes.retrying import GIVEN_UP, reaction_to
+from ingest import Members
+from operations.check import tables_of
+from viewtail import declarations, settings
+from viewtail.reports import REPORT_EVERY_S
+from viewtail.worker import Worker
+
+_log = structlog.get_logger("viewtail.worker")
+
+Parts: TypeAlias = Sequence[tuple[str, int]]  # (source, partition)
+
+GIVE_UP_WITHIN_S = 4.0  # less than others wait for this member; what takes longer is fenced
+
+
+@dataclass(frozen=True, slots=True)
+class _Hired:
+    worker: Worker
+    thread: threading.Thread
+
+
+class Member:
+    """Runs the pipelines of the parts that it is given, until told to stop."""
+
+    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int) -> None:
+        self.stop = threading.Event()
+        self._store = identity.store
+        self._settings = config
+        self._report_to = report_to
+        self._hired: dict[tuple[str, int], _Hired] = {}
+        self._failure: BaseException | None = None  # of a worker
+        self._state = "starting"
+        self._error: str | None = None
+        self._members: Members | None = None
+
+    def run(self) -> None:
+        """Until `stop` is set. Raises MisuseError for what the user must change."""
+        report = threading.Thread(target=self._report, name="report", daemon=True)
+        report.start()
+        attempt = 0
+        while not self.stop.is_set():
+            try:
+                self._be_one()
+            except MisuseError:
+                raise
+            except ViewtailError as error:
+                reaction = reaction_to(error)
+                self._state, self._error = reaction.state, str(error)
+                _log.warning("not a member of the group", error=str(error), state=reaction.state)
+                self.stop.wait(reaction.pause_s(attempt))
+                attempt += 1
+        if self._failure is not None:
+            raise self._failure
+        self._state = "stopped"
+        report.join()
+
+    def _be_one(self) -> None:
+        views = [view for view in declarations.load(self._settings.views) if view.store == self._store]
+        kind, access = self._settings.source_kind, self._settings.source_access()
+        self._members = kind.members(access, self._store, tables_of(views), self._take, self._give_up)
+        self._state, self._error = "running", None
+        self._members.run(self.stop, self._positions)
+
+    def _take(self, parts: Parts) -> None:
+        _log.info("partitions taken", partitions=[f"{source}/{part}" for source, part in parts])
+        for source, part in parts:
+            worker = Worker(PipelineId(source, part, self._store), self._settings, self._report_to)
+            thread = threading.Thread(target=self._run, args=(worker,), name=worker.identity.name, daemon=True)
+            self._hired[source, part] = _Hired(worker, thread)
+            thread.start()
+
+    def _give_up(self, parts: Parts) -> None:
+        _log.info("partitions given up", partitions=[f"{source}/{part}" for source, part in parts])
+        leaving = [self._hired.pop(part) for part in parts if part in self._hired]
+        for one in leaving:
+            one.worker.stop.set()
+        deadline = time.monotonic() + GIVE_UP_WITHIN_S
+        for one in leaving:
+            one.thread.join(max(0.0, deadline - time.monotonic()))
+            if one.thread.is_alive():
+                _log.warning("a pipeline did not end in time; whoever takes it fences it", pipeline=one.thread.name)
+
+    def _run(self, worker: Worker) -> None:
+        structlog.contextvars.bind_contextvars(pipeline=worker.identity.name)
+        try:
+            worker.run()
+        except BaseException as error:  # the process ends with it, as that of a single pipeline does
+            self._failure = error
+            self.stop.set()
+        finally:
+            self._tell({"pipeline": worker.identity.name, "state": GIVEN_UP})
+
+    def _positions(self) -> list[Position]:
+        owned = [one.worker.reporter.own for one in list(self._hired.values())]
+        return [own.pipeline.vitals.position for own in owned if own is not None and own.pipeline.vitals.position]
+
+    def _report(self) -> None:
+        while not self.stop.wait(REPORT_EVERY_S):
+            error = self._error or (self._members.trouble if self._members is not None else None)
+            self._tell({"pipeline": self._store, "state": self._state, "error": error, "parts": len(self._hired)})
+
+    def _tell(self, line: dict[str, object]) -> None:
+        with suppress(OSError):
+            os.write(self._report_to, orjson.dumps(line) + b"\n")
+            return
+        self.stop.set()  # the supervisor is gone: nobody would stop us later

@@ -1,0 +1,37 @@
+"""Which views a `viewtail run` keeps: all, the topics that it publishes, or those that are projected from topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from changes.errors import MisuseError
+from projectors.stores.registry import store_of
+from projectors.views import View
+from viewtail.settings import Settings
+
+
+class Role(StrEnum):
+    """What a `run` does of a deployment; `all` where one machine is enough."""
+
+    ALL = "all"
+    TAIL = "tail"
+    PROJECT = "project"
+
+
+def views_of(role: Role, settings: Settings, views: Sequence[View]) -> list[View]:
+    """Those that a `run` in this role keeps. Raises MisuseError where there is none."""
+    is_shared = settings.source_kind.is_shared_out
+    if role is Role.TAIL and is_shared:
+        raise MisuseError(
+            "--role tail reads a binlog and publishes it: set VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306. "
+            "For views of what is published: viewtail run --role project"
+        )
+    published = [view for view in views if store_of(view).keeps_every_change]
+    projected = [view for view in views if view not in published]
+    if role is Role.ALL and not is_shared:
+        return list(views)
+    kept, what = (published, "topic (Topic)") if role is Role.TAIL else (projected, "view of another store than Kafka")
+    if not kept:
+        raise MisuseError(f"--role {role}: there is nothing to do: views.py declares no {what}")
+    return kept
