@@ -99,9 +99,10 @@ class Broker:
         found = self._offsets([(topic, number) for number in range(partitions)], _END)
         return [found[topic, number] for number in range(partitions)]
 
-    def first_offset(self, topic: str, partition: int) -> int:
-        """The offset of the first message that is kept."""
-        return self._offsets([(topic, partition)], _FIRST)[topic, partition]
+    def first_offsets(self, topic: str) -> dict[int, int]:
+        """By partition: the offset of the first message that is kept."""
+        found = self._offsets([(topic, number) for number in range(self.partitions().get(topic, 0))], _FIRST)
+        return {partition: offset for (_, partition), offset in found.items()}
 
     def ends(self, of: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The offsets behind the last messages of these partitions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from changes.errors import HistoryGoneError
+from changes.errors import HistoryGoneError, SourceError
 from ingest.kafka.position import KafkaPosition
 from servers.brokers import Broker
 
@@ -24,11 +24,15 @@ class Place:
         """The offset behind the last message."""
         return self.broker.ends([(self.topic, self.partition)])[self.topic, self.partition]
 
+    def firsts(self) -> dict[int, int]:
+        """By partition, of the whole topic: the offset of the first message that is kept."""
+        return self.broker.first_offsets(self.topic)
+
     def check(self, after: KafkaPosition) -> None:
         """Raises HistoryGoneError where what follows a position is not there any more."""
         self.check_is_of_this(after)
         self.check_is_there()
-        first = self.broker.first_offset(self.topic, self.partition)
+        first = self.firsts()[self.partition]
         if after.offset < first:
             raise self.gone(after.offset, first)
         end = self.end()
@@ -55,10 +59,21 @@ class Place:
             f"read of it is gone. {NEW_HISTORY}"
         )
 
+    def beginning(self) -> int:
+        """The offset to fill views from. Raises SourceError where retention took some of their rows away."""
+        first = self.firsts()[self.partition]
+        if first and "compact" not in self.broker.config([self.topic])[self.topic].get("cleanup.policy", ""):
+            raise SourceError(
+                f"partition {self.partition} of topic {self.topic} begins at offset {first}: views cannot be filled "
+                "from it, since messages of their rows were deleted. Let the connector make a new snapshot into a "
+                "compacted topic, or have viewtail publish the table: viewtail run --role tail"
+            )
+        return first
+
     def gone(self, offset: int, first: int | None = None) -> HistoryGoneError:
         """The error of a place that the broker has not kept."""
         self.check_is_there()
-        first = self.broker.first_offset(self.topic, self.partition) if first is None else first
+        first = self.firsts()[self.partition] if first is None else first
         return HistoryGoneError(
             f"partition {self.partition} of topic {self.topic} begins at offset {first}, and viewtail has read up to "
             f"{offset}: messages between were deleted by the topic's retention before they were read. Give the topic a "
