@@ -6,6 +6,7 @@ What docs/consuming.md tells other teams to write, its commands and its settings
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -246,6 +247,29 @@ def _java(published: Published, *arguments: str) -> dict[str, int]:
     return {name: int(count) for name, count in map(str.split, done.stdout.splitlines())}
 
 
+# --- The partition of a key ---
+
+
+def test_the_partition_of_a_key_is_murmur2_of_its_bytes_as_java_has_it(published: Published) -> None:
+    seen = [(message.key() or b"", message.partition()) for message in published.messages("orders")]
+    assert {partition for _, partition in seen} == {0, 1, 2}
+    assert all(partition == (_murmur2(key) & 0x7FFFFFFF) % 3 for key, partition in seen)
+
+
+def _murmur2(data: bytes) -> int:
+    """As org.apache.kafka.common.utils.Utils has it."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        found = (found * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if rest := data[whole:]:
+        found = (found ^ int.from_bytes(rest, "little")) * m & mask
+    found = (found ^ found >> 13) * m & mask
+    return found ^ found >> 15
+
+
 # --- viewtail schema ---
 
 
@@ -395,7 +419,10 @@ class Writer:
 COPY = "consumers_copy"
 
 
-def test_debezium_s_jdbc_sink_keeps_a_table_that_equals_the_source(published: Published, tmp_path: Path) -> None:
+def test_debezium_s_jdbc_sink_keeps_a_table_that_equals_the_source(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_OPTS", f"{os.environ['KAFKA_OPTS']} -Duser.timezone=America/New_York")
     source, target = f"{SCHEMA}.item", f"{COPY}.item_copy"
     published.execute(f"INSERT INTO {source} (shop, code, is_sold, made_on) VALUES (1, 'before', 0, '2024-02-29')")
     published.execute(f"CREATE DATABASE {COPY}")
@@ -418,7 +445,7 @@ def test_debezium_s_jdbc_sink_keeps_a_table_that_equals_the_source(published: Pu
 
 @contextmanager
 def _sink(published: Published, folder: Path) -> Iterator[None]:
-    """A worker with the connector of the page, on a machine whose clock is not UTC."""
+    """A worker with the connector of the page."""
     (page,) = re.findall(r"```properties\n(.*?)```", PAGE, re.DOTALL)
     for theirs, ours in {
         "shop.orders": f"{SCHEMA}.item",
