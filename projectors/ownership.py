@@ -20,6 +20,7 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
+from projectors import log_fill
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
@@ -164,6 +165,8 @@ def take(
         session = OwnSession(deployment.open_store)
         states = ViewStates(session, database, identity.name)
         records = states.sync(views)
+        if states.redeclared and history.reader({}, {}).beginning() is not None:
+            records = log_fill.refuse(states, records)
         states.retire_others(records)
         halted = {name for name, record in records.items() if record.state is State.HALTED}
         if (guard := guarded(sink)) is not None:
@@ -197,6 +200,7 @@ def take(
             limits=deployment.limits,
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+        offset = log_fill.begin(pipeline.source, states, records) or offset
         on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, stop)
 
