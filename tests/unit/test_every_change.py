@@ -106,7 +106,8 @@ def test_a_key_that_comes_goes_and_comes_again_within_an_event_is_an_insert() ->
     scene = Scene(RedisHash("a", USER, fields=["name"]))
     scene.run((INSERT, [(3, "x"), (8, "y")]), (UPDATE, [(3, "x"), (9, "x"), (9, "x"), (4, "x"), (8, "y"), (9, "y")]))
     assert sorted(told(scene.log.of("redis:a")[2:])) == [
-        (3, "delete", ("x",), None), (4, "insert", None, ("x",)), (8, "delete", ("y",), None), (9, "insert", None, ("y",)),
+        (3, "delete", ("x",), None), (4, "insert", None, ("x",)),
+        (8, "delete", ("y",), None), (9, "insert", None, ("y",)),
     ]  # fmt: skip
 
 
