@@ -42,6 +42,7 @@ _ReadRow: TypeAlias = Callable[[Any], Row]
 
 _KINDS = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
 _LOOK = "look at what writes the topic"
+_RESTART = f": if the table was altered, restart viewtail, else {_LOOK}"
 _FOREIGN_EPOCH = 1  # of versions made of places in a binlog that viewtail did not read
 _MOST_SCHEMAS = 100  # kept; each ALTER of a table makes a new one
 
@@ -90,16 +91,15 @@ class EnvelopeReader:
     def _without_schema(self, value: bytes) -> tuple[bytes, bytes]:
         """What names the schema, and the payload."""
         start, _, payload = value.partition(_PAYLOAD)
-        if start in self._schemas and payload.endswith(b"}"):
+        is_end = payload.endswith(b"}")
+        if is_end and start in self._schemas:
             return start, payload[:-1]  # the schema is long, and the same as before
-        message = _loaded(value)
-        if message.keys() != {"schema", "payload"}:
-            raise _malformed("it is no change of a row in Debezium's envelope")
-        if _is_start_of(start, message) and payload.endswith(b"}"):
+        schema = _schema_in(start) if is_end else None
+        if schema is not None:
             payload = payload[:-1]
         else:
-            start, payload = orjson.dumps(message["schema"]), orjson.dumps(message["payload"])
-        fields = _fields_of(message["schema"])
+            schema, start, payload = _taken_apart(value)
+        fields = _fields_of(schema)
         if len(self._schemas) >= _MOST_SCHEMAS:
             self._schemas.clear()
             self._debezium.clear()
@@ -151,14 +151,14 @@ class EnvelopeReader:
         try:
             if column.name in image:
                 return read(image[column.name])
-            cause = "is not in the message"
+            cause, remedy = "is not in the message", _RESTART
         except LostValueError as lost:
-            return Unreadable(column.name, str(lost))
+            cause, remedy = str(lost), ""
         except NOT_TAKEN:
-            cause = f"holds what {column.declared} cannot hold"
+            cause, remedy = f"holds what {column.declared} cannot hold", _RESTART
         if column.name in self._key:
             raise _malformed(f"column {column.name} of the key {cause}")
-        return Unreadable(column.name, f"{cause}: if the table was altered, restart viewtail, else {_LOOK}")
+        return Unreadable(column.name, cause + remedy)
 
 
 # --- What stands around the rows ---
@@ -213,12 +213,23 @@ def _base(file: str) -> int | None:
     return base_version(_FOREIGN_EPOCH, int(number[1]))
 
 
-def _is_start_of(start: bytes, message: Mapping[str, Any]) -> bool:
-    """Whether the bytes before a payload are the schema and nothing else."""
+def _schema_in(start: bytes) -> Any:
+    """What the bytes before a payload say, if that is a schema and nothing else."""
     try:
-        return bool(orjson.loads(start + b"}") == {"schema": message["schema"]})
+        found = orjson.loads(start + b"}")
     except ValueError:
-        return False
+        return None
+    return found["schema"] if found.keys() == {"schema"} else None
+
+
+def _taken_apart(value: bytes) -> tuple[Any, bytes, bytes]:
+    """A message with a schema in another layout than Kafka Connect's: the schema, and it and the payload as bytes."""
+    message = _loaded(value)
+    try:
+        schema, payload = message["schema"], message["payload"]
+        return schema, orjson.dumps(schema), orjson.dumps(payload)
+    except (KeyError, TypeError):  # orjson writes less deep than it reads
+        raise _malformed("it is no change of a row in Debezium's envelope") from None
 
 
 def _fields_of(schema: Any) -> _Fields:

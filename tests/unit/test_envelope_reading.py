@@ -355,6 +355,14 @@ def test_a_default_is_itself_where_the_converter_keeps_null() -> None:
     assert read(DEFAULTED, "new", shows_default_for_null=False).rows == [(5, "new")]
 
 
+def test_a_key_that_debezium_may_have_lost_is_rejected() -> None:
+    value = json.dumps(message(NOT_NULL_DATE, 0)).encode()
+    of = table(NOT_NULL_DATE)
+    lost = "column c of the key holds a date that Debezium writes for a zero or impossible date too"
+    with pytest.raises(MalformedEnvelopeError, match=lost):
+        EnvelopeReader(Followed(of, ("id", "c")), [NOT_NULL_DATE]).read(value)
+
+
 def test_a_float_of_a_snapshot_is_refused_since_six_digits_are_left_of_it() -> None:
     change = read(FLOAT, 1.5, op="r")
     assert isinstance(change, Refused) and "snapshot rounded to six digits" in change.reason
