@@ -87,7 +87,7 @@ class Table:
             elif isinstance(position, Offset) and position.topic_id == self._topic_id:
                 start = position.next
             else:
-                sys.exit(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
+                raise RuntimeError(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
             partition.offset = start
             self._taken[partition.partition] = offsets, start
         consumer.assign(partitions)
