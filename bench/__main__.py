@@ -21,7 +21,7 @@ import stack.elasticsearch
 import stack.kafka
 import stack.mysql
 import stack.redis
-from bench import bare, decode, live, starts, topics
+from bench import bare, decode, live, starts, through_kafka, topics
 from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
@@ -38,6 +38,7 @@ PARTS = {
     "live": ("mysql", "redis", "elasticsearch"),
     "starts": ("mysql", "redis"),
     "kafka": ("mysql", "kafka"),
+    "through-kafka": ("mysql", "redis", "kafka"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -239,6 +240,10 @@ class Bench:
         lines, self.memory_mib["kafka"] = topics.measure(self.setting, self.sizes, self.rounds)
         self.lines += lines
 
+    def through_kafka(self) -> None:
+        """Views that are fed from a topic."""
+        self.lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
+
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str) -> str:
@@ -266,7 +271,7 @@ def main() -> int:
             for name in arguments.only:
                 for server in PARTS[name]:
                     start(setting, server, Path(folder))
-                getattr(bench, name)()
+                getattr(bench, name.replace("-", "_"))()
             text = page(
                 f"{setting.machine()}; {bench.rounds} rounds", bench.lines, bench.memory_mib, bench.decoded,
                 bench.started, peers_of(arguments.out),

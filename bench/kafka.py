@@ -18,9 +18,9 @@ from bench.live import BARE_TOPIC
 from bench.setting import ROWS_A_TRANSACTION, Setting
 from changes.batches import Origin
 from changes.envelope import Envelope, Message
+from changes.published import POSITIONS, VERSION_HEADER
 from changes.writes import KeptChange
-from projectors.stores.topics.rules import POSITIONS
-from projectors.stores.topics.sink import _PRODUCER, VERSION_HEADER
+from projectors.stores.topics.sink import _PRODUCER
 
 TOPIC = "bench.narrow"
 _WITHIN_S = 60.0

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class Setting:
 
     servers: dict[str, Server]
     folder: Path
+    reads_topics: bool = False  # instead of the binlog
 
     @property
     def mysql(self) -> Server:
@@ -87,6 +88,10 @@ class Setting:
     @property
     def brokers(self) -> str:
         return f"{self.kafka.host}:{self.kafka.port}"
+
+    def through_kafka(self) -> Setting:
+        """The same, with processes that read the topics."""
+        return replace(self, reads_topics=True)
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=True)
@@ -125,7 +130,8 @@ class Setting:
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")},
             "PYTHONPATH": str(CHECKOUT),
-            "VIEWTAIL_SOURCE__URL": self.mysql.url,
+            "VIEWTAIL_SOURCE__URL": self.kafka.url if self.reads_topics else self.mysql.url,
+            "VIEWTAIL_MYSQL__URL": self.mysql.url,
             **{f"VIEWTAIL_{name.upper()}__URL": url for name, url in addresses.items()},
             "VIEWTAIL_METRICS__PORT": "0",
             "VIEWTAIL_LOGS__LEVEL": "error",
@@ -141,7 +147,7 @@ class Setting:
             [sys.executable, "-m", module, *arguments],
             cwd=self.folder,
             env=self.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )

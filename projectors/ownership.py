@@ -27,7 +27,7 @@ from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
 from projectors.siblings import SharedProgress, Siblings
-from projectors.stores import Store, guarded, publisher
+from projectors.stores import Publisher, Store, guarded, publisher
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
@@ -98,7 +98,8 @@ class Ownership:
         vitals.row_estimate = row_estimate
         make: Callable[..., Backfill] = Backfill
         if topics is not None and pipeline.windows is not None:
-            make = partial(StreamFill, windows=pipeline.windows, place=topics.incarnations().get(name, ""))
+            place = partial(_place, topics, name)
+            make = partial(StreamFill, windows=pipeline.windows, place=place)
         return make(
             view=view,
             bound_at=bound_at,
@@ -137,6 +138,10 @@ class Ownership:
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()
         self.session.close()
+
+
+def _place(topics: Publisher, view: str) -> str:
+    return topics.incarnations().get(view, "")
 
 
 def take(

@@ -174,7 +174,7 @@ class StreamFill(Backfill):
     """A backfill whose rows the pipeline itself writes."""
 
     windows: Windows
-    place: str  # which topic of that name it is
+    place: Callable[[], str]  # which topic of that name it is; known once the pipeline has prepared its sink
 
     def close(self) -> None:
         """The sink is the pipeline's."""
@@ -182,8 +182,10 @@ class StreamFill(Backfill):
     def run(self) -> None:
         """As Backfill.run."""
         view = self.view.id
-        is_used = self.life.states.read(view).incarnation == self.place  # an earlier backfill was of this topic
-        record, is_resumed = self._begin(self._now(), self.place)
+        watermark = self._now()
+        place = self.place()
+        is_used = self.life.states.read(view).incarnation == place  # an earlier backfill was of this topic
+        record, is_resumed = self._begin(watermark, place)
         assert record.watermark_version is not None
         if not is_resumed:
             self.windows.forget(view)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from changes.errors import HistoryGoneError, SourceError
 from ingest.kafka.position import KafkaPosition
 from servers.brokers import Broker
 
+_DAY_MS = 86_400_000
 NEW_HISTORY = "Backfill every view in a new history: viewtail replay --new-history"
 
 
@@ -58,6 +60,19 @@ class Place:
             f"topic {self.topic} was deleted and made again (its id was {was} and is {now}): what viewtail had not "
             f"read of it is gone. {NEW_HISTORY}"
         )
+
+    def check_deletes(self, after: KafkaPosition) -> None:
+        """Raises HistoryGoneError where compaction may have taken deletes away that were not read yet."""
+        config = self.broker.config([self.topic])[self.topic]
+        if "compact" not in config.get("cleanup.policy", ""):
+            return
+        kept_ms = int(config.get("delete.retention.ms", _DAY_MS))
+        since = self.broker.first_since(self.topic, self.partition, time.time_ns() // 1_000_000 - kept_ms)
+        if since - after.offset > 1:  # one that is left is the end of a transaction
+            raise HistoryGoneError(
+                f"partition {self.partition} of topic {self.topic} was read up to offset {after.offset}, and not since "
+                f"its delete.retention.ms ({kept_ms // 1000} s) ago: compaction may have taken deletes away"
+            )
 
     def beginning(self) -> int:
         """The offset to fill views from. Raises SourceError where retention took some of their rows away."""

@@ -101,13 +101,16 @@ class KafkaSource:
         if has.epoch < at.epoch:
             return GoOn(at)  # the history began anew, and every view is backfilled in it
         self._place.check_is_of_this(has)
-        if has.offset >= at.offset:
-            return GoOn(at, has.version)
+        is_behind = has.offset < at.offset
         try:
-            self._place.check(has)
+            if is_behind:
+                self._place.check(has)
+            self._place.check_deletes(has if is_behind else at)
         except HistoryGoneError as error:
+            if self._is_another_programs():  # its views are not swept
+                raise HistoryGoneError(f"{error}. Declare the views of this topic under other names") from None
             return BackfillAgain(at, str(error), has.version)
-        return ReadAgain(has, has.version)
+        return ReadAgain(has, has.version) if is_behind else GoOn(at, has.version)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
