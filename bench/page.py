@@ -41,7 +41,7 @@ The references:
   into one then.
 - **from the binlog**: the same view of the same rows, with the pipeline that reads the binlog itself.
 - **one process**: a projector that reads all partitions, on a store that takes {fake_ms:g} ms a batch and keeps
-  nothing. Two projectors read half of the partitions each. Which partitions are whose is given here, not by the consumer group.
+  nothing. Two projectors read half of the partitions each. Which ones is given to them, without a consumer group.
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
   ready-made.
 
@@ -81,7 +81,8 @@ def page(
     """The whole page, with the section of the peers as it is."""
     return TEXT.format(
         machine=machine, turns=TURNS, table=_ratios(lines, memory_mib), decoded=_decoded(decoded),
-        started=_started(started), full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000, peers=f"{PEERS[0]}\n{peers}{PEERS[1]}",
+        started=_started(started), full_rows=FULL_ROWS, still_s=STILL_S,
+        fake_ms=FAKE_BATCH_S * 1000, peers=f"{PEERS[0]}\n{peers}{PEERS[1]}",
     )  # fmt: skip
 
 
