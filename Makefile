@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench fuzz differential limits verdicts convergence matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers fuzz differential limits verdicts convergence topics matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -47,6 +47,10 @@ demo-kafka: venv
 bench: venv
 	$(BIN)/python -m bench
 
+# The tailer of topics beside Debezium on a MySQL and Maxwell on a MariaDB: a section of docs/performance.md.
+bench-peers: venv
+	$(BIN)/python -m bench.peers --out docs/performance.md
+
 # A million damaged inputs for the event parser, in two processes. Events of both servers are kept in build/.
 fuzz: venv
 	$(BIN)/python -m tests.support.fuzz
@@ -67,6 +71,10 @@ verdicts: venv
 # 20 schedules of kills, hangs and cut connections; each ends with every view equal to its table.
 convergence: venv
 	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q tests/faults/test_convergence.py
+
+# 200 such schedules over Kafka topics; each ends with every change published once and in order.
+topics: venv
+	VIEWTAIL_TEST_SEEDS=200 $(BIN)/pytest -q tests/faults/test_topic_schedules.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

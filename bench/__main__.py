@@ -7,95 +7,45 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import redis
 
 import stack.elasticsearch
+import stack.kafka
 import stack.mysql
 import stack.redis
-from bench import bare, decode, live, starts
+from bench import bare, decode, live, starts, through_kafka, topics
+from bench.lines import TURNS, Line, by_turns
+from bench.live import Latency
 from bench.measured import peak_memory_mib
-from bench.setting import Place, Setting, prepare, write_bulk_rows, write_single_rows
+from bench.page import page, peers_of
+from bench.setting import QUICK, Place, Setting, Sizes, prepare, say, write_bulk_rows, write_single_rows
 from stack import StackError
 
-MEASUREMENTS = ("decode", "drains", "elasticsearch", "backfill", "live", "starts")
-
-
-TURNS = 3  # of reference and ours in one round
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much is written."""
-
-    single: int = 100_000
-    bulk: int = 500_000
-    documents: int = 500_000
-    floor_single: int = 20_000
-    floor_bulk: int = 200_000
-    live_s: float = 60.0  # of each, over all rounds
-    json_rows: int = 10_000
-    views: int = 200
-
-
-QUICK = Sizes(
-    single=10_000,
-    bulk=20_000,
-    documents=10_000,
-    floor_single=3_000,
-    floor_bulk=20_000,
-    live_s=5.0,
-    json_rows=2_000,
-    views=20,
-)
-
-
-@dataclass(slots=True)
-class Line:
-    """One line of the table; each round adds a pair."""
-
-    work: str
-    unit: str  # 'rows/s': more is better; 'ms' and 'MiB': less is
-    reference: str
-    goal: float
-    ours: list[float] = field(default_factory=list)
-    theirs: list[float] = field(default_factory=list)
-
-    def add(self, ours: float, theirs: float) -> None:
-        self.ours.append(ours)
-        self.theirs.append(theirs)
-
-    @property
-    def ratios(self) -> list[float]:
-        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
-
-    @property
-    def is_met(self) -> bool:
-        ratio = statistics.median(self.ratios)
-        return ratio >= self.goal if self.unit == "rows/s" else ratio <= self.goal
-
-    def cells(self) -> list[str]:
-        ratios, sign = self.ratios, "≥" if self.unit == "rows/s" else "≤"
-        digits = 0 if self.unit != "ms" else 2
-        spread = "" if len(ratios) < 2 else f" ({min(ratios):.2f} to {max(ratios):.2f})"
-        return [
-            self.work,
-            f"{statistics.median(self.ours):,.{digits}f} {self.unit}",
-            f"{self.reference}: {statistics.median(self.theirs):,.{digits}f}",
-            f"{statistics.median(ratios):.2f}{spread}",
-            f"{sign} {self.goal:g}",
-            "yes" if self.is_met else "NO",
-        ]
+# The servers that each part needs.
+PARTS = {
+    "decode": ("mysql",),
+    "drains": ("mysql", "redis"),
+    "elasticsearch": ("mysql", "elasticsearch"),
+    "backfill": ("mysql",),
+    "live": ("mysql", "redis", "elasticsearch"),
+    "starts": ("mysql", "redis"),
+    "kafka": ("mysql", "kafka"),
+    "through-kafka": ("mysql", "redis", "kafka"),
+}
+_START = {
+    "mysql": stack.mysql.start,
+    "redis": stack.redis.start,
+    "elasticsearch": stack.elasticsearch.start,
+    "kafka": stack.kafka.start,
+}
 
 
 class Bench:
@@ -116,14 +66,10 @@ class Bench:
 
     def child(self, *arguments: str) -> float:
         """Seconds that a measured pipeline took."""
-        process = self.setting.python("bench.measured", *arguments)
-        output, _ = process.communicate(timeout=600)
-        if process.returncode != 0:
-            raise RuntimeError(f"bench.measured {' '.join(arguments)} ended with {process.returncode}")
-        told = json.loads(output.splitlines()[-1])
+        found = self.setting.measured(*arguments)
         store = arguments[1]
-        self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), told["memory_mib"])
-        return float(told["seconds"])
+        self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), found["memory_mib"])
+        return found["seconds"]
 
     # -- the measurements ---------------------------------------------------------------------------------------
 
@@ -151,7 +97,7 @@ class Bench:
         self._fill_everything()
         single_at = setting.place()
         say(f"writing {sizes.single:,} single-row transactions")
-        write_single_rows(setting, sizes.single)
+        write_single_rows(setting, 0, sizes.single)
         bulk_at = setting.place()
         write_bulk_rows(setting, sizes.single, sizes.bulk)
         setting.place()
@@ -169,17 +115,17 @@ class Bench:
             for store in ("mysql", "redis"):
                 by_turns(
                     floor[store],
-                    lambda: bare.floor(setting, single_at, sizes.floor_single // TURNS),
-                    lambda store=store: sizes.single / self._drain(store, sizes.single, single_at),
+                    partial(bare.floor, setting, single_at, sizes.floor_single // TURNS),
+                    partial(self._drain, store, sizes.single, single_at),
                 )
                 by_turns(
                     bulk[store],
-                    lambda store=store: peers[store](setting, sizes.bulk),
-                    lambda store=store: sizes.bulk / self._drain(store, sizes.bulk, bulk_at),
+                    partial(peers[store], setting, sizes.bulk),
+                    partial(self._drain, store, sizes.bulk, bulk_at),
                 )
 
     def _drain(self, store: str, rows: int, place: Place) -> float:
-        """Into an empty target: seconds. Raises when rows are missing afterwards."""
+        """Into an empty target: rows/s. Raises when rows are missing afterwards."""
         if store == "mysql":
             self.setting.run("DROP TABLE IF EXISTS viewtail.index_name", "DO 1")
         else:
@@ -190,7 +136,7 @@ class Bench:
             client.set("viewtail:viewtail:redis:witness", json.dumps(witness))
         seconds = self.child("drain", store, str(rows), place[0], str(place[1]))
         self._check(store, rows)
-        return seconds
+        return rows / seconds
 
     def _check(self, store: str, rows: int) -> None:
         if store == "mysql":
@@ -207,10 +153,14 @@ class Bench:
 
     def _fill_everything(self) -> None:
         """Fill the views of the empty table, so that what follows is only the stream."""
-        redis.Redis(port=self.setting.redis.port).flushall()
-        self._delete_index("viewtail-narrow")
+        servers = self.setting.servers
+        if "redis" in servers:
+            redis.Redis(port=self.setting.redis.port).flushall()
+        if "elasticsearch" in servers:
+            self._delete_index("viewtail-narrow")
         for store in ("mysql", "redis", "elasticsearch"):
-            self.child("fill", store)
+            if store in servers:
+                self.child("fill", store)
 
     def elasticsearch(self) -> None:
         """The same rows as documents; each round into an index of its own."""
@@ -268,41 +218,31 @@ class Bench:
                 p50.add(ours.p50_ms, theirs.p50_ms)
                 p99.add(ours.p99_ms, theirs.p99_ms)
 
-    def _live_bare(self, store: str, seconds: float, first_id: int) -> live.Latency:
-        process = live.start_bare(self.setting, store)
+    def _live_bare(self, store: str, seconds: float, first_id: int) -> Latency:
         look = live.looker(self.setting, store, "bench.bare" if store == "mysql" else "bare")
-        found = live.measure(self.setting, store, seconds, first_id, look)
-        process.kill()
-        process.wait()
-        return found
+        with live.bare(self.setting, store):
+            return live.measure(self.setting, store, seconds, first_id, look)
 
-    def _live(self, store: str, target: str, seconds: float, first_id: int) -> live.Latency:
-        read_end, write_end = os.pipe()
-        worker = self._worker(store, read_end, write_end)
-        found = live.measure(self.setting, store, seconds, first_id, live.looker(self.setting, store, target))
-        self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), peak_memory_mib(str(worker.pid)))
-        worker.terminate()
-        worker.wait(20)
-        os.close(read_end)
+    def _live(self, store: str, target: str, seconds: float, first_id: int) -> Latency:
+        look = live.looker(self.setting, store, target)
+        with live.worker(self.setting, store) as process:
+            found = live.measure(self.setting, store, seconds, first_id, look)
+            self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), peak_memory_mib(str(process.pid)))
         return found
-
-    def _worker(self, store: str, read_end: int, write_end: int) -> subprocess.Popen[bytes]:
-        """The worker process as `viewtail run` starts it, running when this returns."""
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "viewtail.process", store, str(write_end)],
-            cwd=self.setting.folder,
-            env=self.setting.environment,
-            pass_fds=[write_end],
-        )
-        os.close(write_end)
-        while b'"state":"running"' not in os.read(read_end, 65536):
-            pass
-        return worker
 
     def starts(self) -> None:
         """A first run with many views, and one with a large table."""
         say("first runs: many views, a large backfill")
         self.started = starts.measure(self.setting, self.sizes.views, self.sizes.bulk, self.rounds)
+
+    def kafka(self) -> None:
+        """The tailer of topics."""
+        lines, self.memory_mib["kafka"] = topics.measure(self.setting, self.sizes, self.rounds)
+        self.lines += lines
+
+    def through_kafka(self) -> None:
+        """Views that are fed from a topic."""
+        self.lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
 
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
@@ -315,136 +255,45 @@ class Bench:
         self._ask("DELETE", f"/{index}?ignore_unavailable=true")
 
 
-def by_turns(line: Line, theirs: Callable[[], float], ours: Callable[[], float]) -> None:
-    """One round: reference and ours a few times in alternation, since the machine's speed changes within seconds."""
-    rates = [(theirs(), ours()) for _ in range(TURNS)]
-    line.add(
-        statistics.harmonic_mean([ours for _, ours in rates]),
-        statistics.harmonic_mean([it for it, _ in rates]),
-    )
-
-
-def say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-def table(bench: Bench) -> str:
-    """The table in Markdown, as docs/performance.md holds it."""
-    heads = ["Work", "viewtail", "Reference", "Ratio, median (min to max)", "Goal", "Met"]
-    rows = [line.cells() for line in bench.lines]
-    if bench.memory_mib:
-        most = max(bench.memory_mib.values())
-        told = ", ".join(f"{store} {mib:.0f}" for store, mib in bench.memory_mib.items())
-        met = "yes" if most <= 150 else "NO"
-        rows.append(["peak resident memory of a pipeline", f"{told} MiB", "", f"{most:.0f} MiB", "≤ 150 MiB", met])
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
-
-
-def decoded(bench: Bench) -> str:
-    """What one core decodes, beside what receiving alone takes."""
-    if not bench.decoded:
-        return ""
-    heads = [
-        "Rows a second of one core",
-        "viewtail",
-        "library",
-        "bare packets",
-        "viewtail's share of bare packets",
-    ]
-    cells = [heads, ["---"] * len(heads), *(work.cells() for work in bench.decoded)]
-    return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
-
-
-def started(bench: Bench) -> str:
-    """What a first run takes."""
-    if not bench.started:
-        return ""
-    cells = [["From the start of `viewtail run`", "viewtail", "Goal", "Met"], ["---"] * 4, *bench.started]
-    return "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in cells)
-
-
-def machine(bench: Bench) -> str:
-    return f"{bench.setting.machine()}, Elasticsearch {stack.elasticsearch.VERSION}; {bench.rounds} rounds"
-
-
-TEXT = """# Performance
-
-You want to know how fast viewtail is. `python -m bench --out docs/performance.md` printed this page. Every figure
-is a ratio against a reference that was measured in the same run, on this machine: {machine}. The servers run on the
-same cores as what is measured.
-
-{table}{decoded}{started}
-
-The references:
-
-- **library**: python-mysql-replication. Its rows are counted in seconds of processor time, as ours are. Garbage
-  collection is off for both.
-- **bare packets**: the same stream, received and stepped over packet by packet. The three take turns in slices of a
-  second or so.
-- **floor**: python-mysql-replication (BinLogStreamReader, write events) that only counts the same rows.
-- **bare**: the same statements or scripts, ready-made, from one connection that does nothing else. Live, it is a
-  raw dump connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same
-  guarded upsert).
-- **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
-  ready-made.
-
-The rows and documents:
-
-- A row has a BIGINT key, INT, VARCHAR(64), BIGINT and TIMESTAMP(6). The index table holds the VARCHAR, the hash the
-  VARCHAR and the BIGINT, the document three columns.
-- The JSON documents have some 40 members in three levels, 100 a transaction. Checksums are on.
-
-How it is measured:
-
-- A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the
-  other. Its rates are of all rows over all the time. Of the other work a round is one turn.
-- A drain is timed inside the process, from the call of the pipeline's loop to the last row applied. Python's start
-  is not in it. The rows are written before it with relaxed flushing, which is set back before anything is timed.
-- After each drain the rows are counted, and in MySQL compared with the table.
-- Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
-  by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
-  1 s by default.
-"""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the document here too")
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="viewtail-bench-") as folder:
-        servers = []
+        setting = Setting(servers={}, folder=Path(folder) / "app")
+        setting.folder.mkdir()
         try:
-            for start, name in (
-                (stack.mysql.start, "mysql"),
-                (stack.redis.start, "redis"),
-                (stack.elasticsearch.start, "elasticsearch"),
-            ):
-                say(f"starting {name}")
-                servers.append(start(Path(folder) / name))
-            mysql, redis_server, elasticsearch = servers
-            setting = Setting(mysql=mysql, redis=redis_server, elasticsearch=elasticsearch, folder=Path(folder) / "app")
-            setting.folder.mkdir()
             bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
             for name in arguments.only:
-                getattr(bench, name)()
-            text = TEXT.format(
-                machine=machine(bench), turns=TURNS, table=table(bench), decoded=decoded(bench), started=started(bench)
-            )
+                for server in PARTS[name]:
+                    start(setting, server, Path(folder))
+                getattr(bench, name.replace("-", "_"))()
+            text = page(
+                f"{setting.machine()}; {bench.rounds} rounds", bench.lines, bench.memory_mib, bench.decoded,
+                bench.started, peers_of(arguments.out),
+            )  # fmt: skip
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1
         finally:
-            for server in servers:
-                server.stop()
+            for running in setting.servers.values():
+                running.stop()
     print(text)
     say(f"took {time.monotonic() - began:.0f} s")
     if arguments.out is not None:
         arguments.out.write_text(text)
     return 0
+
+
+def start(setting: Setting, server: str, folder: Path) -> None:
+    """Start a server unless it runs: a part of the bench that needs none of it starts none."""
+    if server not in setting.servers:
+        say(f"starting {server}")
+        setting.servers[server] = _START[server](folder / server)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def workloads(setting: Setting, single: int, bulk: int, documents: int) -> list[
 
     setting.run("DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench", TABLE, "DO 1")
     setting.run("CREATE TABLE bench.document (id INT PRIMARY KEY, body JSON)", "DO 1")
-    add("single-row transactions", "narrow", single, single // 20, lambda: write_single_rows(setting, single))
+    add("single-row transactions", "narrow", single, single // 20, lambda: write_single_rows(setting, 0, single))
     add("500-row transactions", "narrow", bulk, bulk // 10, lambda: write_bulk_rows(setting, single, bulk))
     setting.run("SET GLOBAL binlog_transaction_compression = ON", "DO 1")
     add(

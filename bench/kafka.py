@@ -1,47 +1,57 @@
-"""What the topics are compared with: a transactional producer with the same messages, ready-made."""
+"""What the tailer of topics is compared with: a transactional producer with the same messages, ready-made."""
 
 from __future__ import annotations
 
-import os
+import gc
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as release_of
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench.bare import deployment
+from bench.bare import ROWS_A_COMMIT, deployment
+from bench.consuming import PARTITIONS, admin
+from bench.live import BARE_TOPIC
 from bench.setting import ROWS_A_TRANSACTION, Setting
 from changes.batches import Origin
 from changes.envelope import Envelope, Message
+from changes.published import POSITIONS, VERSION_HEADER
 from changes.writes import KeptChange
-from ingest.limits import Limits
 from projectors.stores.topics.sink import _PRODUCER
 
 TOPIC = "bench.narrow"
-PARTITIONS = 4
-_BARE = "bare"
+_WITHIN_S = 60.0
 Messages = list[list[Message]]  # by transaction
 
 
 def forget(setting: Setting) -> None:
     """Delete the topics, so that the next pipeline begins with nothing."""
-    admin = AdminClient({"bootstrap.servers": setting.brokers})
-    there = set(admin.list_topics(timeout=10).topics) & {TOPIC, _BARE, "viewtail_positions"}
-    for future in (admin.delete_topics(list(there)) if there else {}).values():
+    client = admin(setting.brokers)
+    there = set(client.list_topics(timeout=10).topics) & {TOPIC, BARE_TOPIC, POSITIONS}
+    for future in (client.delete_topics(list(there)) if there else {}).values():
         future.result(10)
-    while set(admin.list_topics(timeout=10).topics) & there:
+    while set(client.list_topics(timeout=10).topics) & there:
         time.sleep(0.05)
+
+
+def make(setting: Setting, topic: str) -> None:
+    """A topic like the one that viewtail makes."""
+    client = admin(setting.brokers)
+    for future in client.create_topics([NewTopic(topic, PARTITIONS, 1, config={"cleanup.policy": "compact"})]).values():
+        future.result(10)
 
 
 def ready_made(setting: Setting, rows: int) -> Messages:
     """What the pipeline publishes for the bulk rows, a list for each of its transactions."""
     (view,) = deployment(setting).views_of("kafka")
-    envelope = Envelope(view.table, view.key, view.values, name="viewtail", release="0.1.0")
+    envelope = Envelope(view.table, view.key, view.values, name="viewtail", release=release_of("viewtail"))
     found: Messages = []
-    for first in range(0, rows, Limits().batch_rows):
+    for first in range(0, rows, ROWS_A_COMMIT):
         changes = []
-        for at in range(first, min(first + Limits().batch_rows, rows), ROWS_A_TRANSACTION):
+        for at in range(first, min(first + ROWS_A_COMMIT, rows), ROWS_A_TRANSACTION):
             origin = Origin(1795348324126000, f"3d32fdf6-e66e-11f1-bde1-02fc00000001:{at}", "binlog.000004", at * 40, 1)
             version = (1 << 53) + at
             for i in range(at, at + ROWS_A_TRANSACTION):
@@ -51,46 +61,58 @@ def ready_made(setting: Setting, rows: int) -> Messages:
     return found
 
 
-def bare_producer(setting: Setting, transactions: Messages) -> float:
-    """Messages/s, each list in a transaction, as many as a pipeline's batch."""
-    admin = AdminClient({"bootstrap.servers": setting.brokers})
-    for future in admin.create_topics([NewTopic(_BARE, PARTITIONS, 1)]).values():
-        future.result(10)
-    producer = Producer({**_PRODUCER, "bootstrap.servers": setting.brokers, "transactional.id": "bare"})
-    producer.init_transactions(30)
-    began = time.perf_counter()
-    for messages in transactions:
-        producer.begin_transaction()
-        produce, last, headers = producer.produce, -1, list[Any]()
+def produce(setting: Setting, transactions: Messages) -> float:
+    """Messages/s with `produce`, the version a header as ours have it; each list in a transaction."""
+
+    def send(producer: Producer, messages: list[Message]) -> None:
+        last, headers = -1, list[Any]()
         for key, value, version in messages:
             if version != last:
-                last, headers = version, [("viewtail_version", str(version).encode())]
+                last, headers = version, [(VERSION_HEADER, str(version).encode())]
             while True:
                 try:
-                    produce(_BARE, value, key, -1, None, None, 0, headers)
+                    producer.produce(BARE_TOPIC, value, key, -1, None, None, 0, headers)
                     break
                 except BufferError:
                     producer.poll(0.05)
-        producer.commit_transaction(60)
-    seconds = time.perf_counter() - began
-    return sum(len(messages) for messages in transactions) / seconds
+
+    return _timed(setting, transactions, send)
 
 
-def count(setting: Setting, topic: str) -> int:
-    """Committed messages of a topic."""
-    conf = {
-        "bootstrap.servers": setting.brokers, "group.id": f"count{os.getpid()}", "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest", "enable.partition.eof": True,
-    }  # fmt: skip
-    counted, ended = 0, set()
-    with closing(Consumer(conf)) as consumer:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        while len(ended) < PARTITIONS:
-            for message in consumer.consume(10_000, 1):
-                error = message.error()
-                if error is None:
-                    counted += 1
-                    ended.discard(message.partition())
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
-    return counted
+def produce_batch(setting: Setting, transactions: Messages) -> float:
+    """Messages/s with `produce_batch`, which takes no headers; each list in a transaction."""
+    as_dicts = [[{"key": key, "value": value} for key, value, _ in messages] for messages in transactions]
+
+    def send(producer: Producer, messages: list[dict[str, bytes | None]]) -> None:
+        queued = producer.produce_batch(BARE_TOPIC, messages)
+        if queued != len(messages):
+            raise RuntimeError(f"the bare producer's queue took {queued} of {len(messages)} messages")
+
+    return _timed(setting, as_dicts, send)
+
+
+def _timed(setting: Setting, transactions: list[Any], send: Callable[[Producer, Any], None]) -> float:
+    forget(setting)
+    make(setting, BARE_TOPIC)
+    producer = Producer({**_PRODUCER, "bootstrap.servers": setting.brokers, "transactional.id": "bare", "log_level": 0})
+    producer.init_transactions(_WITHIN_S)
+    with _no_collection():
+        began = time.perf_counter()
+        for messages in transactions:
+            producer.begin_transaction()
+            send(producer, messages)
+            producer.commit_transaction(_WITHIN_S)
+        seconds = time.perf_counter() - began
+    producer.close()
+    return sum(map(len, transactions)) / seconds
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    # A worker has it off as well.
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

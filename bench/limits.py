@@ -303,25 +303,7 @@ def through(setting: Setting, case: Case, field: str) -> list[str]:
     witness = {"epoch": 1, "file": case.place[0], "end": case.place[1], "start": case.place[1], "gtid": ""}
     client.set("viewtail:viewtail:redis:witness", json.dumps(witness))
     setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "bench.measured",
-            "drain",
-            "redis",
-            str(case.rows),
-            case.place[0],
-            str(case.place[1]),
-        ],
-        cwd=setting.folder,
-        env={name: value for name, value in setting.environment.items() if "ELASTICSEARCH" not in name},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = setting.measured("drain", "redis", str(case.rows), case.place[0], str(case.place[1]))
     most = told["memory_mib"]
     cost = f"{told['seconds'] / case.rows * 1e6:,.1f} µs"
     return [f"{case.name}, to Redis", f"{most:.0f} MiB", cost, "", "yes" if most < MOST_MIB else "NO"]
@@ -405,8 +387,7 @@ def main() -> int:
         mysql = stack.mysql.start(Path(folder) / "mysql", options=options)
         redis_server = stack.redis.start(Path(folder) / "redis")
         try:
-            # No Elasticsearch here: nothing asks for it.
-            setting = Setting(mysql=mysql, redis=redis_server, elasticsearch=redis_server, folder=Path(folder) / "app")
+            setting = Setting(servers={"mysql": mysql, "redis": redis_server}, folder=Path(folder) / "app")
             setting.folder.mkdir()
             machine = setting.machine()
             lines = measure(setting, SMALL if arguments.small else Sizes(), 1 if arguments.small else ROUNDS)

@@ -1,25 +1,34 @@
 """Commit to visible, at a steady rate: the real worker, and a bare loop that writes each row at once.
 
-One thread commits single-row transactions on a clock, another looks for each row in the store.
+One thread commits single-row transactions on a clock, another looks for each row in the store, or consumes the topic.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+import pymysql
 import redis
 import urllib3
+from confluent_kafka import Producer
 
+from bench.consuming import arrivals
 from bench.setting import Setting
+from ingest.binlog.connection import DumpConnection
+from servers.sessions import MySQLAddress
 
 RATE = 300  # transactions a second
+SEEN_WITHIN_S = 30.0
+BARE_TOPIC = "bare"
 BARE_TABLE = (
     "CREATE TABLE bench.bare (id BIGINT PRIMARY KEY, name VARCHAR(64), version BIGINT UNSIGNED, "
     "INDEX value_idx (name, id))"
@@ -28,30 +37,48 @@ BARE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds from the end of COMMIT to the first look that saw the row."""
+    """Milliseconds from the end of COMMIT to the moment at which the row was seen."""
 
     p50_ms: float
     p99_ms: float
 
 
 def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> Latency:
-    """Commit for `seconds` and watch; the store's writer must be running already."""
+    """Commit for `seconds` and look for each row; the store's writer must be running already."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
 
     def watch() -> None:
-        at = 0
-        while at < count:
-            if at in committed and is_seen(first_id + at):
-                seen[at] = time.perf_counter()
-                at += 1
+        i = first_id
+        while i < first_id + count:
+            if i in committed and is_seen(i):
+                seen[i] = time.perf_counter()
+                i += 1
             else:
                 time.sleep(0.0002)
 
-    connection = setting.connect()
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
+    _commit(setting, count, first_id, committed)
+    watcher.join(SEEN_WITHIN_S)
+    return _latency(store, committed, seen)
+
+
+def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -> Latency:
+    """Commit for `seconds` while a plain consumer reads the topic."""
+    committed: dict[int, float] = {}
+    with arrivals(setting.brokers, topic) as seen:
+        _commit(setting, int(seconds * RATE), first_id, committed)
+        deadline = time.monotonic() + SEEN_WITHIN_S
+        while not committed.keys() <= seen.keys() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return _latency(topic, committed, seen)
+
+
+def _commit(setting: Setting, count: int, first_id: int, committed: dict[int, float]) -> None:
+    """Single rows on a clock; notes when the COMMIT of each ended, by its id."""
+    connection = setting.connect()
     began = time.perf_counter()
     with connection.cursor() as cursor:
         for at in range(count):
@@ -59,13 +86,17 @@ def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen
                 time.sleep(wait)
             i = first_id + at
             cursor.execute(f"INSERT INTO bench.narrow VALUES ({i}, 1, 'live {i}', {i}, NOW(6))")
-            committed[at] = time.perf_counter()
-    watcher.join(30)
+            committed[i] = time.perf_counter()
     connection.close()
-    if len(seen) < count:
-        raise RuntimeError(f"live {store}: {count - len(seen)} of {count} rows were not seen within 30 s")
-    took = sorted((seen[at] - committed[at]) * 1000 for at in range(count))
-    return Latency(took[count // 2], took[int(count * 0.99)])
+
+
+def _latency(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> Latency:
+    if missing := len(committed.keys() - seen.keys()):
+        raise RuntimeError(
+            f"live {where}: {missing} of {len(committed)} rows were not seen within {SEEN_WITHIN_S:.0f} s"
+        )
+    took = sorted((seen[i] - at) * 1000 for i, at in committed.items())
+    return Latency(took[len(took) // 2], took[int(len(took) * 0.99)])
 
 
 def looker(setting: Setting, store: str, target: str) -> Callable[[int], bool]:
@@ -86,53 +117,106 @@ def looker(setting: Setting, store: str, target: str) -> Callable[[int], bool]:
     return lambda i: pool.request("GET", f"/{target}/_doc/{i}?_source=false").status == 200
 
 
-def start_bare(setting: Setting, store: str) -> subprocess.Popen[str]:
-    """The bare loop in a process of its own; ready when it has printed a line."""
-    ports = [str(server.port) for server in (setting.mysql, setting.redis, setting.elasticsearch)]
-    process = setting.python("bench.live", store, *ports)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+# -- the writers -----------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """The bare loop: a raw dump connection, a hard-wired parser of the narrow table, one write a row."""
-    import struct
+@contextmanager
+def worker(setting: Setting, store: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The worker process as `viewtail run` starts it, running; stopped at the end."""
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "viewtail.process", store, str(write_end)],
+        cwd=setting.folder,
+        env=setting.environment,
+        pass_fds=[write_end],
+    )
+    os.close(write_end)
+    try:
+        while b'"state":"running"' not in (told := os.read(read_end, 65536)):
+            if not told:
+                raise RuntimeError(f"the worker of {store} ended before it was running")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+        os.close(read_end)
 
-    import pymysql
 
-    from ingest.binlog.connection import DumpConnection
-    from servers.sessions import MySQLAddress
+@contextmanager
+def bare(setting: Setting, store: str) -> Iterator[None]:
+    """The bare loop in a process of its own, reading when this returns; killed at the end."""
+    process = setting.python("bench.live", store, str(setting.mysql.port), str(setting.servers[store].port))
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError(f"the bare loop to {store} did not start")
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
-    store, mysql_port, redis_port, elasticsearch_port = sys.argv[1], *map(int, sys.argv[2:])
-    connection: Any = pymysql.connect(host="127.0.0.1", port=mysql_port, user="root", autocommit=True)
-    cursor = connection.cursor()
-    cursor.execute("SHOW BINARY LOG STATUS")
-    file, position = cursor.fetchone()[:2]
-    client = redis.Redis(port=redis_port)
-    pool = urllib3.HTTPConnectionPool("127.0.0.1", elasticsearch_port)
-    headers = {"Content-Type": "application/json"}
 
-    def write(i: int, name: str) -> None:
-        if store == "mysql":
+def _writer(store: str, port: int) -> Callable[[int, str], None]:
+    """One write a row, at once."""
+    if store == "mysql":
+        cursor = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True).cursor()
+
+        def to_mysql(i: int, name: str) -> None:
             # The same write as ours: the guarded upsert into a table with the same index.
             cursor.execute(
                 f"INSERT INTO bench.bare (id, name, version) VALUES ({i}, '{name}', {i}) AS new "
                 "ON DUPLICATE KEY UPDATE name = IF(new.version > bare.version, new.name, bare.name), "
                 "version = IF(new.version > bare.version, new.version, bare.version)"
             )
-        elif store == "redis":
-            client.hset(f"bare:{i}", mapping={"name": name})
-        else:
-            pool.request("PUT", f"/bare/_doc/{i}", body=json.dumps({"name": name}).encode(), headers=headers)
 
-    dump = DumpConnection(
-        MySQLAddress(host="127.0.0.1", port=mysql_port, user="root"),
-        file,
-        position,
-        heartbeat_s=2,
-        server_id=None,
+        return to_mysql
+    if store == "redis":
+        client = redis.Redis(port=port)
+
+        def to_redis(i: int, name: str) -> None:
+            client.hset(f"bare:{i}", mapping={"name": name})
+
+        return to_redis
+    if store == "kafka":
+        return _to_topic(port)
+    pool = urllib3.HTTPConnectionPool("127.0.0.1", port)
+    headers = {"Content-Type": "application/json"}
+
+    def to_elasticsearch(i: int, name: str) -> None:
+        pool.request("PUT", f"/bare/_doc/{i}", body=json.dumps({"name": name}).encode(), headers=headers)
+
+    return to_elasticsearch
+
+
+def _to_topic(port: int) -> Callable[[int, str], None]:
+    producer = Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "transactional.id": "bare",
+            "acks": "all",
+            "linger.ms": 0,
+            "log_level": 0,
+        }
     )
+    producer.init_transactions(30)
+
+    def to_topic(i: int, name: str) -> None:
+        producer.begin_transaction()
+        producer.produce(BARE_TOPIC, json.dumps({"id": i, "name": name}).encode(), b'{"id":%d}' % i)
+        producer.commit_transaction(30)
+
+    return to_topic
+
+
+def main() -> None:
+    """The bare loop: a raw dump connection, a hard-wired parser of the narrow table, one write a row."""
+    store, source_port, port = sys.argv[1], *map(int, sys.argv[2:])
+    write = _writer(store, port)
+    with pymysql.connect(host="127.0.0.1", port=source_port, user="root") as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOG STATUS")
+        file, position = cursor.fetchone()[:2]  # type: ignore[index]
+    address = MySQLAddress(host="127.0.0.1", port=source_port, user="root")
+    dump = DumpConnection(address, file, position, heartbeat_s=2, server_id=None)
     print("ready", flush=True)
     buffer, filled, is_narrow = bytearray(1 << 20), 0, False
     while True:

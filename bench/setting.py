@@ -2,47 +2,96 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pymysql
 import redis
 
+import stack.elasticsearch
+import stack.kafka
 from stack import Server
 
 TABLE = (
     "CREATE TABLE bench.narrow (id BIGINT PRIMARY KEY, n INT, name VARCHAR(64), big BIGINT, "
     "at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6))"
 )
-VIEWS = """
-from viewtail import Entity, IndexTable, RedisHash, SearchIndex
-
-narrow = Entity("bench.narrow")
-views = [
-    IndexTable("index_name", narrow, value="name"),
-    RedisHash("narrow", narrow, fields=["name", "big"]),
-    SearchIndex("narrow", narrow, fields={"n": "integer", "name": "keyword", "big": "long"}),
-]
-"""
+VIEWS = {
+    "mysql": 'IndexTable("index_name", narrow, value="name")',
+    "redis": 'RedisHash("narrow", narrow, fields=["name", "big"])',
+    "elasticsearch": 'SearchIndex("narrow", narrow, fields={"n": "integer", "name": "keyword", "big": "long"})',
+    "kafka": 'Topic("bench.narrow", narrow, partitions=4)',
+}
+_TITLES = {"mysql": "MySQL", "mariadb": "MariaDB"}
 ROWS_A_TRANSACTION = 500
 CHECKOUT = Path(__file__).resolve().parents[1]
 Place = tuple[str, int]  # binlog file, position
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is written."""
+
+    single: int = 100_000
+    bulk: int = 500_000
+    documents: int = 500_000
+    floor_single: int = 20_000
+    floor_bulk: int = 200_000
+    live_s: float = 60.0  # of each, over all rounds
+    json_rows: int = 10_000
+    views: int = 200
+
+
+QUICK = Sizes(
+    single=10_000,
+    bulk=20_000,
+    documents=10_000,
+    floor_single=3_000,
+    floor_bulk=20_000,
+    live_s=5.0,
+    json_rows=2_000,
+    views=20,
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class Setting:
-    """Running servers and a folder with views.py."""
+    """Servers by name, those that run, and a folder with views.py. The source is the one called mysql."""
 
-    mysql: Server
-    redis: Server
-    elasticsearch: Server
+    servers: dict[str, Server]
     folder: Path
+    reads_topics: bool = False  # instead of the binlog
+
+    @property
+    def mysql(self) -> Server:
+        return self.servers["mysql"]
+
+    @property
+    def redis(self) -> Server:
+        return self.servers["redis"]
+
+    @property
+    def elasticsearch(self) -> Server:
+        return self.servers["elasticsearch"]
+
+    @property
+    def kafka(self) -> Server:
+        return self.servers["kafka"]
+
+    @property
+    def brokers(self) -> str:
+        return f"{self.kafka.host}:{self.kafka.port}"
+
+    def through_kafka(self) -> Setting:
+        """The same, with processes that read the topics."""
+        return replace(self, reads_topics=True)
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=True)
@@ -65,24 +114,32 @@ class Setting:
     def machine(self) -> str:
         """What every figure stands beside."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-        mysql = self.run("SELECT VERSION()")[0]
-        redis_version = redis.Redis(port=self.redis.port).info()["redis_version"]
-        return (
-            f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Python {platform.python_version()}, MySQL {mysql}, "
-            f"Redis {redis_version}"
-        )
+        found = f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Python {platform.python_version()}"
+        found += f", {_TITLES[self.mysql.name]} {self.run('SELECT VERSION()')[0]}"
+        if "redis" in self.servers:
+            found += f", Redis {redis.Redis(port=self.redis.port).info()['redis_version']}"
+        if "elasticsearch" in self.servers:
+            found += f", Elasticsearch {stack.elasticsearch.VERSION}"
+        if "kafka" in self.servers:
+            found += f", Kafka {stack.kafka.VERSION} (one node, heap of {stack.kafka.HEAP})"
+        return found
 
     @property
     def environment(self) -> dict[str, str]:
+        addresses = {name: server.url for name, server in self.servers.items() if name != "mysql"}
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")},
             "PYTHONPATH": str(CHECKOUT),
-            "VIEWTAIL_SOURCE__URL": self.mysql.url,
-            "VIEWTAIL_REDIS__URL": self.redis.url,
-            "VIEWTAIL_ELASTICSEARCH__URL": self.elasticsearch.url,
+            "VIEWTAIL_SOURCE__URL": self.kafka.url if self.reads_topics else self.mysql.url,
+            "VIEWTAIL_MYSQL__URL": self.mysql.url,
+            **{f"VIEWTAIL_{name.upper()}__URL": url for name, url in addresses.items()},
             "VIEWTAIL_METRICS__PORT": "0",
             "VIEWTAIL_LOGS__LEVEL": "error",
         }
+
+    def measured(self, *arguments: str) -> dict[str, float]:
+        """What bench.measured says: `seconds` and `memory_mib`."""
+        return told(self.python("bench.measured", *arguments))
 
     def python(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         """One of bench's own processes; it prints JSON."""
@@ -90,15 +147,33 @@ class Setting:
             [sys.executable, "-m", module, *arguments],
             cwd=self.folder,
             env=self.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
 
+def told(process: subprocess.Popen[str]) -> dict[str, float]:
+    """What one of bench's own processes prints when it ends."""
+    output, _ = process.communicate(timeout=600)
+    if process.returncode != 0:
+        raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def say(text: str) -> None:
+    """Tell whoever waits."""
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
 def prepare(setting: Setting) -> None:
-    """An empty table and empty stores."""
-    (setting.folder / "views.py").write_text(VIEWS)
+    """An empty table, and a view for each store that runs; the stores' own servers are left as they are."""
+    views = ", ".join(view for store, view in VIEWS.items() if store in setting.servers)
+    (setting.folder / "views.py").write_text(
+        "from viewtail import Entity, IndexTable, RedisHash, SearchIndex, Topic\n\n"
+        f'narrow = Entity("bench.narrow")\nviews = [{views}]\n'
+    )
     setting.run(
         "DROP DATABASE IF EXISTS bench",
         "DROP DATABASE IF EXISTS viewtail",
@@ -108,18 +183,18 @@ def prepare(setting: Setting) -> None:
     )
 
 
-def write_single_rows(setting: Setting, count: int) -> None:
+def write_single_rows(setting: Setting, first: int, count: int) -> None:
     """Single-row transactions from four connections; not flushed one by one, which is not what is measured."""
     setting.run("SET GLOBAL sync_binlog = 0", "SET GLOBAL innodb_flush_log_at_trx_commit = 2", "DO 1")
 
-    def write(first: int) -> None:
+    def write(begin: int) -> None:
         connection = setting.connect()
         with connection.cursor() as cursor:
-            for i in range(first, count, 4):
-                cursor.execute(_insert(range(i, i + 1)))
+            for i in range(begin, first + count, 4):
+                cursor.execute(insert(range(i, i + 1)))
         connection.close()
 
-    threads = [threading.Thread(target=write, args=(first,)) for first in range(4)]
+    threads = [threading.Thread(target=write, args=(first + number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -132,10 +207,11 @@ def write_bulk_rows(setting: Setting, first: int, count: int) -> None:
     connection = setting.connect()
     with connection.cursor() as cursor:
         for at in range(first, first + count, ROWS_A_TRANSACTION):
-            cursor.execute(_insert(range(at, at + ROWS_A_TRANSACTION)))
+            cursor.execute(insert(range(at, at + ROWS_A_TRANSACTION)))
     connection.close()
 
 
-def _insert(ids: range) -> str:
+def insert(ids: range) -> str:
+    """One statement for these rows."""
     rows = ",".join(f"({i},{i % 1000},'name of {i}',{i * 1000003},NOW(6))" for i in ids)
     return f"INSERT INTO bench.narrow VALUES {rows}"

@@ -132,6 +132,9 @@ class TableChange(NamedTuple):
     reason: str  # the statement, and its place in the stream
 
 
+STREAM_END = "end of the stream"  # the token that a source without watermarks gives at what was its end
+
+
 class Watermark(NamedTuple):
     """A watermark row seen in the stream."""
 

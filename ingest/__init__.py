@@ -82,6 +82,12 @@ class Source(Protocol):
     def now(self) -> Position:
         """The server's present end of stream, as a place to begin from."""
 
+    def beginning(self) -> Position | None:
+        """Before all that the source keeps, where only reading all of it fills a view: no watermark comes through it.
+
+        Then a read gives the watermark STREAM_END once it has passed what was the end as it began.
+        """
+
     def read(self, after: Position) -> Iterator[Batch]:
         """Whole committed transactions after `after`, in order, until `interrupt`; reconnects by itself.
 

@@ -18,7 +18,10 @@ from changes.errors import AnotherServerError, FencedError, StopRequested, Viewt
 from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
+from projectors import log_fill
 from projectors.ownership import Ownership
+from projectors.view_life import ViewLife
+from projectors.view_states import BackfillProgress
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -91,6 +94,8 @@ class Backfills:
         if halted := [view for view in views if not life.gets_changes(view)]:
             # Halted, then or since: they get changes after the pipeline restarts.
             return self._restart("halted views", halted)
+        if views and log_fill.is_needed(own.source):
+            return None if self._is_filled_from_stream(life, session, views) else self._restart("new views", views)
         views = own.siblings().to_backfill(life, session)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
@@ -102,6 +107,14 @@ class Backfills:
         for one in done:
             one.result()  # raises what was raised there
         return None
+
+    def _is_filled_from_stream(self, life: ViewLife, session: OwnSession, views: Collection[str]) -> bool:
+        own = self._own
+
+        def progress(view: str) -> BackfillProgress:
+            return BackfillProgress(session, own.deployment.database, own.owner, view, "")
+
+        return log_fill.finish(life, views, own.pipeline.watermarks, progress, self._ending)
 
     def _restart(self, for_what: str, views: Collection[str]) -> None:
         _log.info("restarting the pipeline", for_what=for_what, views=sorted(views))

@@ -20,13 +20,14 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
+from projectors import log_fill
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
 from projectors.siblings import SharedProgress, Siblings
-from projectors.stores import Store, guarded, publisher
+from projectors.stores import Publisher, Store, guarded, publisher
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
@@ -97,7 +98,8 @@ class Ownership:
         vitals.row_estimate = row_estimate
         make: Callable[..., Backfill] = Backfill
         if topics is not None and pipeline.windows is not None:
-            make = partial(StreamFill, windows=pipeline.windows, place=topics.incarnations().get(name, ""))
+            place = partial(_place, topics, name)
+            make = partial(StreamFill, windows=pipeline.windows, place=place)
         return make(
             view=view,
             bound_at=bound_at,
@@ -138,6 +140,10 @@ class Ownership:
         self.session.close()
 
 
+def _place(topics: Publisher, view: str) -> str:
+    return topics.incarnations().get(view, "")
+
+
 def take(
     deployment: Deployment,
     identity: PipelineId,
@@ -159,6 +165,8 @@ def take(
         session = OwnSession(deployment.open_store)
         states = ViewStates(session, database, identity.name)
         records = states.sync(views)
+        if states.redeclared and history.reader({}, {}).beginning() is not None:
+            records = log_fill.refuse(states, records)
         states.retire_others(records)
         halted = {name for name, record in records.items() if record.state is State.HALTED}
         if (guard := guarded(sink)) is not None:
@@ -192,6 +200,7 @@ def take(
             limits=deployment.limits,
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
+        offset = log_fill.begin(pipeline.source, states, records) or offset
         on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, stop)
 

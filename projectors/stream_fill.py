@@ -8,6 +8,7 @@ How far this has come is durable in the same step as the rows, so a row is not w
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ class Windows:
         with self._changed:
             for window in self._windows.values():
                 self._note(window, projected)
-                if window.token in tokens and batch.end is not None:
+                if window.token in tokens and batch.end is not None and not window.is_void:
                     self._add(window, tokens[window.token], batch.oldest_commit_us, projected)
 
     @staticmethod
@@ -121,10 +122,12 @@ class Windows:
 
     # -- the fillings ---------------------------------------------------------------------------------------------
 
-    def open(self, view: BoundView) -> Window:
-        """From now on the view's changed keys are noted."""
+    def open(self, view: BoundView, since: Window | None = None) -> Window:
+        """From now on the view's changed keys are noted; and those that were noted `since` another was opened."""
         with self._changed:
             window = self._windows[view.id] = Window(view)
+            if since is not None:
+                window.changed, window.parked = since.changed, since.parked
             return window
 
     def close(self, view: str) -> None:
@@ -171,7 +174,7 @@ class StreamFill(Backfill):
     """A backfill whose rows the pipeline itself writes."""
 
     windows: Windows
-    place: str  # which topic of that name it is
+    place: Callable[[], str]  # which topic of that name it is; known once the pipeline has prepared its sink
 
     def close(self) -> None:
         """The sink is the pipeline's."""
@@ -179,8 +182,10 @@ class StreamFill(Backfill):
     def run(self) -> None:
         """As Backfill.run."""
         view = self.view.id
-        is_used = self.life.states.read(view).incarnation == self.place  # an earlier backfill was of this topic
-        record, is_resumed = self._begin(self._now(), self.place)
+        watermark = self._now()
+        place = self.place()
+        is_used = self.life.states.read(view).incarnation == place  # an earlier backfill was of this topic
+        record, is_resumed = self._begin(watermark, place)
         assert record.watermark_version is not None
         if not is_resumed:
             self.windows.forget(view)
@@ -232,13 +237,24 @@ class StreamFill(Backfill):
     def _delete_stale(self, record: ViewRecord, last_key: Key | None) -> None:
         """Deletes of keys that the topic has and the view no longer shows: their own deletes may have been missed."""
         self.vitals.state = "sweeping"
-        for number, page in enumerate(self.windows.keys(self.view.id), 1):
-            while not self._is_swept(dict(page), self._note(record, last_key or (), number)):
-                if self.stop.is_set():
-                    raise StopRequested
+        numbers = itertools.count(1)
+        while not self._are_swept(record, last_key or (), numbers):
+            if self.stop.is_set() or self.life.projections.is_halted(self.view.id):
+                raise StopRequested
 
-    def _is_swept(self, page: dict[Key, int], note: str) -> bool:
-        window = self.windows.open(self.view)
+    def _are_swept(self, record: ViewRecord, last_key: Key, numbers: Iterator[int]) -> bool:
+        """False where the pipeline began again before a page was written."""
+        since = self.windows.open(self.view)
+        self._now()  # what was being written when the window was opened is in the topic
+        for page in self.windows.keys(self.view.id):
+            if not self._is_swept(since, dict(page), self._note(record, last_key, next(numbers))):
+                return False
+            if self.stop.is_set():
+                raise StopRequested
+        return True
+
+    def _is_swept(self, since: Window, page: dict[Key, int], note: str) -> bool:
+        window = self.windows.open(self.view, since)
         version = self._now()
         rows = self.rows.having(self.view.key, list(page), version)
         projected = self.projections.of_rows(self.view.id, rows, version)
@@ -250,7 +266,7 @@ class StreamFill(Backfill):
             if key not in shown and render_key(key, self.view.key) not in parked
         ]
         if not stale:
-            return True
+            return not window.is_void
         deletes = Projected([ViewWrites(self.view.id, None, stale)])
         self.watermarks.write(before=lambda token: self.windows.offer(window, token, deletes, note))
         return self.windows.wait(window, self.stop)

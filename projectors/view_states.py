@@ -124,6 +124,7 @@ class ViewStates:
         self._pipeline = pipeline
         self._pipeline_id: int | None = None
         self.ids: dict[str, int] = {}
+        self.redeclared: set[str] = set()  # views that `sync` found to be others than their content was made with
 
     def on(self, session: Session) -> ViewStates:
         """The same views on another thread's session."""
@@ -183,6 +184,7 @@ class ViewStates:
             # An earlier viewtail kept no hash of the declaration alone.
             event = Event.RETYPED if declaration in (declared, "") else Event.REDECLARED
             self.move_in(cursor, event, [view.id])
+            self.redeclared.add(view.id)
 
     def _keep(self, cursor: Any, view: BoundView, declaration: str) -> None:
         cursor.execute(

@@ -99,9 +99,15 @@ class Broker:
         found = self._offsets([(topic, number) for number in range(partitions)], _END)
         return [found[topic, number] for number in range(partitions)]
 
-    def first_offset(self, topic: str, partition: int) -> int:
-        """The offset of the first message that is kept."""
-        return self._offsets([(topic, partition)], _FIRST)[topic, partition]
+    def first_offsets(self, topic: str) -> dict[int, int]:
+        """By partition: the offset of the first message that is kept."""
+        found = self._offsets([(topic, number) for number in range(self.partitions().get(topic, 0))], _FIRST)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def first_since(self, topic: str, partition: int, time_ms: int) -> int:
+        """The offset of the first message of that time or later; the end where there is none."""
+        since = self._offsets([(topic, partition)], OffsetSpec.for_timestamp(time_ms))[topic, partition]
+        return since if since >= 0 else self.ends([(topic, partition)])[topic, partition]
 
     def ends(self, of: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The offsets behind the last messages of these partitions."""

@@ -104,3 +104,11 @@ def harmed_elasticsearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     server = stack.elasticsearch.start(tmp_path_factory.mktemp("harmed"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def harmed_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker that tests may kill and pause; each leaves it running."""
+    server = stack.kafka.start(tmp_path_factory.mktemp("harmed_kafka"))
+    yield server
+    server.kill()

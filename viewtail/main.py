@@ -22,8 +22,8 @@ from changes.errors import ViewtailError, once, place_of
 app = typer.Typer(
     name="viewtail",
     help=(
-        "Keeps MySQL index tables, Redis keys and Elasticsearch documents in step with MySQL tables. It reads the "
-        "binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
+        "Keeps MySQL index tables, Redis keys, Elasticsearch documents and Kafka topics in step with MySQL tables. It "
+        "reads the binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
         "Exit codes: 0 good, 1 something is wrong, 2 misuse."
     ),
     epilog="A first time: viewtail init, viewtail check, viewtail run. Then: viewtail status.",
@@ -74,6 +74,7 @@ Fields = Annotated[
 ]
 Page = Annotated[int, typer.Option(metavar="N", help="Page number, from 1.")]
 Size = Annotated[int, typer.Option(metavar="N", help="Hits on a page.")]
+OfKey = Annotated[bool, typer.Option("--key", help="Print that of a message's key, instead of its value.")]
 Replayed = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views to backfill again.")]
 All = Annotated[bool, typer.Option("--all", help="Every view.")]
 NewHistory = Annotated[
@@ -202,6 +203,18 @@ def search(
     from viewtail.commands.reading import search as command
 
     return command(context.obj, view, query, fields=field, page=page, size=size, as_json=json)
+
+
+@app.command()
+def schema(context: typer.Context, view: ViewName, key: OfKey = False) -> int:
+    """Print the JSON Schema of a topic's messages, for those who consume them.
+
+    It is that of the table as it is now; the command asks the source for it, and no broker. A tombstone, which is a
+    message without a value, is no part of it.
+    """
+    from viewtail.commands.schema import schema as command
+
+    return command(context.obj, view, of_key=key)
 
 
 @app.command()

@@ -10,6 +10,8 @@ at once.
 
 The offsets are in viewtail's OffsetStore: to take a partition raises its fence, and to save an offset fails where
 another process has taken the partition since. So one that hung and comes back late adds nothing.
+
+Kafka removes old changes from a compacted topic. To have every one, ask for a topic with `compact=False`.
 """
 
 from __future__ import annotations
@@ -57,10 +59,16 @@ def main(brokers: str, topic: str, mysql: str, name: str) -> None:
         "auto.offset.reset": "error",  # an offset that Kafka no longer has is a gap: stop, and say so
     })  # fmt: skip
     consumer.subscribe([topic], on_assign=table.take, on_revoke=table.give_up, on_lost=table.give_up)
-    while True:
-        messages = consumer.consume(1000, timeout=1)
-        for number in sorted({message.partition() for message in messages}):
-            table.write(number, [message for message in messages if message.partition() == number])
+    try:
+        while True:
+            if (first := consumer.poll(1)) is not None:
+                messages = [first, *consumer.consume(1000, 0)]  # what is there: `consume` alone waits for so many
+                for failed in filter(Message.error, messages):
+                    raise KafkaException(failed.error())
+                for number in sorted({message.partition() for message in messages}):
+                    table.write(number, [message for message in messages if message.partition() == number])
+    finally:
+        consumer.close()
 
 
 class Table:
@@ -81,7 +89,7 @@ class Table:
             elif isinstance(position, Offset) and position.topic_id == self._topic_id:
                 start = position.next
             else:
-                sys.exit(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
+                raise RuntimeError(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
             partition.offset = start
             self._taken[partition.partition] = offsets, start
         consumer.assign(partitions)
@@ -98,8 +106,6 @@ class Table:
         offsets, start = self._taken[number]
         rows = []
         for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
             if message.offset() >= start and message.value() is not None:  # None: the tombstone behind a delete
                 rows.append(row_of(message))
         with self._session().cursor() as cursor:

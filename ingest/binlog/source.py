@@ -96,6 +96,9 @@ class BinlogSource:
         self._connection: DumpConnection | None = None
         self.progress = Progress()
 
+    def beginning(self) -> None:
+        """Watermarks come through the binlog."""
+
     def now(self) -> BinlogPosition:
         with self._session() as connection, connection.cursor() as cursor:
             cursor.execute(facts_of(connection).status)

@@ -48,8 +48,8 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
     if POSITIONS in partitions:
         yield ok(_WHERE, f"topic {POSITIONS}", "there: quiet partitions make progress")
     else:
-        why = "without the progress that it holds no backfill can begin: its watermark is not seen"
-        mend = "let viewtail publish the topics: viewtail run --role tail"
+        why = "without it views are not filled from their tables, but from what the topics hold of them"
+        mend = "nothing, where another program writes the topics; else: viewtail run --role tail"
         yield warn(_WHERE, f"topic {POSITIONS}", "not there", why, mend)
 
 

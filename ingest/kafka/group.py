@@ -23,7 +23,8 @@ _log = structlog.get_logger("viewtail.source")
 Parts = Sequence[tuple[str, int]]  # (topic, partition)
 
 _POLL_S = 0.2
-_COMMIT_EVERY_S = 5.0
+_LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
+_ANSWER_WITHIN_S = 1.0
 _MEMBER = {
     "partition.assignment.strategy": "cooperative-sticky",
     "enable.auto.commit": False,
@@ -66,11 +67,12 @@ class Group:
         consumer = Consumer({**self._settings, "error_cb": self._heard})
         try:
             consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
-            committed_at = time.monotonic()
+            looked_at = time.monotonic()
             while not stop.is_set():
                 self._look_at(consumer.poll(_POLL_S))
-                if time.monotonic() - committed_at > _COMMIT_EVERY_S:
-                    committed_at = time.monotonic()
+                if time.monotonic() - looked_at > _LOOK_EVERY_S:
+                    looked_at = time.monotonic()
+                    self._look_again(consumer)
                     self._commit(consumer, positions())
         except KafkaException as error:
             raise failed(error, "being a member of the consumer group", SOURCE) from None
@@ -94,16 +96,25 @@ class Group:
         error = None if message is None else message.error()
         if error is None:
             return
-        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            self.trouble = f"Kafka: {error.str()}: the topic is not there yet, or the user may not see it"
-        elif error.fatal() or error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
+        if error.fatal() or error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
             raise KafkaException(error)
-        else:
-            self._heard(error)
+        self._heard(error)
 
     def _heard(self, error: KafkaError) -> None:
         self.trouble = f"Kafka: {error.str()} ({error.name()})"
         _log.debug("group", error=self.trouble)
+
+    def _look_again(self, consumer: Consumer) -> None:
+        """Whether trouble is over: the client tells when it begins."""
+        if self.trouble is None:
+            return
+        try:
+            there = consumer.list_topics(timeout=_ANSWER_WITHIN_S).topics
+        except KafkaException:
+            return
+        missing = [name for name in self._topics if name not in there or there[name].error]
+        names = f"no topic {', '.join(missing)}"
+        self.trouble = f"Kafka has {names} yet, or the user may not see it" if missing else None
 
     @staticmethod
     def _commit(consumer: Consumer, positions: Sequence[Any]) -> None:

@@ -54,8 +54,12 @@ class Ahead:
         ends = progress.ends.get(self.topic, ())
         if self.partition >= len(ends):
             return
+        self.expect(ends[self.partition], progress.watermarks, progress.version)
+
+    def expect(self, end: int, watermarks: Mapping[str, int], version: int = 1) -> None:
+        """At that offset these watermarks are passed, and everything up to that version."""
         with self._lock:
-            self._waiting.append(Passed(ends[self.partition], progress.version, progress.watermarks))
+            self._waiting.append(Passed(end, version, watermarks))
             if len(self._waiting) > _MOST_WAITING:
                 first, second = self._waiting.popleft(), self._waiting.popleft()
                 both = {**first.watermarks, **second.watermarks}

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.batches import Batch, Followed
+from changes.batches import STREAM_END, Batch, Followed
 from changes.errors import RETRIES, HistoryGoneError
 from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
@@ -24,6 +25,7 @@ from ingest.kafka.consuming import CONSUMER, waiting
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
+from ingest.kafka.writers import is_foreign
 from servers.brokers import SOURCE, failed
 
 MESSAGES = 10_000  # taken at once; then comes a batch
@@ -59,6 +61,7 @@ class KafkaSource:
         self._feed = feed
         self._followed = followed
         self._epoch = epoch
+        self._is_foreign: bool | None = None  # not known while the topic is empty
         self._interrupted = threading.Event()
         self._away: str | None = None  # what the client said last of brokers that do not answer
         self.progress = Progress()
@@ -76,6 +79,14 @@ class KafkaSource:
             version=0,
         )
 
+    def beginning(self) -> KafkaPosition | None:
+        return replace(self.now(), offset=self._place.beginning()) if self._is_another_programs() else None
+
+    def _is_another_programs(self) -> bool:
+        if self._is_foreign is None:
+            self._is_foreign = is_foreign(self._client, self._place.topic, self._place.firsts())
+        return bool(self._is_foreign)
+
     def check(self, after: Position) -> None:
         self._place.check(own(after))
 
@@ -90,13 +101,16 @@ class KafkaSource:
         if has.epoch < at.epoch:
             return GoOn(at)  # the history began anew, and every view is backfilled in it
         self._place.check_is_of_this(has)
-        if has.offset >= at.offset:
-            return GoOn(at, has.version)
+        is_behind = has.offset < at.offset
         try:
-            self._place.check(has)
+            if is_behind:
+                self._place.check(has)
+            self._place.check_deletes(has if is_behind else at)
         except HistoryGoneError as error:
+            if self._is_another_programs():  # its views are not swept
+                raise HistoryGoneError(f"{error}. Declare the views of this topic under other names") from None
             return BackfillAgain(at, str(error), has.version)
-        return ReadAgain(has, has.version)
+        return ReadAgain(has, has.version) if is_behind else GoOn(at, has.version)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +122,8 @@ class KafkaSource:
         assert self._followed is not None
         ahead = self._feed.follow(begin.topic, begin.partition)
         try:
+            if self._is_another_programs():
+                ahead.expect(self._place.end(), {STREAM_END: 1})
             settings = {**self._client, **_FETCH, **CONSUMER, "error_cb": self._heard}
             with closing(Consumer(settings)) as consumer:
                 consumer.assign([TopicPartition(begin.topic, begin.partition, begin.offset)])

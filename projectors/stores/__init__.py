@@ -287,6 +287,10 @@ class Store(ABC):
     def left_behind(self, name: str, database: str) -> str:
         """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
 
+    def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
+        """JSON Schemas of the `key` and the `value` of its messages; none where the store has no messages."""
+        return {}
+
     def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
         """A row's content as a terminal shows it."""
         return content

@@ -511,6 +511,34 @@ def test_init_s_examples_are_toml_when_they_are_uncommented(deployed: Deployed, 
     assert found["redis"]["url"].startswith("redis://") and found["mysql"]["url"].endswith("/viewtail")
 
 
+def test_init_has_a_topic_when_kafka_s_address_is_set(deployed: Deployed, tmp_path: Path) -> None:
+    kafka = {"VIEWTAIL_KAFKA__URL": "kafka://127.0.0.1:9092"}
+    running = Run(tmp_path, "", {"VIEWTAIL_SOURCE__URL": deployed.server.url, **kafka})
+    (tmp_path / "views.py").unlink()
+    assert running.command("init", "--schema", SCHEMA).returncode == 0
+    assert f"\n    Topic('{SCHEMA}.user', entity),\n" in (tmp_path / "views.py").read_text()
+    assert "[kafka]\n# url comes from VIEWTAIL_KAFKA__URL" in (tmp_path / "viewtail.toml").read_text()
+    printed = running.command("schema", f"kafka:{SCHEMA}.user")
+    assert printed.returncode == 0, printed.stderr
+    assert json.loads(printed.stdout)["title"] == f"viewtail.{SCHEMA}.user.Envelope"
+
+
+def test_init_shows_the_topic_as_a_comment_without_kafka_s_address(deployed: Deployed, tmp_path: Path) -> None:
+    running = Run(tmp_path, "", {"VIEWTAIL_SOURCE__URL": deployed.server.url})
+    (tmp_path / "views.py").unlink()
+    assert running.command("init", "--schema", SCHEMA).returncode == 0
+    assert (
+        f"(set VIEWTAIL_KAFKA__URL first)\n    # Topic('{SCHEMA}.user', entity),\n"
+        in (tmp_path / "views.py").read_text()
+    )
+    assert '[kafka]\n# url = "kafka://HOST:9092"' in (tmp_path / "viewtail.toml").read_text()
+
+
+def test_only_topics_have_a_schema_to_print(deployed: Deployed) -> None:
+    done = deployed.command("schema", "card")
+    assert (done.returncode, "view redis:card has no messages: only topics have a schema" in done.stderr) == (2, True)
+
+
 def test_init_keeps_what_is_there(deployed: Deployed, tmp_path: Path) -> None:
     running = Run(tmp_path, "mine = 1", deployed.environ)
     done = running.command("init", "--schema", SCHEMA)
@@ -552,7 +580,9 @@ def test_init_asks_which_schema_when_there_are_several(deployed: Deployed, tmp_p
 # --- How commands end ---
 
 
-@pytest.mark.parametrize("name", ["", "init", "check", "run", "status", "get", "find", "search", "replay", "forget"])
+@pytest.mark.parametrize(
+    "name", ["", "init", "check", "run", "status", "get", "find", "search", "schema", "replay", "forget"]
+)
 def test_every_command_has_help(tmp_path: Path, name: str) -> None:
     done = Run(tmp_path, "", {}).command(*filter(None, [name, "--help"]))
     assert done.returncode == 0

@@ -12,6 +12,7 @@ import pytest
 from changes.batches import Batch, Followed
 from changes.errors import HistoryGoneError, SourceUnavailableError
 from changes.published import Progress
+from ingest import BackfillAgain, GoOn
 from ingest.kafka import source as module
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition
@@ -111,6 +112,19 @@ def test_messages_deleted_before_they_were_read_end_the_history(kafka_server: Se
     topic.delete_before(6)
     with pytest.raises(HistoryGoneError, match="begins at offset 6, and viewtail has read up to 2"):
         list(source.read(replace(source.now(), offset=2)))
+
+
+def test_deletes_that_compaction_may_have_taken_away_unread_have_the_views_backfilled(kafka_server: Server) -> None:
+    """The tombstone of a key is kept for a while, and then nothing tells that there was one."""
+    topic = Topic(kafka_server, "faults.compacted", **{"cleanup.policy": "compact", "delete.retention.ms": "500"})
+    source = source_of(topic)
+    begin = source.now()
+    topic.publish(insert(1, 11))
+    topic.publish(messages(TABLE, [change("delete", 1, 12, before=(1, "x"))]))
+    read = replace(source.now(), offset=source.now().offset - 1, version=12)  # the end of the transaction is not seen
+    assert isinstance(source.resume(begin, begin), GoOn)
+    wait_for("it is too late", lambda: isinstance(source.resume(begin, begin), BackfillAgain))
+    assert source.resume(read, read) == GoOn(read, 12), "what was read is not missed, however long ago"
 
 
 def test_a_quiet_partition_passes_watermarks_and_one_that_is_behind_does_not_yet(kafka_server: Server) -> None:

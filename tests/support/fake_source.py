@@ -21,6 +21,9 @@ class FakeSource:
         self.purged_up_to = begin
         self.progress = Progress()
 
+    def beginning(self) -> None:
+        return None
+
     def now(self) -> Position:
         ends = [batch.end for batch in self._batches if batch.end is not None]
         return ends[-1] if ends else self._begin

@@ -48,7 +48,8 @@ def test_docker_itself_accepts_it() -> None:
 
 
 def test_every_service_says_when_it_is_ready(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"mysql", "mariadb", "redis", "elasticsearch", "kafka", "viewtail"}
+    servers = {"mysql", "mariadb", "redis", "elasticsearch", "kafka"}
+    assert set(compose["services"]) == servers | {"viewtail", "tailer", "projector"}
     for name, service in compose["services"].items():
         assert service["healthcheck"]["test"], name
 
@@ -75,6 +76,14 @@ def test_the_broker_has_the_settings_of_the_local_one(compose: dict[str, Any]) -
     named = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka.DEFAULTS.items()}
     assert named.items() <= broker["environment"].items()
     assert broker["image"] == f"apache/kafka:{kafka.VERSION}"
+
+
+def test_the_fleet_has_one_that_publishes_and_others_that_read_what_it_publishes(compose: dict[str, Any]) -> None:
+    tailer, projector = (compose["services"][name] for name in ("tailer", "projector"))
+    assert tailer["command"] == ["run", "--role", "tail"]
+    assert projector["command"] == ["run", "--role", "project"]
+    assert projector["environment"]["VIEWTAIL_SOURCE__URL"] == tailer["environment"]["VIEWTAIL_KAFKA__URL"]
+    assert projector["environment"]["VIEWTAIL_MYSQL__URL"] == tailer["environment"]["VIEWTAIL_SOURCE__URL"]
 
 
 def test_no_port_is_open_to_other_machines(compose: dict[str, Any]) -> None:

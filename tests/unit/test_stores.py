@@ -103,25 +103,28 @@ def test_a_new_store_is_one_line_in_the_registry(tmp_path: Path) -> None:
     python(NEW_STORE, tmp_path)
 
 
-@pytest.mark.parametrize("store", ["redis", "elasticsearch"])
-def test_a_sink_imports_the_client_of_its_own_store_alone(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("store", "client"), [("redis", "redis"), ("elasticsearch", "elasticsearch"), ("kafka", "confluent_kafka")]
+)
+def test_a_sink_imports_the_client_of_its_own_store_alone(store: str, client: str, tmp_path: Path) -> None:
     code = (
         "import sys, viewtail.process\n"
         "from projectors.stores.access import Access\n"
         "from projectors.stores.registry import store_named\n"
         "from viewtail import settings\n"
         "loaded = settings.load(None, {'VIEWTAIL_SOURCE__URL': 'mysql://db', 'VIEWTAIL_REDIS__URL': 'redis://r',"
-        " 'VIEWTAIL_ELASTICSEARCH__URL': 'http://e'})\n"
-        "print(*sorted({'redis', 'elasticsearch'} & set(sys.modules)), sep=',')\n"
+        " 'VIEWTAIL_ELASTICSEARCH__URL': 'http://e', 'VIEWTAIL_KAFKA__URL': 'kafka://k'})\n"
+        "print(*sorted({'redis', 'elasticsearch', 'confluent_kafka'} & set(sys.modules)), sep=',')\n"
         f"found = store_named({store!r})\n"
         "found.sink(loaded.access(found), [], 'pipeline')\n"
-        "print(*sorted({'redis', 'elasticsearch'} & set(sys.modules)), sep=',')\n"
+        "print(*sorted({'redis', 'elasticsearch', 'confluent_kafka'} & set(sys.modules)), sep=',')\n"
     )
-    assert python(code, tmp_path).split("\n") == ["", store, ""]
+    assert python(code, tmp_path).split("\n") == ["", client, ""]
 
 
 def test_view_classes_are_light(tmp_path: Path) -> None:
-    code = "import sys, viewtail; print(*{'pydantic', 'pymysql', 'redis', 'elasticsearch'} & set(sys.modules))"
+    heavy = "{'pydantic', 'pymysql', 'redis', 'elasticsearch', 'confluent_kafka'}"
+    code = f"import sys, viewtail; print(*{heavy} & set(sys.modules))"
     assert python(code, tmp_path).strip() == ""
 
 

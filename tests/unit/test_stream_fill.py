@@ -233,9 +233,18 @@ def test_a_voided_window_is_not_written_when_its_watermark_comes(scene: Scene) -
     window = scene.windows.open(scene.view)
     scene.pass_(scene.batch((1, "new", 0)))
     scene.restart()
-    scene.offer(window, "second", (1, "as it was read", 0))
+    scene.offer(window, "second", (2, "as it was read", 0))
     scene.pass_(scene.batch(marks=("second",)))
     assert scene.read() == []
+
+
+def test_a_window_opened_since_another_knows_what_changed_in_both(scene: Scene) -> None:
+    first = scene.windows.open(scene.view)
+    scene.pass_(scene.batch((1, "new", 0)), parked=(Parked(VIEW, "2", 5, "it cannot be read"),))
+    second = scene.windows.open(scene.view, first)
+    scene.offer(second, "second", (1, "a", 0), (2, "b", 0), (3, "c", 0))
+    scene.pass_(scene.batch(marks=("second",)))
+    assert scene.read() == [(3, "c")]
 
 
 def test_a_window_that_was_waited_for_in_vain_is_not_written_later(

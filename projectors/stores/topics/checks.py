@@ -37,6 +37,10 @@ def _of_topic(topic: Topic, there: Present | None) -> Iterator[Finding]:
     found = list(contradictions(topic, there))
     for seen in found:
         mend = f"change the declaration, or the topic: kafka-configs.sh --alter --topic {topic.name}"
+        if "partitions" in seen:  # more of them would move keys away from their earlier messages
+            mend = (
+                f"declare partitions={there.partitions}, or delete the topic: `viewtail run` makes and fills it again"
+            )
         yield fail(_WHERE, what, seen, "consumers rely on how a topic is kept", mend)
     if not found:
         config = ", ".join(f"{name}={value}" for name, value in config_of(topic).items())

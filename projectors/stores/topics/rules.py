@@ -17,6 +17,11 @@ def problems(view: BoundView) -> Iterator[str]:
     name = view.view.name
     if not _NAME.fullmatch(name) or name in (".", ".."):
         yield f"{name!r} is no name of a topic: it has 1 to 249 letters, digits, '.', '_' and '-' of ASCII"
+    if view.view.entity.append_only:
+        yield (
+            f"rows of {view.table.full_name} share a key, and may come in another order than their versions, so that "
+            "readers would take an older one for the newest; key the topic by the primary key, without append_only"
+        )
     if name == POSITIONS or name.startswith("__"):
         yield f"the topic {name} is not for views: viewtail or Kafka uses it; give the view another name"
 

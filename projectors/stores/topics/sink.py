@@ -41,11 +41,12 @@ _PRODUCER = {
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
     "linger.ms": 0,  # what waits is sent together in any case
-    "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 32 << 10,
     "queue.buffering.max.messages": 100_000,
     # A transaction is as long as the source's: one of 1 GiB takes minutes. 15 min is the most that brokers allow.
     "transaction.timeout.ms": 600_000,
+    # Topics are there before anything is written to them, so one that is unknown was deleted; 30 s by default.
+    "topic.metadata.propagation.max.ms": 5_000,
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 500,
 }
@@ -94,6 +95,7 @@ class TopicSink(Publisher):
         self._partitions: dict[str, int] = {}  # by topic
         self._ids: dict[str, str] = {}  # of topics, by view
         self._is_open = False  # a transaction
+        self._open_count = 0  # of changes in it
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
@@ -126,7 +128,7 @@ class TopicSink(Publisher):
         self._ids = {names[name]: topic.id for name, topic in present.items()}
         self._most_bytes = {names[name]: topic.most_bytes - _MESSAGE_OVERHEAD for name, topic in present.items()}
         with self._mapped("taking the transactional id"):
-            self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._largest()})
+            self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._sizes()})
             self._producer.init_transactions(COMMIT_WITHIN_S)
         self._topics = topics
         published = last_published(client, topics, self._key)
@@ -135,8 +137,13 @@ class TopicSink(Publisher):
         self._told = self._kept
         return refused
 
-    def _largest(self) -> dict[str, int]:
-        return {"message.max.bytes": max([1_000_000, *self._most_bytes.values()]) + _MESSAGE_OVERHEAD}
+    def _sizes(self) -> dict[str, int]:
+        """A topic's limit holds for a batch of messages too, as it is sent."""
+        limits = self._most_bytes.values()
+        return {
+            "message.max.bytes": max([1_000_000, *limits]) + _MESSAGE_OVERHEAD,
+            "batch.size": min([1_000_000, *limits]),
+        }
 
     def _position(self, text: str) -> Position:
         try:
@@ -168,15 +175,16 @@ class TopicSink(Publisher):
             if not self._is_open:
                 self._progress = self._progress_now()
                 producer.begin_transaction()
-                self._is_open = True
+                self._is_open, self._open_count = True, 0
             for found in writes:
                 self._publish(producer, found, letters)
+                self._open_count += found.count
             if upto is None:
                 return letters
             value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
             self._produce(producer, POSITIONS, value, self._key, [])
             failpoints.reach("before commit")
-            self._commit(producer, sum(found.count for found in writes))
+            self._commit(producer, self._open_count)
             failpoints.reach("after commit")
         self._is_open = False
         self._kept = upto

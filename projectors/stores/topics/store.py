@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -62,6 +62,12 @@ class TopicsStore(Store):
         from projectors.stores.topics.checks import checks
 
         return checks(access.section.client(), views)
+
+    def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
+        from changes.envelope_json_schema import json_schemas
+
+        has_schemas = rules.topic_of(view).has_schemas
+        return json_schemas(view.table, view.key, view.values, name=access.section.name, with_schemas=has_schemas)
 
     def example(self, choice: Choice) -> Example | None:
         name = choice.table.full_name

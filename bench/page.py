@@ -1,0 +1,128 @@
+"""docs/performance.md: the tables, and what was measured how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench import decode, starts
+from bench.lines import TURNS, Line, table
+from bench.projecting import FAKE_BATCH_S
+from bench.topics import FULL_ROWS, STILL_S
+
+MOST_MIB = 150
+# What `python -m bench.peers` writes stands between these, and stays when the rest is written again.
+PEERS = ("<!-- peers -->", "<!-- end of peers -->")
+
+TEXT = """# Performance
+
+You want to know how fast viewtail is. `python -m bench --out docs/performance.md` printed this page. Every figure
+is a ratio against a reference that was measured in the same run, on this machine: {machine}. The servers run on the
+same cores as what is measured.
+
+{table}{decoded}{started}
+
+{peers}
+
+The references:
+
+- **library**: python-mysql-replication. Its rows are counted in seconds of processor time, as ours are. Garbage
+  collection is off for both.
+- **bare packets**: the same stream, received and stepped over packet by packet. The three take turns in slices of a
+  second or so.
+- **floor**: python-mysql-replication (BinLogStreamReader, write events) that only counts the same rows.
+- **bare**: the same statements or scripts, ready-made, from one connection that does nothing else. Live, it is a
+  raw dump connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same
+  guarded upsert).
+- **bare, to a topic**: a producer that sends the same messages, ready-made, with the tailer's own settings, as many a
+  transaction as the tailer's batch has. It is the faster of `produce`, with the version as a header, and
+  `produce_batch`, which takes no headers. Live, it is the raw dump connection with a transaction of one message a row.
+  It falls behind where a transaction takes longer than 3.3 ms; viewtail puts several rows
+  into one then.
+- **from the binlog**: the same view of the same rows, with the pipeline that reads the binlog itself.
+- **one process**: a projector that reads all partitions, on a store that takes {fake_ms:g} ms a batch and keeps
+  nothing. Two projectors read half of the partitions each. Which ones is given to them, without a consumer group.
+- **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
+  ready-made.
+
+The rows and documents:
+
+- A row has a BIGINT key, INT, VARCHAR(64), BIGINT and TIMESTAMP(6). The index table holds the VARCHAR, the hash the
+  VARCHAR and the BIGINT, the document three columns.
+- The JSON documents have some 40 members in three levels, 100 a transaction. Checksums are on.
+
+How it is measured:
+
+- A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the
+  other. Its rates are of all rows over all the time. Of the other work a round is one turn.
+- A drain is timed inside the process, from the call of the pipeline's loop to the last row applied. Python's start
+  is not in it. The rows are written before it with relaxed flushing, which is set back before anything is timed.
+- After each drain the rows are counted, and in MySQL compared with the table.
+- To a topic, the tailer's transactions carry its position too. A consumer with isolation.level=read_committed counts
+  the messages after each drain. Live, it is a plain consumer of confluent-kafka that polls; the time is the one at
+  which it has the message.
+- From a topic, all rows are published before; the clock starts when each partition's pipeline starts to read.
+- The tailer's memory is measured while a transaction of {full_rows:,} rows is published: the broker is stopped with
+  SIGSTOP until the process's memory has been the same for {still_s:g} s, and goes on afterwards.
+- Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
+  by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
+  1 s by default.
+"""
+
+
+def page(
+    machine: str,
+    lines: Sequence[Line],
+    memory_mib: Mapping[str, float],
+    decoded: Sequence[decode.Workload],
+    started: Sequence[starts.Told],
+    peers: str,
+) -> str:
+    """The whole page, with the section of the peers as it is."""
+    return TEXT.format(
+        machine=machine, turns=TURNS, table=_ratios(lines, memory_mib), decoded=_decoded(decoded),
+        started=_started(started), full_rows=FULL_ROWS, still_s=STILL_S,
+        fake_ms=FAKE_BATCH_S * 1000, peers=f"{PEERS[0]}\n{peers}{PEERS[1]}",
+    )  # fmt: skip
+
+
+def peers_of(out: Path | None) -> str:
+    """The section of the peers in a page that is there."""
+    written = out.read_text() if out is not None and out.exists() else ""
+    return written.partition(PEERS[0] + "\n")[2].partition(PEERS[1])[0]
+
+
+def with_peers(text: str, section: str) -> str:
+    """The page with another section of the peers; a page without one gets it at its end."""
+    begin, end = PEERS
+    before, has_one, rest = text.partition(begin)
+    if not has_one:
+        return f"{text.rstrip()}\n\n{begin}\n{section}{end}\n"
+    return f"{before}{begin}\n{section}{end}{rest.partition(end)[2]}"
+
+
+def _ratios(lines: Sequence[Line], memory_mib: Mapping[str, float]) -> str:
+    heads = ["Work", "viewtail", "Reference", "Ratio, median (min to max)", "Goal", "Met"]
+    rows = [line.cells() for line in lines]
+    if memory_mib:
+        most = max(memory_mib.values())
+        told = ", ".join(f"{store} {mib:.0f}" for store, mib in memory_mib.items())
+        met = "yes" if most <= MOST_MIB else "NO"
+        name, goal = "peak resident memory of a pipeline", f"≤ {MOST_MIB} MiB"
+        rows.append([name, f"{told} MiB", "", f"{most:.0f} MiB", goal, met])
+    return table([heads, *rows])
+
+
+def _decoded(works: Sequence[decode.Workload]) -> str:
+    """What one core decodes, beside what receiving alone takes."""
+    heads = ["Rows a second of one core", "viewtail", "library", "bare packets", "viewtail's share of bare packets"]
+    return "\n\n" + table([heads, *(work.cells() for work in works)]) if works else ""
+
+
+def _started(told: Sequence[starts.Told]) -> str:
+    """What a first run takes."""
+    return (
+        "\n\n" + table([["From the start of `viewtail run`", "viewtail", "Goal", "Met"], *map(list, told)])
+        if told
+        else ""
+    )

@@ -1,0 +1,72 @@
+"""Fills views from the stream itself, where no watermark comes through it: it is read again from its beginning.
+
+For topics that another program writes. What they hold of the table is all that viewtail knows: nothing is swept, and
+each partition fills its own keys. A view is filled when what was the end, as reading began, is passed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from changes.batches import STREAM_END
+from changes.errors import StopRequested
+from changes.positions import Position
+from ingest import Source
+from projectors.view_life import ViewLife
+from projectors.view_states import BackfillProgress, State, ViewRecord, ViewStates
+from projectors.watermarks import Watermarks
+
+_log = structlog.get_logger("viewtail.backfill")
+
+WAIT_S = 300.0
+
+
+def is_needed(source: Source) -> bool:
+    """Whether views of this source are filled so."""
+    return source.beginning() is not None
+
+
+def refuse(states: ViewStates, records: Mapping[str, ViewRecord]) -> dict[str, ViewRecord]:
+    """Halt redeclared views: read again, a row has the version that the view has, so it would stay as it is."""
+    for name in states.redeclared:
+        states.halt(
+            name,
+            "its declaration or its table changed, and its topic is not viewtail's: rows that did not change since "
+            "would stay as the earlier declaration made them. Declare it under another name, which is filled anew",
+        )
+    return states.read_all(list(records))
+
+
+def begin(source: Source, states: ViewStates, records: Mapping[str, ViewRecord]) -> Position | None:
+    """Where to begin for views that are new: before all of the stream. They are being filled from then on."""
+    new = [record for record in records.values() if record.state is State.NEW]
+    beginning = source.beginning() if new else None
+    if beginning is not None:
+        for record in new:
+            states.begin_backfill(record.name, (record.watermark_version or 0) + 1, 0, "")
+    return beginning
+
+
+def finish(
+    life: ViewLife,
+    views: Collection[str],
+    watermarks: Watermarks,
+    progress: Callable[[str], BackfillProgress],
+    stop: threading.Event,
+) -> bool:
+    """Wait until the views that are being filled are; False where the pipeline must begin again for new ones."""
+    records = life.states.read_all(views)
+    if any(record.state is State.NEW for record in records.values()):
+        return False
+    version = watermarks.wait([STREAM_END], stop, WAIT_S)
+    if stop.is_set():
+        raise StopRequested
+    if version is None:
+        return True  # it is far behind, and looked at again
+    for name in records:
+        progress(name).finish(version, 0)
+        _log.info("view filled from the topic", view=name)
+    return True
