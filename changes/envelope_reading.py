@@ -17,20 +17,10 @@ from typing import Any, TypeAlias
 import orjson
 
 from changes.batches import DELETE, INSERT, UPDATE, Followed, Refused, Row, RowChanges, Unreadable, unreadable_in
+from changes.debezium_values import LostValueError, Writer, debezium, is_alike
 from changes.envelope_columns import characters_of, integers_of, is_bit, is_year, quoted
 from changes.envelope_schemas import Schema
-from changes.envelope_values import (
-    CLOCKS,
-    DAYS,
-    NOT_TAKEN,
-    LostValueError,
-    Read,
-    Writer,
-    debezium,
-    decimal_pattern,
-    is_alike,
-    own,
-)
+from changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, Read, decimal_pattern, own
 from changes.errors import ViewtailError
 from changes.tables import Column, Kind, Table
 from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_version
