@@ -74,6 +74,11 @@ class EnvelopeReader:
         self._schemas: dict[bytes, _Fields] = {}  # by what stands before a payload
         self._is_own = True  # the last message: what to try first
 
+    @property
+    def own_row(self) -> _ReadRow:
+        """Reads an image as viewtail writes it; raises one of NOT_TAKEN for what it does not write."""
+        return self._own_row
+
     def read(self, value: bytes, version: int | None = None) -> Change:
         """The change that a message holds. `version` wins over what the message says of it.
 

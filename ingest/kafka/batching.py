@@ -8,21 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 import orjson
 
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
 from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, own
 from changes.published import VERSION_HEADER
 from ingest.kafka.position import KafkaPosition
 
 Change: TypeAlias = RowChanges | Refused
 
-_kind_and_version = itemgetter(1, 2)
 _TIME = re.compile(rb'"ts_us":([0-9]{1,17})[,}]')
 
 
@@ -53,7 +51,7 @@ class Batching:
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
         return Batch(
-            changes=_joined(changes),
+            changes=changes,
             end=self.position(messages[-1].offset() + 1),
             row_count=len(messages),
             byte_count=sum([len(value) for value in values if value is not None]),
@@ -74,17 +72,19 @@ class _Reading:
         key = [column for name in table.paging_key if (column := table.column(name)) is not None]
         self._followed = followed
         self._place = place
-        self._read: Callable[[bytes], Change] = EnvelopeReader(followed, key).read
+        reader = EnvelopeReader(followed, key)
+        self._read: Callable[[bytes], Change] = reader.read
+        self._runs = RunReader(followed, reader)
         self._keys = {column.name: own(column) for column in key}
 
     def changes(self, messages: Sequence[Message], values: Sequence[bytes | None], version: int) -> list[Any]:
         """`version` is that of what cannot be read, which says none."""
         if None not in values:
             try:
-                return list(map(self._read, values))  # type: ignore[arg-type]
+                return self._runs.read_all(values)  # type: ignore[arg-type]
             except MalformedEnvelopeError:
                 pass
-        return list(self._carefully(messages, version))
+        return joined(list(self._carefully(messages, version)))
 
     def _carefully(self, messages: Sequence[Message], version: int) -> Iterator[Change]:
         last_key: bytes | None = None
@@ -127,14 +127,6 @@ class _Reading:
         except NOT_TAKEN:
             return None
         return tuple([values.get(name, others) for name in self._followed.columns])
-
-
-def _joined(changes: list[Any]) -> list[RowChanges]:
-    """Neighbours of one kind and version become one."""
-    return [
-        RowChanges(changes[0][0], kind, version, [row for one in run for row in one[3]])
-        for (kind, version), run in groupby(changes, _kind_and_version)
-    ]
 
 
 def _version_of(message: Message) -> int | None:
