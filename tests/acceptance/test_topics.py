@@ -22,7 +22,7 @@ from tests.support.running import Run, running, wait_for
 from tests.support.topic_log import faults_of_order, folded
 from tests.support.topic_world import TopicWorld, TopicWriters
 
-PAUSED_S = 15.0
+PAUSED_S = float(os.environ.get("VIEWTAIL_TEST_PAUSED_S", "6"))  # `make topics` takes 15
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -88,7 +88,7 @@ def test_each_change_comes_once_however_a_kill_falls(
         run.start()
 
 
-def test_a_broker_that_hangs_for_15_s_is_waited_for(mysql_server: Server, harmed_kafka: Server, tmp_path: Path) -> None:
+def test_a_broker_that_hangs_is_waited_for(mysql_server: Server, harmed_kafka: Server, tmp_path: Path) -> None:
     with published("topic_broker", mysql_server, harmed_kafka, tmp_path, users=100) as (world, _):
         wait_for("the views are filled", world.is_filled)
         with TopicWriters(world, 3, threads=1) as writers:

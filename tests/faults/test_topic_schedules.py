@@ -27,7 +27,7 @@ FAILPOINTS = (*COMMIT_STEPS, *STEPS)
 SEEDS = (
     [int(os.environ["VIEWTAIL_TEST_SEED"])]
     if "VIEWTAIL_TEST_SEED" in os.environ
-    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_SEEDS", "3")))
+    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_SEEDS", "2")))
 )
 
 
