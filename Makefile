@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers fuzz differential limits verdicts convergence matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers fuzz differential limits verdicts convergence topics matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -71,6 +71,10 @@ verdicts: venv
 # 20 schedules of kills, hangs and cut connections; each ends with every view equal to its table.
 convergence: venv
 	VIEWTAIL_TEST_SEEDS=20 $(BIN)/pytest -q tests/faults/test_convergence.py
+
+# 200 such schedules over Kafka topics; each ends with every change published once and in order.
+topics: venv
+	VIEWTAIL_TEST_SEEDS=200 $(BIN)/pytest -q tests/faults/test_topic_schedules.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

@@ -10,6 +10,8 @@ at once.
 
 The offsets are in viewtail's OffsetStore: to take a partition raises its fence, and to save an offset fails where
 another process has taken the partition since. So one that hung and comes back late adds nothing.
+
+Kafka removes old changes from a compacted topic. To have every one, ask for a topic with `compact=False`.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Table:
             elif isinstance(position, Offset) and position.topic_id == self._topic_id:
                 start = position.next
             else:
-                sys.exit(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
+                raise RuntimeError(f"{self._topic} was deleted and made again: begin anew with an empty DATABASE")
             partition.offset = start
             self._taken[partition.partition] = offsets, start
         consumer.assign(partitions)

@@ -22,7 +22,8 @@ from typing import Any
 
 import pymysql
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from jsonschema import Draft202012Validator
 
 from projectors.view_states import State
@@ -105,7 +106,7 @@ class Published:
         """The committed messages of a topic."""
         topic = f"{SCHEMA}.{table}"
         settings = {"bootstrap.servers": self.address, "group.id": "test", "isolation.level": "read_committed"}
-        with closing(Consumer({**settings, "enable.partition.eof": True})) as consumer:
+        with closing(Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10})) as consumer:
             unread = set(consumer.list_topics(topic, 10).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, number, 0) for number in unread])
             while unread:
@@ -251,6 +252,8 @@ def _java(published: Published, *arguments: str) -> dict[str, int]:
 
 
 def test_the_partition_of_a_key_is_murmur2_of_its_bytes_as_java_has_it(published: Published) -> None:
+    published.execute(f"INSERT INTO {SCHEMA}.orders SELECT id + 7000, 'c', 0, NULL FROM ({_numbers(0, 50)}) n")
+    published.wait()
     seen = [(message.key() or b"", message.partition()) for message in published.messages("orders")]
     assert {partition for _, partition in seen} == {0, 1, 2}
     assert all(partition == (_murmur2(key) & 0x7FFFFFFF) % 3 for key, partition in seen)
@@ -297,18 +300,21 @@ def test_the_ends_that_viewtail_has_published_say_where_a_write_is(published: Pu
     namespace: dict[str, Any] = {}
     exec(code, namespace)
     topic = f"{SCHEMA}.orders"
+    published.execute("CREATE USER waiter IDENTIFIED BY 'w'")
+    published.execute("GRANT INSERT, UPDATE ON viewtail.watermark TO waiter")
     for key in (5000, 5001, 5002):
         published.execute(f"INSERT INTO {topic} VALUES ({key}, 'waited for', 0, NULL)")
-        with connected(published.mysql) as connection:
+        with pymysql.connect(host="127.0.0.1", port=published.mysql.port, user="waiter", password="w") as connection:
             ends = namespace["ends_now"](published.address, connection, f"{STORE}.kafka")
         assert key in {json.loads(one)["id"] for one in _keys_before(published, topic, ends[topic])}
+    published.execute("DROP USER waiter")
 
 
 def _keys_before(published: Published, topic: str, ends: list[int]) -> set[str]:
     """The keys of the committed messages before these offsets, by partition."""
     found: set[str] = set()
     settings = {"bootstrap.servers": published.address, "group.id": "test", "isolation.level": "read_committed"}
-    with closing(Consumer({**settings, "enable.partition.eof": True})) as consumer:
+    with closing(Consumer({**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10})) as consumer:
         for number, end in enumerate(ends):
             consumer.assign([TopicPartition(topic, number, 0)])
             while (message := consumer.poll(10)) is not None and (message.offset() or 0) < end:
@@ -323,10 +329,10 @@ def _keys_before(published: Published, topic: str, ends: list[int]) -> set[str]:
 class Member:
     """One process of exactly_once.py."""
 
-    def __init__(self, published: Published, name: str, log: Path) -> None:
+    def __init__(self, published: Published, name: str, log: Path, topic: str = f"{SCHEMA}.orders") -> None:
         mysql = published.mysql
         url = f"mysql://root@{mysql.host}:{mysql.port}/{REPORT}"
-        arguments = [str(EXAMPLES / "exactly_once.py"), published.address, f"{SCHEMA}.orders", url, name]
+        arguments = [str(EXAMPLES / "exactly_once.py"), published.address, topic, url, name]
         with log.open("ab") as into:
             self.process = subprocess.Popen([sys.executable, *arguments], env=clean_environment(), stderr=into)
 
@@ -368,6 +374,38 @@ def test_the_consumer_with_offsets_in_mysql_writes_each_change_once_however_ofte
         for member in members.values():
             member.kill()
         published.execute(f"DROP DATABASE {REPORT}")
+
+
+def test_the_consumer_with_offsets_in_mysql_stops_at_a_topic_that_was_made_again(
+    published: Published, tmp_path: Path
+) -> None:
+    topic = "consumers.again"
+    published.execute(f"CREATE DATABASE {REPORT}")
+    _make_with_a_change(published, topic)
+    member = Member(published, "one", tmp_path / "log", topic)
+    try:
+        wait_for("the change", lambda: _written(published) == 1)
+        member.kill()
+        client = AdminClient({"bootstrap.servers": published.address})
+        client.delete_topics([topic])[topic].result(10)
+        wait_for("another topic", lambda: _make_with_a_change(published, topic) or True)
+        member = Member(published, "one", tmp_path / "log", topic)
+        assert member.process.wait(30) == 1
+        assert f"{topic} was deleted and made again: begin anew" in (tmp_path / "log").read_text()
+        assert _written(published) == 1
+    finally:
+        member.kill()
+        published.execute(f"DROP DATABASE {REPORT}")
+
+
+def _make_with_a_change(published: Published, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": published.address})  # gone with it is what it was asked
+    for made in client.create_topics([NewTopic(topic, 1)]).values():
+        made.result(10)
+    producer = Producer({"bootstrap.servers": published.address})
+    value = b'{"before":null,"after":{"id":1},"op":"c"}'
+    producer.produce(topic, value, b'{"id":1}', headers=[("viewtail_version", b"1")])
+    assert producer.flush(30) == 0
 
 
 def _hang_and_come_back(published: Published, members: dict[str, Member], log: Path) -> None:

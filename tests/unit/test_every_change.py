@@ -102,6 +102,28 @@ def test_keys_that_one_event_shifts_change_once_each_and_what_only_came_and_went
     assert sorted(told(scene.log.of("redis:a")[5:])) == [(3, "delete", ("y",), None), (4, "insert", None, ("y",))]
 
 
+def test_a_key_that_comes_goes_and_comes_again_within_an_event_is_an_insert() -> None:
+    scene = Scene(RedisHash("a", USER, fields=["name"]))
+    scene.run((INSERT, [(3, "x"), (8, "y")]), (UPDATE, [(3, "x"), (9, "x"), (9, "x"), (4, "x"), (8, "y"), (9, "y")]))
+    assert sorted(told(scene.log.of("redis:a")[2:])) == [
+        (3, "delete", ("x",), None), (4, "insert", None, ("x",)),
+        (8, "delete", ("y",), None), (9, "insert", None, ("y",)),
+    ]  # fmt: skip
+
+
+def test_a_delete_whose_image_cannot_be_made_comes_beside_a_key_that_the_event_has_twice() -> None:
+    scene = Scene(RedisJson("a", USER, document=lambda row: {"n": row["name"].upper()}))
+    scene.run(
+        (INSERT, [(2, "y", 1)]),
+        (UPDATE, [(1, None, 1), (5, "x", 1), (2, "y", 1), (2, "z", 1), (2, "z", 1), (2, "w", 1)]),
+    )
+    assert [(one.key[0], one.op) for one in scene.log.of("redis:a")][1:] == [
+        (1, "delete"),
+        (5, "insert"),
+        (2, "update"),
+    ]
+
+
 def test_views_of_one_table_are_in_the_order_of_the_stream() -> None:
     scene = Scene(RedisHash("a", USER, fields=["name"]), RedisHash("b", USER, fields=["name"]))
     scene.run((INSERT, [(1, "x")]), (DELETE, [(1, "x")]))

@@ -41,7 +41,6 @@ _PRODUCER = {
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
     "linger.ms": 0,  # what waits is sent together in any case
-    "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 32 << 10,
     "queue.buffering.max.messages": 100_000,
     # A transaction is as long as the source's: one of 1 GiB takes minutes. 15 min is the most that brokers allow.
@@ -129,7 +128,7 @@ class TopicSink(Publisher):
         self._ids = {names[name]: topic.id for name, topic in present.items()}
         self._most_bytes = {names[name]: topic.most_bytes - _MESSAGE_OVERHEAD for name, topic in present.items()}
         with self._mapped("taking the transactional id"):
-            self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._largest()})
+            self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._sizes()})
             self._producer.init_transactions(COMMIT_WITHIN_S)
         self._topics = topics
         published = last_published(client, topics, self._key)
@@ -138,8 +137,13 @@ class TopicSink(Publisher):
         self._told = self._kept
         return refused
 
-    def _largest(self) -> dict[str, int]:
-        return {"message.max.bytes": max([1_000_000, *self._most_bytes.values()]) + _MESSAGE_OVERHEAD}
+    def _sizes(self) -> dict[str, int]:
+        """A topic's limit holds for a batch of messages too, as it is sent."""
+        limits = self._most_bytes.values()
+        return {
+            "message.max.bytes": max([1_000_000, *limits]) + _MESSAGE_OVERHEAD,
+            "batch.size": min([1_000_000, *limits]),
+        }
 
     def _position(self, text: str) -> Position:
         try:
