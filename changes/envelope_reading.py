@@ -72,7 +72,9 @@ class EnvelopeReader:
         self._read_own = _message_of(followed, self._own_row)
         self._debezium: dict[tuple[bytes, bool], tuple[_Reads, _ReadRow]] = {}  # by schema, and whether of a snapshot
         self._schemas: dict[bytes, _Fields] = {}  # by what stands before a payload
-        self._is_own = True  # the last message: what to try first
+        # Of the last message: what stands before its payload, what names its schema, and whether viewtail wrote it.
+        self._last_start, self._last_schema = b"\n", b""
+        self._is_own = True
 
     @property
     def own_row(self) -> _ReadRow:
@@ -95,19 +97,21 @@ class EnvelopeReader:
 
     def _without_schema(self, value: bytes) -> tuple[bytes, bytes]:
         """What names the schema, and the payload."""
-        start, _, payload = value.partition(_PAYLOAD)
-        is_end = payload.endswith(b"}")
-        if is_end and start in self._schemas:
-            return start, payload[:-1]  # the schema is long, and the same as before
-        schema = _schema_in(start) if is_end else None
-        if schema is not None:
-            payload = payload[:-1]
-        else:
-            schema, start, payload = _taken_apart(value)
-        fields = _fields_of(schema)
+        is_end = value.endswith(b"}")
+        if is_end and value.startswith(self._last_start):  # the schema is long, and the same as before
+            return self._last_schema, value[len(self._last_start) : -1]
         if len(self._schemas) >= _MOST_SCHEMAS:
             self._schemas.clear()
             self._debezium.clear()
+            self._last_start = b"\n"
+        start, _, payload = value.partition(_PAYLOAD)
+        schema = _schema_in(start) if is_end else None
+        if schema is not None:
+            fields, payload = _fields_of(schema), payload[:-1]
+            self._last_start, self._last_schema = start + _PAYLOAD, start
+        else:
+            schema, start, payload = _taken_apart(value)
+            fields = _fields_of(schema)
         self._schemas[start] = fields
         return start, payload
 

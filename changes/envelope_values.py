@@ -465,7 +465,9 @@ def _debezium_decimal(column: Column, field: Schema | None, _writer: Writer) -> 
 
     def read_number(found: Any) -> Decimal:
         """Of decimal.handling.mode=double, or of the converter's decimal.format=NUMERIC."""
-        if found.__class__ is bool or not (is_exact_in_double or found.__class__ is int):
+        if found.__class__ is not int and found.__class__ is not float:
+            raise TypeError
+        if not is_exact_in_double and found.__class__ is float:
             raise LostValueError("holds a number that is not exact: set decimal.handling.mode=string for the connector")
         value = Decimal(read(f"{Decimal(repr(found)):.{column.scale}f}"))
         return value if value == Decimal(repr(found)) else _no()

@@ -11,6 +11,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -158,8 +159,8 @@ _VALUES: list[Any] = [
         ("", "0", "-0", "1.50", "1e5", "NaN", "AA==", "x" * 70_000, "\ud800", "null", "2024-01-02Z")
     ),
     lambda rng: rng.choice(([], {}, [[]], {"wkb": "AA=="}, ["a"], [1.5] * 5, {"id": 5})),
-    lambda rng: rng.choice(_OWN)[2],
-    lambda rng: rng.choice(_FOREIGN)[1],
+    lambda rng: deepcopy(rng.choice(_OWN)[2]),
+    lambda rng: deepcopy(rng.choice(_FOREIGN)[1]),
     lambda rng: _DEEP,
 ]
 

@@ -129,6 +129,12 @@ def test_each_row_has_its_own_version_where_a_column_gives_it() -> None:
     ]
 
 
+def test_each_call_says_its_own_time() -> None:
+    made = envelope(table(NAME))
+    found = [json.loads(made.messages([inserted(1, "a")], now_us)[0][1] or b"")["ts_us"] for now_us in (5, 6, 6, 5)]
+    assert found == [5, 6, 6, 5]
+
+
 def test_no_changes_are_no_messages() -> None:
     assert envelope(table(NAME)).messages([], NOW_US) == []
 
@@ -205,6 +211,28 @@ def test_a_message_with_its_schema_has_the_same_payload() -> None:
     assert [field["field"] for field in value["schema"]["fields"]] == list(value["payload"])
     names = [key["schema"]["name"], value["schema"]["name"], value["schema"]["fields"][0]["name"]]
     assert names == ["shop.shop.user.Key", "shop.shop.user.Envelope", "shop.shop.user.Value"]
+
+
+def test_fields_are_optional_as_debezium_has_them() -> None:
+    """Those of a key never are, those of GEOMETRY but POINT always."""
+    columns = [column(Kind.INTEGER, "int", "n"), column(Kind.INTEGER, "int", "m", is_nullable=False)]
+    columns += [column(Kind.GEOMETRY, kind, kind, is_nullable=False) for kind in ("geometry", "polygon", "point")]
+    of = table(*columns)
+    made = Envelope(of, columns[:2], of.columns, name="s", release="1", with_schemas=True)
+    ((key, value, _),) = made.messages([KeptChange((1, 2), 1, "insert", None, (5, 1, 2, None, None, None))], NOW_US)
+    assert value is not None
+    fields = [json.loads(key)["schema"]["fields"], json.loads(value)["schema"]["fields"][1]["fields"]]
+    assert [{field["field"]: field["optional"] for field in part} for part in fields] == [
+        {"n": False, "m": False},
+        {"id": False, "n": True, "m": False, "geometry": True, "polygon": True, "point": False},
+    ]
+
+
+def test_the_json_schema_leaves_labels_open_that_the_server_cannot_show() -> None:
+    of = table(column(Kind.ENUM, "enum(...)", labels=("a?", "b")))
+    is_valid = jsonschema.Draft202012Validator(json_schemas(of, [ID], of.columns, name="shop")["value"]).is_valid
+    ((_, value, _),) = messages(of, inserted(5, "a😀"))
+    assert is_valid(value) and not is_valid({**value, "after": {"id": 5, "c": 7}})
 
 
 @pytest.mark.parametrize("with_schemas", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -177,16 +178,18 @@ def test_an_update_whose_old_row_is_not_known_is_the_new_row() -> None:
         (NAME, 5), (NAME, "x" * 41), (NAME, ["x"]),
         (RAW, "AP8"), (RAW, "A P8="), (RAW, "AAAAAAAAAAAAAAAA"), (RAW, 5), (PADDED, "YWI="), (RAW, "é"),
         (ENUM, "b"), (ENUM, 1), (ENUM, ["a"]), (SET, "é,a"), (SET, "a,b"), (SET, "a,a"), (SET, 3), (SET, "a,"),
-        (DATE, ""), (DATE, "2024-02-29"), (DATE, "2024-02-30Z"), (DATE, "2024-13-01"), (DATE, "2024-01-32"),
+        (DATE, "20240229Z"), (DATE, "2024-W09-4Z"), (DATE, ""),
+        (DATE, "2024-02-29"), (DATE, "2024-02-30Z"), (DATE, "2024-13-01"), (DATE, "2024-01-32"),
         (TIME, "24:00:00Z"), (TIME, "23:59:59"), (TIME, "839:00:00"), (TIME, "-01:00:60"), (TIME, "12:00:00.5Z"),
         (DATE, 19000), (TIME, 0), (TIME, "012:00:00"), (TIME3, "-01:00:00"), (TIME3, "-01:00:00.50"),
         (DATETIME, "2024-01-02 03:04:05"), (DATETIME, "2024-01-02T24:00:00Z"), (DATETIME, "2024-02-30T00:00:00Z"),
         (DATETIME, "2024-01-02T03:04:05"), (DATETIME, "2024-01-02T03:04:05.1Z"), (DATETIME, "20240102T030405Z"),
         (DATETIME, 0), (DATETIME6, "2024-01-02T03:04:05.1234567Z"), (DATETIME6, "2024-01-02T03:04:05.+1Z"),
-        (DATETIME6, "2024-01-02T03:04:05+00:00"), (DATETIME, ["2", "0"] * 20),
+        (DATETIME6, "2024-00-10 23:59:59.5"), (DATETIME6, "2024-01-02T03:04:05+00:00"), (DATETIME, ["2", "0"] * 20),
         (JSON, "{"), (JSON, {"a": 1}), (JSON, "NaN"), (JSON, "[" * 2000 + "]" * 2000),
         (SHAPE, "AA=="), (SHAPE, {"wkb": "AA==", "srid": None}), (SHAPE, {"wkb": 5, "srid": 0}),
-        (SHAPE, {"srid": 0}), (SHAPE, {"wkb": base64_of(bytes(9)), "srid": 0}),
+        (SHAPE, {"wkb": base64_of(struct.pack(">BIdd", 0, 1, 1, 2)), "srid": 0}), (SHAPE, {"srid": 0}),
+        (SHAPE, {"wkb": base64_of(bytes(9)), "srid": 0}),
         (PLACE, {"wkb": VALUES[-2][2], "srid": 0}), (SHAPE, {**VALUES[-4][2], "srid": 2**32}),
         (VECTOR, [1.0] * 4), (VECTOR, []), (VECTOR, ["1"]), (VECTOR, [True]), (VECTOR, [1e39]), (VECTOR, "AAAA"),
     ],
@@ -351,6 +354,41 @@ def test_what_can_stand_for_one_value_only_is_read(each: Column, found: Any, wan
     assert read(each, found).rows == [(5, wanted)]
 
 
+@pytest.mark.parametrize(
+    ("each", "found"),
+    [
+        (PRICE, 1.005), (PRICE, True), (PRICE, [1]),
+        (PRICE, "AAA="), (PRICE, "AJYAAAAAAA=="), (WHOLE, "x"), (WHOLE, ""),
+        (TIME, 1), (TIME, 839 * 3600 * 10**6), (TIME3, 1500), (DATETIME, 1500), (DATETIME, 10**15), (DATE, 10**9),
+        (UNSIGNED, "AQAAAAAAAAAA"), (UNSIGNED, -(2**63) - 1), (JSON, "{"), (JSON, 5), (BIT, 1), (BITS, "AQ=="),
+    ],
+)  # fmt: skip
+def test_what_debezium_cannot_have_read_from_the_column_is_refused(each: Column, found: Any) -> None:
+    change = read(each, found)
+    assert isinstance(change, Refused)
+    assert change.reason.startswith(f"column c holds what {each.declared} cannot hold: ")
+
+
+def test_labels_that_the_server_cannot_show_are_taken_as_they_come() -> None:
+    one, many = (
+        column(Kind.ENUM, "enum(...)", labels=("a?", "b")),
+        column(Kind.SET, "set(...)", labels=("a?", "b", "?")),
+    )
+    for each, held in ((one, "a😀"), (one, "a?"), (one, "b"), (one, ""), (many, "a😀,b,😀"), (many, "b"), (many, "")):
+        assert reader(table(each)).read(written(each, inserted(5, held))[0]).rows == [(5, held)]
+    for each, bad in ((one, "c😀"), (one, "a"), (many, "b,a😀"), (many, "a😀,a😀")):
+        assert isinstance(reader(table(each)).read(written(each, inserted(5, bad))[0]), Refused)
+
+
+def test_dates_are_read_however_many_there_were() -> None:
+    days = [(date(1990, 1, 1) + timedelta(days=at)).isoformat() for at in range(12_000)]
+    of = reader(table(DATE, column(Kind.DATETIME, "datetime", "e")))
+    changes = [inserted(5, day, f"{day} 00:00:00") for day in [*days, *days[:3]]]
+    messages = envelope(table(DATE, column(Kind.DATETIME, "datetime", "e"))).messages(changes, 0)
+    found = [of.read(value).rows[0] for _, value, _ in messages if value is not None]
+    assert found == [(5, day, f"{day} 00:00:00") for day in [*days, *days[:3]]]
+
+
 def test_a_default_is_itself_where_the_converter_keeps_null() -> None:
     assert read(DEFAULTED, "new", shows_default_for_null=False).rows == [(5, "new")]
 
@@ -419,8 +457,13 @@ def test_each_message_is_read_by_its_own_schema() -> None:
     assert [of.read(one).rows for one in messages] == [[(5, f"00:00:0{n}")] for n in (5, 5, 6, 6)]
     assert of.read(json.dumps(message(TIME, 7_000_000)).encode()).rows == [(5, "00:00:07")], "and by none"
     assert of.read(written(TIME, inserted(5, "-00:00:08"))[0]).rows == [(5, "-00:00:08")], "and by viewtail's form"
-    for at in range(300):  # each is a schema of its own
-        assert of.read(whole("Micro" + "x" * at, 9_000_000)).rows == [(5, "00:00:09")]
+    for at in range(300):  # each is a schema of its own, in Kafka Connect's layout or in another
+        value = whole("Micro" + "x" * at, 9_000_000)
+        assert of.read(value if at < 150 else json.dumps(json.loads(value)).encode()).rows == [(5, "00:00:09")]
+        assert at < 150 or of.read(value).rows == [(5, "00:00:09")]
+    assert of.read(messages[1]).rows == [(5, "00:00:05")]
+    for at in range(300):
+        assert of.read(json.dumps(json.loads(whole(f"Micro{at}", 9_000_000))).encode()).rows == [(5, "00:00:09")]
     assert of.read(messages[1]).rows == [(5, "00:00:05")]
 
 
