@@ -107,7 +107,8 @@ How it is measured:
   the second counts. The time is that from the last message before it to its own last, by the broker's clock
   (`message.timestamp.type=LogAppendTime`). A consumer then checks that each row is in the topic once.
 - Live: the warm reader runs while {rate} single-row transactions a second are committed, {warm_s:g} s that do not count
-  and {live_s:g} s that do. The time is from the end of COMMIT until a plain consumer (confluent-kafka, `isolation.level=read_committed`) has the message.
+  and {live_s:g} s that do. The time is from the end of COMMIT until a plain consumer (confluent-kafka,
+  `isolation.level=read_committed`) has the message.
 - Processor time and memory are those of all processes of the reader. The memory is the sum of each one's largest.
 - A kill: {killed:,} rows in transactions of 500 wait. When half of them is in the topic, the reader's processes get
   SIGKILL. It is started again, and a read_committed consumer counts the messages of each row.
