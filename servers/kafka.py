@@ -52,12 +52,9 @@ class KafkaServer(Server):
         if not isinstance(given, str):
             return given
         try:
-            found = orjson.loads(given)
-        except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError('must be a JSON object, e.g. {"linger.ms": 5}')
-        return found
+            return {**orjson.loads(given)}
+        except (orjson.JSONDecodeError, TypeError):
+            raise ValueError('must be a JSON object, e.g. {"linger.ms": 5}') from None
 
     @field_validator("options")
     @classmethod
