@@ -237,3 +237,23 @@ def test_a_row_above_the_bound_is_read_all_the_same_and_a_result_below_it_leaves
     assert is_usable(session)
     ((number, text),) = fetch_rows(session, sql, [NUMBER, TEXT], 1)
     assert (number, len(text)) == (1, 17_000_000)
+
+
+# --- defaults ---
+
+DEFAULTS = """id INT PRIMARY KEY, n INT DEFAULT 5, t VARCHAR(20) DEFAULT 'it''s', e VARCHAR(20) DEFAULT '',
+    d DATE NOT NULL DEFAULT '2001-02-03', moment TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, nothing INT,
+    nil INT DEFAULT NULL, price DECIMAL(5, 2) DEFAULT 1.5"""
+
+
+@pytest.mark.parametrize("name", ["mysql_server", pytest.param("mariadb_server", marks=pytest.mark.mariadb)])
+def test_a_description_holds_the_columns_defaults(name: str, request: pytest.FixtureRequest) -> None:
+    connection = open_session(address(request.getfixturevalue(name)), role="source")
+    run(connection, "DROP DATABASE IF EXISTS defaults", "CREATE DATABASE defaults")
+    run(connection, f"CREATE TABLE defaults.t ({DEFAULTS})")
+    found = {column.name: column.default for column in describe(connection, "defaults", "t").columns}
+    assert str(found.pop("moment")).upper().startswith("CURRENT_TIMESTAMP")
+    assert found == {
+        "id": None, "n": "5", "t": "it's", "e": "", "d": "2001-02-03", "nothing": None, "nil": None, "price": "1.50",
+    }  # fmt: skip
+    connection.close()
