@@ -74,7 +74,8 @@ convergence: venv
 
 # 200 such schedules over Kafka topics; each ends with every change published once and in order.
 topics: venv
-	VIEWTAIL_TEST_SEEDS=200 $(BIN)/pytest -q tests/faults/test_topic_schedules.py
+	VIEWTAIL_TEST_SEEDS=200 VIEWTAIL_TEST_PAUSED_S=15 $(BIN)/pytest -q tests/faults/test_topic_schedules.py \
+		tests/acceptance/test_topics.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

@@ -35,7 +35,7 @@ class Side:
 
 
 STORE = Side("KAFKA", "WRITE, CREATE and DESCRIBE", StoreUnavailableError, StoreError)
-SOURCE = Side("SOURCE", "READ and DESCRIBE", SourceUnavailableError, SourceError)
+SOURCE = Side("SOURCE", "READ, DESCRIBE and DESCRIBE_CONFIGS", SourceUnavailableError, SourceError)
 
 # By code: the broker answered, and no other answer will come of itself.
 _REFUSALS = {

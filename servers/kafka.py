@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import Field, SecretStr, field_validator
 
 from servers.addresses import AddressForm
@@ -41,12 +42,25 @@ class KafkaServer(Server):
         "SCRAM-SHA-512", description="how to log in, where a user is given"
     )
     options: dict[str, str | int | float | bool] = Field(
-        {}, description='settings of librdkafka, under [GROUP.options]: "linger.ms" = 5'
+        {}, description='settings of librdkafka: [GROUP.options] "linger.ms" = 5; as a variable {"linger.ms": 5}'
     )
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _from_json(cls, given: object) -> object:
+        """An environment variable holds a JSON object."""
+        if not isinstance(given, str):
+            return given
+        try:
+            return {**orjson.loads(given)}
+        except (orjson.JSONDecodeError, TypeError):
+            raise ValueError('must be a JSON object, e.g. {"linger.ms": 5}') from None
 
     @field_validator("options")
     @classmethod
     def _leaves_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if secret := sorted(name for name in options if "password" in name or "secret" in name):
+            raise ValueError(f"{', '.join(secret)}: a secret does not belong here; use password or password_file")
         if taken := sorted(_OURS & options.keys()):
             raise ValueError(f"{', '.join(taken)}: viewtail sets it, since its promises rest on it; leave it out")
         return options

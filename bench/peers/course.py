@@ -114,8 +114,9 @@ class Course:
         reader, figures, setting = topic.reader, self.figures[topic.reader.name], self._setting
         with self._running(topic), usage.recorded(reader.server.pid) as timeline:
             self._wait(topic)
-            count = int(self._sizes.live_s * live.RATE)
-            rows, began = self._written(count), time.time()
+            warm = self._written(int(live.WARM_S * live.RATE))
+            live.measure_topic(setting, reader.topic, live.WARM_S, warm.start)
+            rows, began = self._written(int(self._sizes.live_s * live.RATE)), time.time()
             latency = live.measure_topic(setting, reader.topic, self._sizes.live_s, rows.start)
             figures.live_cpu.append(100 * timeline.between(began, time.time()) / (time.time() - began))
             self._wait(topic)

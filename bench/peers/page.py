@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench.lines import table
-from bench.live import RATE
+from bench.live import RATE, WARM_S
 from bench.peers.course import Figures, Sizes
 from bench.peers.readers import CONNECT, DEBEZIUM, MAXWELL
 
@@ -34,7 +34,7 @@ def section(sources: list[Source], sizes: Sizes, rounds: int, command: str) -> s
     """Everything that was measured."""
     parts = "\n\n".join(_part(source, sizes) for source in sources)
     text = TEXT.format(
-        command=command, rounds=rounds, parts=parts, rate=RATE, live_s=sizes.live_s, killed=sizes.killed,
+        command=command, rounds=rounds, parts=parts, rate=RATE, live_s=sizes.live_s, warm_s=WARM_S, killed=sizes.killed,
         single=sizes.single, bulk=sizes.bulk, debezium=_settings(DEBEZIUM), connect=_settings(CONNECT),
         maxwell=_settings(MAXWELL),
     )  # fmt: skip
@@ -106,8 +106,9 @@ How it is measured:
   runs. Then the reader starts and goes on where it left off. The first of each warms it, since a JVM is slow at first;
   the second counts. The time is that from the last message before it to its own last, by the broker's clock
   (`message.timestamp.type=LogAppendTime`). A consumer then checks that each row is in the topic once.
-- Live: the warm reader runs while {rate} single-row transactions a second are committed for {live_s:g} s. The time is
-  from the end of COMMIT until a plain consumer (confluent-kafka, `isolation.level=read_committed`) has the message.
+- Live: the warm reader runs while {rate} single-row transactions a second are committed, {warm_s:g} s that do not count
+  and {live_s:g} s that do. The time is from the end of COMMIT until a plain consumer (confluent-kafka,
+  `isolation.level=read_committed`) has the message.
 - Processor time and memory are those of all processes of the reader. The memory is the sum of each one's largest.
 - A kill: {killed:,} rows in transactions of 500 wait. When half of them is in the topic, the reader's processes get
   SIGKILL. It is started again, and a read_committed consumer counts the messages of each row.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
@@ -75,7 +74,7 @@ def viewtail(setting: Setting) -> Reader:
         url=f"http://{HOST}:{port}/metrics",
         port=port,
         directory=directory,
-        argv=(str(Path(sys.executable).with_name("viewtail")), "run"),
+        argv=(sys.executable, "-m", "viewtail.main", "run"),
         environment={**ours, "VIEWTAIL_METRICS__PORT": str(port)},
         is_ready=lambda: _answers(f"http://{HOST}:{port}/metrics"),
     )

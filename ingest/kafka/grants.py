@@ -15,8 +15,8 @@ from servers.sessions import quote
 def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:
     """The statements for MySQL; for Kafka, whose rights no SQL gives, comments that say which."""
     group = access.section.group or f"viewtail.{access.own_database}"
-    yield "-- On the Kafka cluster whose topics are read: READ and DESCRIBE on the topics"
-    yield f"--   {', '.join(sorted({*topics.values(), POSITIONS}))}"
+    yield "-- On the Kafka cluster whose topics are read: READ, DESCRIBE and DESCRIBE_CONFIGS on"
+    yield f"-- the topics {', '.join(sorted({*topics.values(), POSITIONS}))},"
     yield f"-- and READ on the groups that begin with {group}."
     address, primary = access.address(), access.primary()
     yield f"-- On {address}, which has the canonical rows:"

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from changes.batches import STREAM_END, Batch, Followed
-from changes.errors import RETRIES, HistoryGoneError
+from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
 from ingest.kafka.batching import Batching
@@ -45,7 +45,7 @@ _OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
 class KafkaSource:
-    """See the module. `followed` is the topic's table; None for one that is only asked, not read."""
+    """See the module. `followed` is the topic's table; None: nobody wants its rows."""
 
     def __init__(
         self,
@@ -87,6 +87,13 @@ class KafkaSource:
             self._is_foreign = is_foreign(self._client, self._place.topic, self._place.firsts())
         return bool(self._is_foreign)
 
+    def _check_writer(self) -> None:
+        """With the first message of a topic it is known who writes it, and that decides how views are filled."""
+        if self._is_foreign is None and self._is_another_programs():
+            raise SourceUnavailableError(
+                f"topic {self._place.topic} was empty, and another program writes it now: viewtail begins again with it"
+            )
+
     def check(self, after: Position) -> None:
         self._place.check(own(after))
 
@@ -119,7 +126,6 @@ class KafkaSource:
         begin = own(after)
         self._interrupted.clear()
         self._place.check(begin)
-        assert self._followed is not None
         ahead = self._feed.follow(begin.topic, begin.partition)
         try:
             if self._is_another_programs():
@@ -135,6 +141,7 @@ class KafkaSource:
                         looked_at = time.monotonic()
                     batch = self._next(reading)
                     if batch is not None:
+                        self._check_writer()
                         yield batch
                     passed = ahead.take(reading.reached())
                     if passed is not None:

@@ -88,7 +88,11 @@ class Published:
         """Until everything that was committed in MySQL is in the topics."""
         self._marks += 1
         self.execute(f"INSERT INTO {SCHEMA}.orders VALUES ({self._marks}, 'mark', 0, NULL)")
-        wait_for("the mark", lambda: self._marks in {row["id"] for row in self.plain("orders")}, 60)
+        try:
+            wait_for("the mark", lambda: self._marks in {row["id"] for row in self.plain("orders")}, 60)
+        except AssertionError:
+            print(self.running.log[-6000:])
+            raise
 
     def plain(self, table: str) -> list[dict[str, Any]]:
         """What plain.py prints."""

@@ -143,26 +143,21 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     assert topic_log.faults_of_order(deployed.log()) == []
     assert deployed.equals_its_table()
 
+    folder = deployed.run.folder / "init"
+    folder.mkdir()
+    other = Run(folder, "", deployed.environment)
+    (folder / "views.py").unlink()
+    _good(other.command("init", "--schema", SCHEMA))
+    declared = (folder / "views.py").read_text()
+    assert "Topic(" in declared
+    compile(declared, "views.py", "exec")
+
     deployed.declare(
         VIEWS.replace(f'    Topic("{SCHEMA}.odd", Entity("{SCHEMA}.odd"), partitions=1, fields=["v"]),\n', "")
     )
     forgotten = wait_for("it is forgotten", lambda: _good(deployed.command("forget", odd)))
     assert f"its topic {SCHEMA}.odd" in forgotten.stdout
     assert "kafka-topics.sh" in forgotten.stdout
-
-
-def test_init_declares_a_topic_where_kafka_is_set(deployed: Deployed, tmp_path: Path) -> None:
-    folder = tmp_path / "init"
-    folder.mkdir()
-    other = Run(folder, "", deployed.environment)
-    (folder / "views.py").unlink()
-    made = other.command("init", "--schema", SCHEMA)
-    if made.returncode == 2 and "No such option" in made.stderr:
-        made = other.command("init", SCHEMA)
-    assert made.returncode == 0, made.stderr
-    declared = (folder / "views.py").read_text()
-    assert "Topic(" in declared
-    compile(declared, "views.py", "exec")
 
 
 def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_are_of_the_new_form(

@@ -27,7 +27,7 @@ FAILPOINTS = (*COMMIT_STEPS, *STEPS)
 SEEDS = (
     [int(os.environ["VIEWTAIL_TEST_SEED"])]
     if "VIEWTAIL_TEST_SEED" in os.environ
-    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_SEEDS", "3")))
+    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_SEEDS", "2")))
 )
 
 
@@ -47,12 +47,12 @@ def test_a_topic_holds_every_change_once_and_in_order_after_any_schedule_of_faul
         try:
             with TopicWriters(world, seed) as writers:
                 _faults(chance, seed, world, run)
+                wait_for("there is something to compare", lambda: writers.committed > 100)
         finally:
             for server in (world.mysql, world.kafka):
                 server.resume()
                 if not server.is_running():
                     server.start()
-        assert writers.committed > 10  # a start of MySQL may take most of the time
         wait_for("the views are filled", world.is_filled, timeout_s=60)
         wait_for("every topic gives its table", world.is_folded, timeout_s=60)
         assert run.stop() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -105,6 +105,12 @@ def test_what_cannot_be_read_parks_its_key_and_the_others_go_on(message: Any, is
     assert refused.reason.startswith("shop.user/2/42: ")
     assert (refused.rows[0][0] == 7) is is_named
     assert refused.version == (message[2] or 11)
+
+
+def test_a_topic_whose_views_are_all_halted_is_read_on_without_its_rows() -> None:
+    given = messages(TABLE, [change("insert", 1, 11, after=(1, "a"))])
+    found = Batching(None, BEGIN).batch([Message(41, given[0]), Message(42, (b"?", None, None))])
+    assert found.changes == [] and found.end is not None and found.end.to_text() == replace(BEGIN, offset=43).to_text()
 
 
 def test_the_version_of_an_end_never_falls() -> None:

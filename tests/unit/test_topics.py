@@ -233,6 +233,17 @@ def test_tls_is_on_where_the_address_or_an_option_says_so() -> None:
     assert "enable.ssl.certificate.verification" not in client(url="kafkas://one")
 
 
+def test_options_come_from_a_variable_as_a_json_object_and_hold_no_secret() -> None:
+    assert client(url="kafka://one", options='{"linger.ms": 7}')["linger.ms"] == 7
+    for text, said in (
+        ("linger.ms=7", "must be a JSON object"), ("[1]", "must be a JSON object"),
+        ('{"sasl.password": "hunter2"}', "a secret does not belong here"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=said) as caught:
+            KafkaSettings(url="kafka://one", options=text)  # type: ignore[arg-type]
+        assert "hunter2" not in str(caught.value)
+
+
 def test_options_are_librdkafkas_and_those_that_promises_rest_on_are_refused() -> None:
     assert client(url="kafka://one", options={"linger.ms": 7})["linger.ms"] == 7
     for name in (

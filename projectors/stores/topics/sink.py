@@ -41,7 +41,7 @@ _PRODUCER = {
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
     "linger.ms": 0,  # what waits is sent together in any case
-    "queue.buffering.max.kbytes": 32 << 10,
+    "queue.buffering.max.kbytes": 8 << 10,
     "queue.buffering.max.messages": 100_000,
     # A transaction is as long as the source's: one of 1 GiB takes minutes. 15 min is the most that brokers allow.
     "transaction.timeout.ms": 600_000,
@@ -261,7 +261,7 @@ class TopicSink(Publisher):
                 producer.produce(topic, value, key, -1, None, None, 0, headers)
                 return
             except BufferError:
-                producer.poll(0.05)
+                producer.poll(0.002)
             if len(producer) < least:
                 deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
             elif time.monotonic() > deadline:
