@@ -450,7 +450,7 @@ def _must_be_of_one_transaction(batches: Sequence[Batch]) -> None:
 def _outcome(batches: Sequence[Batch], error: str, walked: int) -> Outcome:
     rows: dict[Key, list[tuple[int, int, str]]] = {}
     for batch in batches:
-        for followed, kind, version, some in batch.changes:
+        for followed, kind, version, some, *_ in batch.changes:
             if kind == UPDATE and len(some) % 2:
                 raise FuzzFault("an update of an odd number of rows")
             # repr tells -0.0 from 0.0, and NaN equals itself
