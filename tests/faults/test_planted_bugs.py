@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from changes.batches import Batch
 from changes.pipelines import PipelineId
+from changes.writes import ViewWrites
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from offsets.lease import Lease
@@ -201,7 +201,7 @@ def _drop_writes(patch: pytest.MonkeyPatch, sink: type, is_dropped: Callable[[An
 
     def write(self: Any, writes: Any, upto: Any) -> Any:
         kept = [
-            replace(found, writes={k: w for k, w in found.writes.items() if not is_dropped(k, w)}) for found in writes
+            ViewWrites(found.view, {k: w for k, w in found.writes.items() if not is_dropped(k, w)}) for found in writes
         ]
         return made(self, kept, upto)
 
