@@ -34,7 +34,7 @@ from servers.brokers import failed
 
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
-COMMIT_WITHIN_S = 60.0
+COMMIT_WITHIN_S = 15.0  # a topic that is gone is noticed then at the latest
 
 _PRODUCER = {
     "acks": "all",
