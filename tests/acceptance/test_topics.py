@@ -23,6 +23,7 @@ from tests.support.topic_log import faults_of_order, folded
 from tests.support.topic_world import TopicWorld, TopicWriters
 
 PAUSED_S = float(os.environ.get("VIEWTAIL_TEST_PAUSED_S", "6"))  # `make topics` takes 15
+AGAIN = '"view":"kafka:topic_deleted.user","rows":'  # of the log, when it is filled
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -139,7 +140,7 @@ def test_a_topic_that_is_deleted_while_it_is_written_is_made_and_filled_again(
             admin = AdminClient({"bootstrap.servers": f"{kafka_server.host}:{kafka_server.port}"})
             for future in admin.delete_topics(["topic_deleted.user"]).values():
                 future.result(10)
-            wait_for("it is filled again", lambda: run.log.count('"view":"kafka:topic_deleted.user","rows":') == 2)
+            wait_for("it is filled again", lambda: run.log.count(AGAIN) == 2, timeout_s=90)
         wait_for("every topic gives its table", world.is_folded)
         assert run.stop() == 0
         messages = world.log("user")
