@@ -7,6 +7,7 @@ the pipeline's, so that a second process that takes the pipeline fences the firs
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from servers.brokers import failed
 
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
+CLOSE_WITHIN_S = 3.0
 COMMIT_WITHIN_S = 15.0  # a topic that is gone is noticed then at the latest
 
 _PRODUCER = {
@@ -292,12 +294,10 @@ class TopicSink(Publisher):
         producer, self._producer = self._producer, None
         is_open, self._is_open = self._is_open, False
         if producer is not None:
-            with suppress(KafkaException):
-                if is_open:
-                    producer.abort_transaction(1.0)
-            with suppress(KafkaException):  # of a fenced one: there is nothing to take back
-                producer.purge()
-                producer.close()
+            # A client whose commit hangs may hang in all of these; the next one fences it.
+            ending = threading.Thread(target=_end, args=(producer, is_open), name="close", daemon=True)
+            ending.start()
+            ending.join(CLOSE_WITHIN_S)
 
     def _living(self) -> Producer:
         if self._producer is None:
@@ -324,6 +324,15 @@ class TopicSink(Publisher):
         """After a failure: nothing is assumed, and `prepare` finds out what became of the transaction."""
         with suppress(KafkaException):
             self.close()
+
+
+def _end(producer: Producer, is_open: bool) -> None:
+    with suppress(KafkaException):
+        if is_open:
+            producer.abort_transaction(1.0)
+    with suppress(KafkaException):  # of a fenced one: there is nothing to take back
+        producer.purge()
+        producer.close()
 
 
 def _slices(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
