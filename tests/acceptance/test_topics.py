@@ -147,7 +147,7 @@ def test_a_topic_that_is_deleted_while_it_is_written_is_made_and_filled_again(
         assert folded(messages) == world.tables()["user"]
         for topic in ("user", "even", "pair"):
             assert faults_of_order(world.log(topic)) == []
-        assert Counter(one.op for one in messages)["r"] > 3000
+        assert Counter(one.op for one in messages)["r"] > 500  # rows that changed meanwhile come as changes
     world.drop()
 
 
