@@ -116,7 +116,7 @@ def test_messages_deleted_before_they_were_read_end_the_history(kafka_server: Se
 
 def test_deletes_that_compaction_may_have_taken_away_unread_have_the_views_backfilled(kafka_server: Server) -> None:
     """The tombstone of a key is kept for a while, and then nothing tells that there was one."""
-    topic = Topic(kafka_server, "faults.compacted", **{"cleanup.policy": "compact", "delete.retention.ms": "500"})
+    topic = Topic(kafka_server, "faults.compacted", **{"cleanup.policy": "compact", "delete.retention.ms": "3000"})
     source = source_of(topic)
     begin = source.now()
     topic.publish(insert(1, 11))
