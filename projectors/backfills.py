@@ -96,7 +96,7 @@ class Backfills:
             return self._restart("halted views", halted)
         if views and log_fill.is_needed(own.source):
             return None if self._is_filled_from_stream(life, session, views) else self._restart("new views", views)
-        views = own.siblings().to_backfill(life, session)
+        views = own.siblings().to_backfill(life, session, views)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         estimates = own.row_estimates(views) if views else {}

@@ -49,13 +49,12 @@ class Siblings:
     pipelines: Callable[[PipelineId], Sequence[PipelineId]]
     now: Callable[[], int]
 
-    def to_backfill(self, life: ViewLife, session: Session) -> list[str]:
-        """Of the views that need a backfill, those that this pipeline runs now."""
-        names = {one.name for one in self.pipelines(self.identity)} - {self.identity.name}
-        mine = life.to_backfill()
+    def to_backfill(self, life: ViewLife, session: Session, mine: list[str]) -> list[str]:
+        """Of the views that need a backfill here, `mine`, those that this pipeline runs now."""
         if self.identity.partition:
             self._say_ready(life, mine)
             return []
+        names = {one.name for one in self.pipelines(self.identity)} - {self.identity.name}
         if not names:
             return mine
         records = self._records(session, names)

@@ -81,9 +81,17 @@ class Broker:
 
     def id_of(self, name: str) -> str:
         """Which topic of that name it is: one that is deleted and made again has another."""
-        future = self._ask("describing topics", lambda: self._client.describe_topics(TopicCollection([name])))[name]
-        found = self._of(future, "describing topics").topic_id
-        return f"{found.get_most_significant_bits():x}-{found.get_least_significant_bits():x}"
+        return self.ids_of([name])[name]
+
+    def ids_of(self, names: Sequence[str]) -> dict[str, str]:
+        """As `id_of`, of several topics at once."""
+        asked = TopicCollection(list(names))
+        futures = self._ask("describing topics", lambda: self._client.describe_topics(asked))
+        found = {name: self._of(future, "describing topics").topic_id for name, future in futures.items()}
+        return {
+            name: f"{one.get_most_significant_bits():x}-{one.get_least_significant_bits():x}"
+            for name, one in found.items()
+        }
 
     def config(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """The settings of these topics."""
@@ -96,7 +104,7 @@ class Broker:
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         """The offset behind the last message of each partition."""
-        found = self._offsets([(topic, number) for number in range(partitions)], _END)
+        found = self.ends([(topic, number) for number in range(partitions)])
         return [found[topic, number] for number in range(partitions)]
 
     def first_offsets(self, topic: str) -> dict[int, int]:
@@ -114,6 +122,8 @@ class Broker:
         return self._offsets(of, _END)
 
     def _offsets(self, of: Sequence[tuple[str, int]], which: Any) -> dict[tuple[str, int], int]:
+        if not of:
+            return {}
         asked = {TopicPartition(topic, number): which for topic, number in of}
         futures = self._ask("asking for offsets", lambda: self._client.list_offsets(asked))
         return {

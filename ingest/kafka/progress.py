@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from changes.batches import Watermark
 from changes.errors import ViewtailError
 from changes.published import POSITIONS, Progress, Published
-from ingest.kafka.consuming import CONSUMER, waiting
 from servers.brokers import ASK_WITHIN_S, SOURCE, failed
+from servers.consuming import CONSUMER, waiting
 
 _log = structlog.get_logger("viewtail.source")
 

@@ -21,12 +21,12 @@ from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
 from ingest.kafka.batching import Batching
-from ingest.kafka.consuming import CONSUMER, waiting
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
 from ingest.kafka.writers import is_foreign
 from servers.brokers import SOURCE, failed
+from servers.consuming import CONSUMER, waiting
 
 MESSAGES = 10_000  # taken at once; then comes a batch
 LOOK_EVERY_S = 5.0  # whether it is the same topic still

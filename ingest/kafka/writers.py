@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from changes.errors import SourceUnavailableError
+from changes.errors import RETRIES, SourceUnavailableError
 from changes.published import VERSION_HEADER
-from ingest.kafka.consuming import CONSUMER
 from servers.brokers import ASK_WITHIN_S, SOURCE, failed
+from servers.consuming import CONSUMER
 
 _QUICK = {"fetch.wait.max.ms": 10}  # an end is told when a broker has waited so long for more
 
@@ -35,7 +35,7 @@ def _first_message_tells(consumer: Consumer, partitions: int) -> bool | None:
     while ended < partitions:
         message = consumer.poll(max(0.0, deadline - time.monotonic()))
         if message is None:
-            raise SourceUnavailableError("Kafka: the broker gave nothing. viewtail tries again by itself")
+            raise SourceUnavailableError(f"Kafka: the broker gave nothing. {RETRIES}")
         error = message.error()
         if error is None:
             headers: Any = message.headers() or ()

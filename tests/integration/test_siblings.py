@@ -59,7 +59,9 @@ class One:
         """What its backfills do at each look."""
         family = self._family
         life: Any = self.life
-        return Siblings(self.identity, DATABASE, lambda _: family.all, family.now).to_backfill(life, self.session)
+        return Siblings(self.identity, DATABASE, lambda _: family.all, family.now).to_backfill(
+            life, self.session, life.to_backfill()
+        )
 
     @property
     def state(self) -> str:

@@ -39,8 +39,10 @@ class Topics(Broker):
         """Those of these topics that are there."""
         partitions = self.partitions()
         there = [name for name in names if name in partitions]
-        config = self.config(there) if there else {}
-        return {name: Present(id=self.id_of(name), partitions=partitions[name], config=config[name]) for name in there}
+        if not there:
+            return {}
+        config, ids = self.config(there), self.ids_of(there)
+        return {name: Present(id=ids[name], partitions=partitions[name], config=config[name]) for name in there}
 
     def make(self, topics: Sequence[Topic]) -> tuple[dict[str, Present], dict[str, str]]:
         """Make those of these topics that are missing; returns all that are there, and why others are not, by name."""

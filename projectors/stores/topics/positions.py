@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import RETRIES, StoreError, StoreUnavailableError
 from changes.published import POSITIONS, Published
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from servers.brokers import ASK_WITHIN_S, Broker, failed
@@ -50,7 +50,7 @@ def _ends(consumer: Consumer, end: int) -> tuple[int, int]:
             raise StoreUnavailableError(
                 f"Kafka: another pipeline's transaction is open in {POSITIONS}, so its end cannot be read: that "
                 "pipeline was killed while it committed. It ends when that pipeline runs again, or after "
-                "transaction.timeout.ms. viewtail tries again by itself"
+                f"transaction.timeout.ms. {RETRIES}"
             )
         time.sleep(0.05)
 

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from changes.batches import Watermark
 from changes.envelope import Envelope
-from changes.errors import FencedError, StoreError, StoreUnavailableError
+from changes.errors import RETRIES, FencedError, StoreError, StoreUnavailableError
 from changes.positions import Position, ReadPosition
 from changes.published import POSITIONS, VERSION_HEADER, Progress, Published, record_key
 from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
@@ -234,7 +234,8 @@ class TopicSink(Publisher):
         if self._kept is None or not (self._is_progress_due() or self._watermarks):
             return None
         assert self._topics is not None
-        ends = {name: self._topics.end_offsets(name, count) for name, count in self._partitions.items()}
+        found = self._topics.ends([(name, at) for name, count in self._partitions.items() for at in range(count)])
+        ends = {name: [found[name, at] for at in range(count)] for name, count in self._partitions.items()}
         self._told, self._told_at = self._kept, time.monotonic()
         return Progress(version=self._kept.version, ends=ends, watermarks=dict(self._watermarks))
 
@@ -267,9 +268,7 @@ class TopicSink(Publisher):
             if len(producer) < least:
                 deadline, least = time.monotonic() + FULL_FOR_S, len(producer)
             elif time.monotonic() > deadline:
-                raise StoreUnavailableError(
-                    f"Kafka: the broker took nothing for {FULL_FOR_S:.0f} s. viewtail tries again by itself"
-                )
+                raise StoreUnavailableError(f"Kafka: the broker took nothing for {FULL_FOR_S:.0f} s. {RETRIES}")
 
     def _that_fit(
         self, view: BoundView, changes: Sequence[KeptChange], limit: int, letters: list[Parked]
@@ -301,7 +300,7 @@ class TopicSink(Publisher):
 
     def _living(self) -> Producer:
         if self._producer is None:
-            raise StoreUnavailableError("Kafka: not connected. viewtail tries again by itself")
+            raise StoreUnavailableError(f"Kafka: not connected. {RETRIES}")
         return self._producer
 
     @contextmanager

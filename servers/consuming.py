@@ -1,4 +1,4 @@
-"""What every consumer here is made with, and taking what waits without waiting for more."""
+"""What every consumer of Kafka is made with, and taking what waits without waiting for more."""
 
 from __future__ import annotations
 
