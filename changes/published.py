@@ -11,7 +11,8 @@ One record a pipeline, keyed by it; compaction keeps the newest. Its value is a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,12 @@ import orjson
 
 POSITIONS = "viewtail_positions"  # the topic's name
 VERSION_HEADER = "viewtail_version"  # of each message of the topics
+
+
+def version_in(headers: Iterable[tuple[str, Any]] | None) -> int | None:
+    """The version in a message's headers; None where viewtail wrote none."""
+    texts = [value for name, value in headers or () if name == VERSION_HEADER]
+    return int(texts[0]) if texts and re.fullmatch(rb"[0-9]{1,19}", texts[0]) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

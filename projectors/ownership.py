@@ -27,7 +27,7 @@ from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import followed_tables
 from projectors.siblings import SharedProgress, Siblings
-from projectors.stores import Publisher, Store, guarded, publisher
+from projectors.stores import Store, guarded
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
@@ -91,15 +91,14 @@ class Ownership:
         view = self.life.views[name]
         store, pipeline = store_named(self.identity.store), self.pipeline
         sink, rows_session = pipeline.sink, session
-        if (topics := publisher(sink)) is None:
+        if pipeline.windows is None:
             access = self.deployment.access(store)
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
         make: Callable[..., Backfill] = Backfill
-        if topics is not None and pipeline.windows is not None:
-            place = partial(_place, topics, name)
-            make = partial(StreamFill, windows=pipeline.windows, place=place)
+        if pipeline.windows is not None:
+            make = partial(StreamFill, windows=pipeline.windows)
         return make(
             view=view,
             bound_at=bound_at,
@@ -138,10 +137,6 @@ class Ownership:
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()
         self.session.close()
-
-
-def _place(topics: Publisher, view: str) -> str:
-    return topics.incarnations().get(view, "")
 
 
 def take(

@@ -159,6 +159,10 @@ class Windows:
         with self._changed:
             return self._sink.fills.get(view, "")
 
+    def place_of(self, view: str) -> str:
+        """Which topic of its name it is; known once the pipeline has prepared its sink."""
+        return self._sink.incarnations().get(view, "")
+
     def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
         """As Publisher.keys."""
         return self._sink.keys(view)
@@ -174,7 +178,6 @@ class StreamFill(Backfill):
     """A backfill whose rows the pipeline itself writes."""
 
     windows: Windows
-    place: Callable[[], str]  # which topic of that name it is; known once the pipeline has prepared its sink
 
     def close(self) -> None:
         """The sink is the pipeline's."""
@@ -183,7 +186,7 @@ class StreamFill(Backfill):
         """As Backfill.run."""
         view = self.view.id
         watermark = self._now()
-        place = self.place()
+        place = self.windows.place_of(view)
         is_used = self.life.states.read(view).incarnation == place  # an earlier backfill was of this topic
         record, is_resumed = self._begin(watermark, place)
         assert record.watermark_version is not None

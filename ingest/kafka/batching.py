@@ -16,7 +16,7 @@ from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowCh
 from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, own
-from changes.published import VERSION_HEADER
+from changes.published import VERSION_HEADER, version_in
 from ingest.kafka.position import KafkaPosition
 
 Change: TypeAlias = RowChanges | Refused
@@ -104,7 +104,7 @@ class _Reading:
     def _deleted(self, message: Message, version: int) -> Change:
         """Of a delete that compaction took away its tombstone is left."""
         row = self._row(message.key(), None)
-        found = _version_of(message)
+        found = version_in(message.headers())
         if row is None or found is None:
             what = "the key" if row is None else f"the header {VERSION_HEADER}"
             return self._malformed(message, version, f"a tombstone, of which {what} cannot be read")
@@ -114,7 +114,7 @@ class _Reading:
         """Its key parks, under its name where that can be read."""
         bad = Unreadable("(all)", why)
         row = self._row(message.key(), bad) or tuple([bad] * len(self._followed.columns))
-        found = _version_of(message)
+        found = version_in(message.headers())
         said = version if found is None else found
         return Refused(self._followed, INSERT, said, [row], f"{self._place}/{message.offset()}: {why}")
 
@@ -127,12 +127,6 @@ class _Reading:
         except NOT_TAKEN:
             return None
         return tuple([values.get(name, others) for name in self._followed.columns])
-
-
-def _version_of(message: Message) -> int | None:
-    """As its header says."""
-    texts = [value for name, value in message.headers() or () if name == VERSION_HEADER]
-    return int(texts[0]) if texts and re.fullmatch(rb"[0-9]{1,19}", texts[0]) else None
 
 
 def committed_us(message: Message) -> int:

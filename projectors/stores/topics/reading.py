@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from changes.envelope_values import NOT_TAKEN, own
 from changes.errors import StoreError
-from changes.published import VERSION_HEADER
+from changes.published import version_in
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
 from projectors.stores.topics.admin import Topics
@@ -54,7 +54,7 @@ class TopicReader(ViewReader):
             if message.value() is None:
                 present.pop(key, None)
             else:
-                present[key] = _version(message)
+                present[key] = version_in(message.headers()) or 0
         yield from _pages(present)
 
     def close(self) -> None:
@@ -103,12 +103,7 @@ def _row(key: Key, message: Any) -> StoredRow | None:
     content = orjson.loads(message.value())
     content = content.get("payload", content)
     after = content["after"]
-    return None if after is None else StoredRow(key, _version(message), after)
-
-
-def _version(message: Any) -> int:
-    versions = [value for name, value in message.headers() or () if name == VERSION_HEADER]
-    return int(versions[0]) if versions else 0
+    return None if after is None else StoredRow(key, version_in(message.headers()) or 0, after)
 
 
 def _pages(present: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
