@@ -120,6 +120,7 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     assert checked.returncode == 0, checked.stdout
     assert "topic topic_commands.user: 2 partitions, cleanup.policy=compact" in checked.stdout
     user, odd = f"kafka:{SCHEMA}.user", f"kafka:{SCHEMA}.odd"
+    wait_for("the pipeline has reported that it runs", lambda: deployed.command("status").returncode == 0)
     status = deployed.command("status", "--json")
     assert status.returncode == 0, status.stdout
     (pipeline,) = json.loads(status.stdout)["pipelines"]
