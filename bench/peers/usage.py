@@ -52,8 +52,8 @@ def recorded(group: int) -> Iterator[Timeline]:
     def record() -> None:
         for number in count():
             if number % _LOOK_AGAIN == 0:
-                members = _members(group)
-            timeline.add(time.time(), sum(map(_processor_s, members)))
+                found = members(group)
+            timeline.add(time.time(), sum(map(_processor_s, found)))
             if is_over.wait(_EVERY_S):
                 return
 
@@ -68,10 +68,10 @@ def recorded(group: int) -> Iterator[Timeline]:
 
 def memory_mib(group: int) -> float:
     """The sum of the largest resident memories that the group's processes ever had."""
-    return sum(peak_memory_mib(str(pid)) for pid in _members(group))
+    return sum(peak_memory_mib(str(pid)) for pid in members(group))
 
 
-def _members(group: int) -> list[int]:
+def members(group: int) -> list[int]:
     """The processes of the group that live."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and _stat(name)[2:3] == [str(group)]]
 
