@@ -38,26 +38,25 @@ class Envelope:
     Args:
         table: where the rows are from.
         key: the columns of the key, in key order.
-        columns: those that the view shows, in order; None: it shows documents, each one JSON object.
+        columns: those that the view shows, in order.
         name: what Debezium calls the logical server; also the beginning of the schemas' names.
         release: of viewtail.
-        with_schemas: each key and value carries its Kafka Connect schema. Not for documents.
+        with_schemas: each key and value carries its Kafka Connect schema.
     """
 
     def __init__(
         self,
         table: Table,
         key: Sequence[Column],
-        columns: Sequence[Column] | None,
+        columns: Sequence[Column],
         *,
         name: str,
         release: str,
         with_schemas: bool = False,
     ) -> None:
-        assert columns is not None or not with_schemas
         self._source = _source_of(table, name, release)
         about_key = about_value = ""
-        if columns is not None and with_schemas:
+        if with_schemas:
             about_key = _embedded(key_schema(table, key, name))
             about_value = _embedded(value_schema(table, columns, name))
         made = _compiled(table, key, columns, about_key, about_value)
@@ -132,17 +131,14 @@ _RUNS = {"update": "updates", "delete": "deletes"}
 
 
 def _compiled(
-    table: Table, key: Sequence[Column], columns: Sequence[Column] | None, about_key: str, about_value: str
+    table: Table, key: Sequence[Column], columns: Sequence[Column], about_key: str, about_value: str
 ) -> dict[str, Any]:
     """The functions of a table: `rows`, `updates` and `deletes` give the messages of a run of changes."""
     keys = [f"k{at}" for at in range(len(key))]
     key_template, key_parts = _object(key, keys)
     key_json = _formatted(_constant(about_key) + key_template + "}" * bool(about_key), key_parts)
-    if columns is None:
-        row, template, parts = "image", "%s", ["str(image, 'utf-8')"]
-    else:
-        values = [f"c{at}" for at in range(len(columns))]
-        row, (template, parts) = f"({''.join(f'{value}, ' for value in values)})", _object(columns, values)
+    values = [f"c{at}" for at in range(len(columns))]
+    row, (template, parts) = f"({''.join(f'{value}, ' for value in values)})", _object(columns, values)
     begin = _constant(about_value) + '{"before":'
     end = ["source", "row", "end"]
     before, after = (f"('null' if {name} is None else shown({name}))" for name in ("before", "after"))

@@ -12,13 +12,13 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schemas(
-    table: Table, key: Sequence[Column], columns: Sequence[Column] | None, *, name: str, with_schemas: bool = False
+    table: Table, key: Sequence[Column], columns: Sequence[Column], *, name: str, with_schemas: bool = False
 ) -> dict[str, Schema]:
     """The schemas of a message's `key` and of its `value`; the arguments are those of `Envelope`.
 
     A tombstone is a message without a value: no schema holds for it.
     """
-    row = {"type": "object"} if columns is None else _object({column.name: json_schema(column) for column in columns})
+    row = _object({column.name: json_schema(column) for column in columns})
     key_object = _object({column.name: _COLUMNS[column.kind](column) for column in key})
     value = _envelope(table, row, name)
     return {
