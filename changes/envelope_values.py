@@ -9,7 +9,7 @@ import re
 import struct
 from base64 import b64decode
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -31,6 +31,21 @@ def own(column: Column) -> Read:
             return _integer(column)
         return _flag if column.length == 1 else _bits(column)
     return _OWN[column.kind](column)
+
+
+def key_reader(columns: Sequence[Column]) -> Callable[[bytes | None], tuple[Any, ...]]:
+    """Reads a message's key, whether or not its schema is beside it: the values of these columns.
+
+    What it makes raises one of NOT_TAKEN for a key that is none of them.
+    """
+    reads = [(column.name, own(column)) for column in columns]
+
+    def read(text: bytes | None) -> tuple[Any, ...]:
+        found = orjson.loads(text or b"")
+        found = found.get("payload", found)
+        return tuple([read_one(found[name]) for name, read_one in reads])
+
+    return read
 
 
 def _integer(column: Column) -> Read:

@@ -156,6 +156,7 @@ class SourceKind(ABC):
     address: ClassVar[AddressForm]
     before_all: ClassVar[Position]  # a position before all of every history
     is_shared_out: ClassVar[bool] = False  # processes are `members`, and share its parts; else one process reads it
+    has_rows: ClassVar[bool] = True  # the server that is read has the canonical rows, too
 
     @abstractmethod
     def read_position(self, text: str | bytes) -> Position:

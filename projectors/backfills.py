@@ -84,29 +84,38 @@ class Backfills:
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
-        if life.held_back:
-            own.pipeline.watermarks.now(own.stop)
-            self.has_caught_up = True
-            return self._restart("views that were held back", life.held_back)
-        if life.is_brought_back():
-            return self._restart("a view that was left out", ())
         views = life.to_backfill()
-        if halted := [view for view in views if not life.gets_changes(view)]:
-            # Halted, then or since: they get changes after the pipeline restarts.
-            return self._restart("halted views", halted)
+        if (why := self._why_restart(life, views)) is not None:
+            return self._restart(*why)
         if views and log_fill.is_needed(own.source):
             return None if self._is_filled_from_stream(life, session, views) else self._restart("new views", views)
         views = own.siblings().to_backfill(life, session, views)
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
-        estimates = own.row_estimates(views) if views else {}
+        return self._begin(views)
+
+    def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
+        """For what, and which views; None: the pipeline goes on as it is."""
+        own = self._own
+        if life.held_back:
+            own.pipeline.watermarks.now(own.stop)
+            self.has_caught_up = True
+            return "views that were held back", life.held_back
+        if life.is_brought_back():
+            return "a view that was left out", ()
+        # Halted, then or since: they get changes after the pipeline restarts.
+        halted = [view for view in views if not life.gets_changes(view)]
+        return ("halted views", halted) if halted else None
+
+    def _begin(self, views: Collection[str]) -> None:
+        """The small ones, until they are done; a large one goes on beside."""
+        estimates = self._own.row_estimates(views) if views else {}
         self._begin_large([view for view in views if estimates[view] > SMALL_ROWS], estimates)
         small = deque(view for view in views if estimates[view] <= SMALL_ROWS)
         with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="backfill") as threads:
             done = [threads.submit(self._all, small, estimates) for _ in range(min(SIDE_BY_SIDE, len(small)))]
         for one in done:
             one.result()  # raises what was raised there
-        return None
 
     def _is_filled_from_stream(self, life: ViewLife, session: OwnSession, views: Collection[str]) -> bool:
         own = self._own

@@ -71,7 +71,7 @@ class SourceSettings(KafkaSourceSettings, BinlogSettings):
 
         `own`, at `own_url`, is that of viewtail's own tables.
         """
-        if self.kind is KINDS[0]:
+        if self.kind.has_rows:
             return None if self.url is None else self.mysql_address(self.url, None)
         if self.canonical_url is None:
             return None if own_url is None else own.mysql_address(own_url, None)
@@ -81,7 +81,7 @@ class SourceSettings(KafkaSourceSettings, BinlogSettings):
         """Where watermarks are written; None where it is the same server."""
         if self.primary_url is None:
             return None
-        return (self if self.kind is KINDS[0] else _tls_of(own)).mysql_address(self.primary_url, None)
+        return (self if self.kind.has_rows else _tls_of(own)).mysql_address(self.primary_url, None)
 
 
 def _tls_of(server: Server) -> Server:

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
-import orjson
-
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
 from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
-from changes.envelope_values import NOT_TAKEN, own
+from changes.envelope_values import NOT_TAKEN, key_reader
 from changes.published import VERSION_HEADER, version_in
 from ingest.kafka.position import KafkaPosition
 
@@ -75,7 +73,8 @@ class _Reading:
         reader = EnvelopeReader(followed, key)
         self._read: Callable[[bytes], Change] = reader.read
         self._runs = RunReader(followed, reader)
-        self._keys = {column.name: own(column) for column in key}
+        self._key_names = [column.name for column in key]
+        self._read_key = key_reader(key)
 
     def changes(self, messages: Sequence[Message], values: Sequence[bytes | None], version: int) -> list[Any]:
         """`version` is that of what cannot be read, which says none."""
@@ -121,9 +120,7 @@ class _Reading:
     def _row(self, key: bytes | None, others: Unreadable | None) -> Row | None:
         """A row of which only the key is known; None where not even that."""
         try:
-            found = orjson.loads(key or b"")
-            found = found.get("payload", found)
-            values = {name: read(found[name]) for name, read in self._keys.items()}
+            values = dict(zip(self._key_names, self._read_key(key), strict=True))
         except NOT_TAKEN:
             return None
         return tuple([values.get(name, others) for name in self._followed.columns])

@@ -61,6 +61,7 @@ class KafkaKind(SourceKind):
     address = KAFKA
     before_all = BEFORE_ALL
     is_shared_out = True
+    has_rows = False
 
     def __init__(self) -> None:
         # By address, one of each in a process.

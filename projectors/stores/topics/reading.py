@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from changes.envelope_values import NOT_TAKEN, own
+from changes.envelope_values import NOT_TAKEN, key_reader
 from changes.errors import StoreError
 from changes.published import version_in
 from changes.writes import Key
@@ -28,7 +28,7 @@ class TopicReader(ViewReader):
     def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
         self._client = client
         self.view = view
-        self._reads = [(column.name, own(column)) for column in view.key]
+        self._read_key = key_reader(view.key)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         """Of these keys, those whose newest message is no tombstone."""
@@ -74,9 +74,7 @@ class TopicReader(ViewReader):
 
     def _key(self, text: bytes | None) -> Key:
         try:
-            given = orjson.loads(text or b"")
-            given = given.get("payload", given)
-            return tuple(read(given[name]) for name, read in self._reads)
+            return self._read_key(text)
         except NOT_TAKEN:
             raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
 
