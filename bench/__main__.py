@@ -18,7 +18,6 @@ from pathlib import Path
 import redis
 
 import stack.elasticsearch
-import stack.kafka
 import stack.mysql
 import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
@@ -26,7 +25,7 @@ from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
 from bench.page import page, peers_of
-from bench.setting import QUICK, Place, Setting, Sizes, prepare, say, write_bulk_rows, write_single_rows
+from bench.setting import QUICK, Place, Setting, Sizes, prepare, say, start_broker, write_bulk_rows, write_single_rows
 from stack import StackError
 
 # The servers that each part needs.
@@ -44,7 +43,7 @@ _START = {
     "mysql": stack.mysql.start,
     "redis": stack.redis.start,
     "elasticsearch": stack.elasticsearch.start,
-    "kafka": stack.kafka.start,
+    "kafka": start_broker,
 }
 
 

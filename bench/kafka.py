@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench.bare import ROWS_A_COMMIT, deployment
+from bench.bare import deployment
 from bench.consuming import PARTITIONS, admin
 from bench.live import BARE_TOPIC
 from bench.setting import ROWS_A_TRANSACTION, Setting
@@ -20,7 +20,7 @@ from changes.batches import Origin
 from changes.envelope import Envelope, Message
 from changes.published import POSITIONS, VERSION_HEADER
 from changes.writes import KeptChange
-from projectors.stores.topics.sink import _PRODUCER
+from projectors.stores.topics.sink import _PRODUCER, TopicSink
 
 TOPIC = "bench.narrow"
 _WITHIN_S = 60.0
@@ -49,9 +49,9 @@ def ready_made(setting: Setting, rows: int) -> Messages:
     (view,) = deployment(setting).views_of("kafka")
     envelope = Envelope(view.table, view.key, view.values, name="viewtail", release=release_of("viewtail"))
     found: Messages = []
-    for first in range(0, rows, ROWS_A_COMMIT):
+    for first in range(0, rows, TopicSink.most_rows):
         changes = []
-        for at in range(first, min(first + ROWS_A_COMMIT, rows), ROWS_A_TRANSACTION):
+        for at in range(first, min(first + TopicSink.most_rows, rows), ROWS_A_TRANSACTION):
             origin = Origin(1795348324126000, f"3d32fdf6-e66e-11f1-bde1-02fc00000001:{at}", "binlog.000004", at * 40, 1)
             version = (1 << 53) + at
             for i in range(at, at + ROWS_A_TRANSACTION):

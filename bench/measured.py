@@ -46,11 +46,13 @@ def main() -> None:
 
 
 def _drain(own: Ownership, rows: int, start: BinlogPosition) -> float:
-    began = time.perf_counter()
-    ended = 0.0
+    began = ended = 0.0
 
     def watch() -> None:
-        nonlocal ended
+        nonlocal began, ended
+        while own.pipeline.vitals.state != "running":
+            time.sleep(0.0005)
+        began = time.perf_counter()
         while own.pipeline.vitals.row_count < rows:
             time.sleep(0.002)
         ended = time.perf_counter()

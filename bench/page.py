@@ -55,8 +55,9 @@ How it is measured:
 
 - A round of the drains to MySQL and Redis and of the backfill is {turns} turns, reference and ours one after the
   other. Its rates are of all rows over all the time. Of the other work a round is one turn.
-- A drain is timed inside the process, from the call of the pipeline's loop to the last row applied. Python's start
-  is not in it. The rows are written before it with relaxed flushing, which is set back before anything is timed.
+- A drain is timed inside the process, from the moment at which the pipeline begins to read to the last row applied.
+  Python's start, connecting to the store and making a topic are not in it. The rows are written before it with
+  relaxed flushing, which is set back before anything is timed.
 - After each drain the rows are counted, and in MySQL compared with the table.
 - To a topic, the tailer's transactions carry its position too. A consumer with isolation.level=read_committed counts
   the messages after each drain. Live, it is a plain consumer of confluent-kafka that polls; the time is the one at

@@ -23,12 +23,11 @@ from typing import Any
 
 import pymysql
 
-import stack.kafka
 import stack.mysql
 from bench import kafka
 from bench.peers.usage import members, recorded
 from bench.scale_page import page
-from bench.setting import Setting, prepare, say, write_bulk_rows
+from bench.setting import Setting, prepare, say, start_broker, write_bulk_rows
 from stack import StackError
 
 _VIEWS = (
@@ -303,7 +302,7 @@ def main() -> int:
         setting.folder.mkdir()
         try:
             setting.servers["mysql"] = stack.mysql.start(Path(folder) / "mysql", options=["--max-connections=4000"])
-            setting.servers["kafka"] = stack.kafka.start(Path(folder) / "kafka")
+            setting.servers["kafka"] = start_broker(Path(folder) / "kafka")
             idles = [idle(setting, count, sizes.quiet_s) for count in sizes.partitions]
             text = page(setting.machine(), idles, shared(setting, sizes), sizes.shared)
         except (RuntimeError, StackError) as error:

@@ -121,7 +121,7 @@ class Setting:
         if "elasticsearch" in self.servers:
             found += f", Elasticsearch {stack.elasticsearch.VERSION}"
         if "kafka" in self.servers:
-            found += f", Kafka {stack.kafka.VERSION} (one node, heap of {stack.kafka.HEAP})"
+            found += f", Kafka {stack.kafka.VERSION} (one node; {' '.join(stack.kafka.AS_SHIPPED)})"
         return found
 
     @property
@@ -151,6 +151,11 @@ class Setting:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+
+def start_broker(directory: Path) -> Server:
+    """A broker as its users run it: with Java's settings of Kafka's own start script."""
+    return stack.kafka.start(directory, java_options=stack.kafka.AS_SHIPPED)
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, float]:

@@ -21,3 +21,7 @@ class Limits(Group):
     offset_interval_s: float = Field(
         1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
     )
+
+    def with_at_most(self, rows: int) -> Limits:
+        """The same with batches of at most so many rows."""
+        return self.model_copy(update={"batch_rows": min(self.batch_rows, rows)})

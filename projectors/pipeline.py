@@ -99,6 +99,7 @@ class Pipeline:
         self._witnessed, self._publisher = witnessed(self.sink), publisher(self.sink)
         if self._publisher is not None:
             self.windows = Windows(self._publisher, self.life.projections.is_halted)
+            self.limits = self.limits.with_at_most(self._publisher.most_rows)
         self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
         self._table_changes = TableChanges(

@@ -84,7 +84,10 @@ def prepare(
         url=f"http://{HOST}:{chosen}",
         port=chosen,
         directory=directory,
-        argv=(*kafka.command("org.apache.kafka.connect.cli.ConnectStandalone", HEAP), *map(str, [worker, *files])),
+        argv=(
+            *kafka.command("org.apache.kafka.connect.cli.ConnectStandalone", [f"-Xmx{HEAP}"]),
+            *map(str, [worker, *files]),
+        ),
         is_ready=lambda: all(_runs(chosen, name) for name in connectors),
     )
     return Server(launch)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import stack.kafka
 import stack.mariadb
 import stack.mysql
 from bench.page import with_peers
@@ -21,7 +20,7 @@ from bench.peers import readers
 from bench.peers.course import QUICK, Course, Sizes
 from bench.peers.page import Source, section
 from bench.peers.readers import Reader
-from bench.setting import Setting, prepare, say
+from bench.setting import Setting, prepare, say, start_broker
 from stack import Server, StackError, maxwell
 
 # By source server: how it is started, and who is measured beside viewtail.
@@ -77,7 +76,7 @@ def _measured(source: str, sizes: Sizes, rounds: int) -> Source:
         try:
             say(f"starting {source} and kafka")
             servers["mysql"] = start(folder / source)
-            servers["kafka"] = stack.kafka.start(folder / "kafka")
+            servers["kafka"] = start_broker(folder / "kafka")
             setting = Setting(servers=servers, folder=folder)
             prepare(setting)
             course = Course(setting, [readers.viewtail(setting), peer(setting)], sizes)

@@ -36,6 +36,7 @@ from servers.brokers import failed
 PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
 CLOSE_WITHIN_S = 3.0
+REST_S = 0.0005  # between two transactions
 COMMIT_WITHIN_S = 15.0  # a topic that is gone is noticed then at the latest
 
 _PRODUCER = {
@@ -98,6 +99,7 @@ class TopicSink(Publisher):
         self._ids: dict[str, str] = {}  # of topics, by view
         self._is_open = False  # a transaction
         self._open_count = 0  # of changes in it
+        self._ended_at = 0.0  # the last one
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
@@ -176,6 +178,7 @@ class TopicSink(Publisher):
         with self._mapped("publishing"):
             if not self._is_open:
                 self._progress = self._progress_now()
+                self._rest()
                 producer.begin_transaction()
                 self._is_open, self._open_count = True, 0
             for found in writes:
@@ -188,7 +191,7 @@ class TopicSink(Publisher):
             failpoints.reach("before commit")
             self._commit(producer, self._open_count)
             failpoints.reach("after commit")
-        self._is_open = False
+        self._is_open, self._ended_at = False, time.perf_counter()
         self._kept = upto
         if self._progress is not None:
             self._watermarks = {}
@@ -204,6 +207,11 @@ class TopicSink(Publisher):
             self.meanwhile()
         finally:
             self._under_way.result()
+
+    def _rest(self) -> None:
+        """The broker is still ending the transaction before. One that begins too soon is told to wait, for 20 ms."""
+        if (left := self._ended_at + REST_S - time.perf_counter()) > 0:
+            time.sleep(left)
 
     def look_at(self, writes: Sequence[ViewWrites]) -> None:
         """Encode what comes next, as long as the commit takes."""
@@ -246,7 +254,9 @@ class TopicSink(Publisher):
         produce, last, headers = producer.produce, -1, Headers()
         for number, some in enumerate(_slices(found.changes)):
             messages = made[number] if number < len(made) else encode(some, _now_us())
-            if any(value is not None and len(key) + len(value) > limit for key, value, _ in messages):
+            if number < len(made):
+                made[number] = None  # so that its memory can be had again
+            if max([len(key) + len(value or b"") for key, value, _ in messages]) > limit:
                 messages = encode(self._that_fit(view, some, limit, letters), _now_us())
             for key, value, version in messages:
                 if version != last:
