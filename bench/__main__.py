@@ -1,4 +1,4 @@
-"""`python -m bench`: every figure of docs/performance.md, as ratios within one run, medians over rounds.
+"""`python -m bench`: the figures of docs/performance.md, as ratios within one run, medians over rounds.
 
 Exit 0 when everything was measured, 1 when a measurement failed or lost rows. Whether a goal is met is in the table.
 """
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from bench import bare, decode, live, starts, through_kafka, topics
 from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
-from bench.page import page, peers_of
+from bench.page import BINLOG, TOPICS, page, section
 from bench.setting import QUICK, Place, Setting, Sizes, prepare, say, start_broker, write_bulk_rows, write_single_rows
 from stack import StackError
 
@@ -47,6 +47,13 @@ _START = {
 }
 
 
+TOPIC_PARTS = ("kafka", "through-kafka")
+
+
+def _command(parts: Sequence[str]) -> str:
+    return f"python -m bench --only {' '.join(parts)}"
+
+
 class Bench:
     """The servers, and what was measured so far."""
 
@@ -56,6 +63,8 @@ class Bench:
         self.rounds = rounds
         self.lines: list[Line] = []
         self.memory_mib: dict[str, float] = {}
+        self.topic_lines: list[Line] = []
+        self.topic_memory_mib: dict[str, float] = {}
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
 
@@ -69,6 +78,17 @@ class Bench:
         store = arguments[1]
         self.memory_mib[store] = max(self.memory_mib.get(store, 0.0), found["memory_mib"])
         return found["seconds"]
+
+    def sections(self, parts: Sequence[str]) -> dict[str, str]:
+        """What was measured, by the page's section."""
+        machine = f"{self.setting.machine()}; {self.rounds} rounds"
+        binlog, topic = ([part for part in parts if (part in TOPIC_PARTS) is is_topic] for is_topic in (False, True))
+        found = {}
+        if binlog:
+            found[BINLOG] = section(_command(binlog), machine, self.lines, self.memory_mib, self.decoded, self.started)
+        if topic:
+            found[TOPICS] = section(_command(topic), machine, self.topic_lines, self.topic_memory_mib)
+        return found
 
     # -- the measurements ---------------------------------------------------------------------------------------
 
@@ -236,12 +256,12 @@ class Bench:
 
     def kafka(self) -> None:
         """The tailer of topics."""
-        lines, self.memory_mib["kafka"] = topics.measure(self.setting, self.sizes, self.rounds)
-        self.lines += lines
+        lines, self.topic_memory_mib["kafka"] = topics.measure(self.setting, self.sizes, self.rounds)
+        self.topic_lines += lines
 
     def through_kafka(self) -> None:
         """Views that are fed from a topic."""
-        self.lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
+        self.topic_lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
 
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
@@ -271,10 +291,7 @@ def main() -> int:
                 for server in PARTS[name]:
                     start(setting, server, Path(folder))
                 getattr(bench, name.replace("-", "_"))()
-            text = page(
-                f"{setting.machine()}; {bench.rounds} rounds", bench.lines, bench.memory_mib, bench.decoded,
-                bench.started, peers_of(arguments.out),
-            )  # fmt: skip
+            text = page(arguments.out.read_text() if arguments.out is not None else "", bench.sections(arguments.only))
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from bench import decode, starts
 from bench.lines import TURNS, Line, table
@@ -11,18 +10,26 @@ from bench.projecting import FAKE_BATCH_S
 from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
-# What `python -m bench.peers` writes stands between these, and stays when the rest is written again.
-PEERS = ("<!-- peers -->", "<!-- end of peers -->")
+# What each command measures stands between two comments with its name, and stays when another one is written again.
+BINLOG, TOPICS, PEERS = "binlog", "topics", "peers"
 
 TEXT = """# Performance
 
-You want to know how fast viewtail is. `python -m bench --out docs/performance.md` printed this page. Every figure
-is a ratio against a reference that was measured in the same run, on this machine: {machine}. The servers run on the
-same cores as what is measured.
+You want to know how fast viewtail is. Every figure is a ratio against a reference that was measured in the same run.
+The servers run on the same cores as what is measured. Above each table stand the command that printed it, and the
+machine.
 
-{table}{decoded}{started}
+## From the binlog to views
+
+{binlog}
+
+## Topics
+
+{topics}
 
 {peers}
+
+## What is measured
 
 The references:
 
@@ -71,35 +78,33 @@ How it is measured:
 """
 
 
-def page(
-    machine: str,
-    lines: Sequence[Line],
-    memory_mib: Mapping[str, float],
-    decoded: Sequence[decode.Workload],
-    started: Sequence[starts.Told],
-    peers: str,
-) -> str:
-    """The whole page, with the section of the peers as it is."""
+def page(written: str, measured: Mapping[str, str]) -> str:
+    """The page: what was measured now, and beside it the sections that are written already."""
+    sections = {name: _between(name, measured.get(name) or _section(written, name)) for name in (BINLOG, TOPICS, PEERS)}
     return TEXT.format(
-        machine=machine, turns=TURNS, table=_ratios(lines, memory_mib), decoded=_decoded(decoded),
-        started=_started(started), full_rows=FULL_ROWS, still_s=STILL_S,
-        fake_ms=FAKE_BATCH_S * 1000, peers=f"{PEERS[0]}\n{peers}{PEERS[1]}",
+        **sections, turns=TURNS, full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000
     )  # fmt: skip
 
 
-def peers_of(out: Path | None) -> str:
-    """The section of the peers in a page that is there."""
-    written = out.read_text() if out is not None and out.exists() else ""
-    return written.partition(PEERS[0] + "\n")[2].partition(PEERS[1])[0]
+def _between(name: str, body: str) -> str:
+    return f"<!-- {name} -->\n{body.strip()}\n<!-- end of {name} -->"
 
 
-def with_peers(text: str, section: str) -> str:
-    """The page with another section of the peers; a page without one gets it at its end."""
-    begin, end = PEERS
-    before, has_one, rest = text.partition(begin)
-    if not has_one:
-        return f"{text.rstrip()}\n\n{begin}\n{section}{end}\n"
-    return f"{before}{begin}\n{section}{end}{rest.partition(end)[2]}"
+def _section(written: str, name: str) -> str:
+    """That of a page; nothing where it has none."""
+    return written.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- end of {name} -->")[0]
+
+
+def section(
+    command: str,
+    machine: str,
+    lines: Sequence[Line],
+    memory_mib: Mapping[str, float],
+    decoded: Sequence[decode.Workload] = (),
+    started: Sequence[starts.Told] = (),
+) -> str:
+    """What one command measured."""
+    return f"`{command}`, on {machine}.\n\n{_ratios(lines, memory_mib)}{_decoded(decoded)}{_started(started)}"
 
 
 def _ratios(lines: Sequence[Line], memory_mib: Mapping[str, float]) -> str:

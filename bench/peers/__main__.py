@@ -15,7 +15,7 @@ from pathlib import Path
 
 import stack.mariadb
 import stack.mysql
-from bench.page import with_peers
+from bench.page import PEERS, page
 from bench.peers import readers
 from bench.peers.course import QUICK, Course, Sizes
 from bench.peers.page import Source, section
@@ -54,7 +54,7 @@ def main() -> int:
     print(text)
     say(f"took {time.monotonic() - began:.0f} s")
     if arguments.out is not None:
-        arguments.out.write_text(with_peers(arguments.out.read_text() if arguments.out.exists() else "", text))
+        arguments.out.write_text(page(arguments.out.read_text(), {PEERS: text}))
     return 0
 
 
