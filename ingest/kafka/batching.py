@@ -6,8 +6,8 @@ Runs for every message, so what most messages need is done by one call each and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import orjson
@@ -17,6 +17,7 @@ from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, own
 from changes.published import VERSION_HEADER, version_in
+from changes.tables import Column
 from ingest.kafka.position import KafkaPosition
 
 Change: TypeAlias = RowChanges | Refused
@@ -34,19 +35,35 @@ class Message(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
 
 
-class Batching:
-    """Of one partition, from one position on. `followed` is the topic's table; None: nobody wants its rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """How a topic is written that viewtail does not write."""
 
-    def __init__(self, followed: Followed | None, position: KafkaPosition) -> None:
+    shows_default_for_null: bool = True  # see EnvelopeReader
+
+
+class Batching:
+    """Of one partition, from one position on.
+
+    Args:
+        followed: the topic's table; None: nobody wants its rows.
+        foreign: where another program writes the topic.
+    """
+
+    def __init__(self, followed: Followed | None, position: KafkaPosition, foreign: Foreign | None = None) -> None:
         self._position = position
-        self._reading = None if followed is None else _Reading(followed, f"{position.topic}/{position.partition}")
+        self._reading: _Reading | None = None
+        if followed is not None:
+            key = [column for name in followed.table.paging_key if (column := followed.table.column(name)) is not None]
+            self._reading = _Reading(followed, key, foreign, f"{position.topic}/{position.partition}")
         self.version = position.version
 
     def batch(self, messages: Sequence[Message]) -> Batch:
         """The changes that these messages hold, in their order."""
         values = [message.value() for message in messages]
-        changes = [] if self._reading is None else self._reading.changes(messages, values, self.version)
-        self.version = max(self.version, max((one[2] for one in changes), default=0))
+        changes: list[Any] = []
+        if self._reading is not None:
+            changes, self.version = self._reading.changes(messages, values, self.version)
         refused = [one for one in changes if one.__class__ is Refused] if Unreadable.made else []
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
@@ -67,27 +84,33 @@ class Batching:
 class _Reading:
     """The messages of one table. `place` is what dead letters call the partition."""
 
-    def __init__(self, followed: Followed, place: str) -> None:
-        table = followed.table
-        key = [column for name in table.paging_key if (column := table.column(name)) is not None]
+    def __init__(self, followed: Followed, key: Sequence[Column], foreign: Foreign | None, place: str) -> None:
         self._followed = followed
+        self._is_foreign = foreign is not None
         self._place = place
-        reader = EnvelopeReader(followed, key)
+        shows_default = foreign is None or foreign.shows_default_for_null
+        reader = EnvelopeReader(followed, key, shows_default_for_null=shows_default)
         self._read: Callable[[bytes], Change] = reader.read
         self._runs = RunReader(followed, reader)
         self._keys = {column.name: own(column) for column in key}
 
-    def changes(self, messages: Sequence[Message], values: Sequence[bytes | None], version: int) -> list[Any]:
-        """`version` is that of what cannot be read, which says none."""
+    def changes(
+        self, messages: Sequence[Message], values: Sequence[bytes | None], version: int
+    ) -> tuple[list[Any], int]:
+        """The changes, and the newest version up to their end. `version` is that up to their beginning."""
         if None not in values:
             try:
-                return self._runs.read_all(values)  # type: ignore[arg-type]
+                found = self._runs.read_all(values)  # type: ignore[arg-type]
+                return found, max(version, max((one[2] for one in found), default=0))
             except MalformedEnvelopeError:
                 pass
-        return joined(list(self._carefully(messages, version)))
+        changes, version = self._carefully(messages, version)
+        return joined(changes), version
 
-    def _carefully(self, messages: Sequence[Message], version: int) -> Iterator[Change]:
-        last_key: bytes | None = None
+    def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
+        """What cannot be read, and says no version, has that of what came before it."""
+        found: list[Change] = []
+        deleted: bytes | None = None  # the key of the last message, where that said so
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
@@ -96,15 +119,22 @@ class _Reading:
                 except MalformedEnvelopeError as error:
                     change = self._malformed(message, version, str(error))
                 version = max(version, change.version)
-                yield change
-            elif key != last_key:  # else the message before says what was deleted
-                yield self._deleted(message, version)
-            last_key = key
+                found.append(change)
+                deleted = key if change.kind == DELETE else None
+            elif key != deleted or key is None:
+                change = self._deleted(message, version)
+                version = version if self._is_foreign else max(version, change.version)
+                found.append(change)
+        return found, version
 
     def _deleted(self, message: Message, version: int) -> Change:
-        """Of a delete that compaction took away its tombstone is left."""
+        """Of a delete that compaction took away its tombstone is left.
+
+        Another program's says no version. It is newer than all that came before it in the partition, and the delete
+        itself had at least the next one; what comes behind that has more, since an event takes more than 16 bytes.
+        """
         row = self._row(message.key(), None)
-        found = version_in(message.headers())
+        found = version + 1 if self._is_foreign else version_in(message.headers())
         if row is None or found is None:
             what = "the key" if row is None else f"the header {VERSION_HEADER}"
             return self._malformed(message, version, f"a tombstone, of which {what} cannot be read")

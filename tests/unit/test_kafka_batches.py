@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
 import pytest
 
 from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
 from changes.published import VERSION_HEADER, Progress
-from ingest.kafka.batching import Batching, committed_us
+from ingest.kafka.batching import Batching, Foreign, committed_us
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.progress import Ahead
 from tests.support.events import user_table
@@ -82,6 +83,30 @@ def test_a_tombstone_that_compaction_left_alone_deletes_its_key() -> None:
         RowChanges(FOLLOWED, DELETE, 11, [(1, None)]),
         RowChanges(FOLLOWED, INSERT, 12, [(2, "b")]),
     ]
+
+
+def foreign(kind: str, key: int, pos: int) -> Message:
+    """As Debezium's connector writes it, with no version but the place in the binlog."""
+    image = {"id": key, "name": "a"}
+    source = {"db": TABLE.schema, "table": TABLE.name, "file": "binlog.000001", "pos": pos}
+    value = {"before": image if kind == "d" else None, "after": None if kind == "d" else image}
+    return Message(pos, (f'{{"id":{key}}}'.encode(), orjson.dumps({**value, "source": source, "op": kind}), None))
+
+
+def test_a_foreign_tombstone_alone_deletes_what_came_before_it_and_nothing_that_comes_behind() -> None:
+    def tombstone(key: int) -> Message:
+        return Message(41, (f'{{"id":{key}}}'.encode(), None, None))
+
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first = batching.batch([foreign("c", 1, 4000), *map(tombstone, range(1, 9))])
+    second = batching.batch([tombstone(1), foreign("c", 1, 4032)])
+    assert not first.refused and not second.refused
+    inserted, *deleted = first.changes
+    assert [row for one in deleted for row in one.rows] == [(key, None) for key in range(1, 9)]
+    assert inserted.version < deleted[0].version == second.changes[0].version < second.changes[1].version
+    split = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    assert [one.version for one in split.batch([foreign("d", 1, 4000)]).changes] == [inserted.version]
+    assert [one.rows for one in split.batch([tombstone(1)]).changes] == [[(1, None)]], "a batch ended between the two"
 
 
 @pytest.mark.parametrize(
