@@ -23,7 +23,7 @@ from changes.envelope_schemas import Schema
 from changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, Read, decimal_pattern, own
 from changes.errors import ViewtailError
 from changes.tables import Column, Kind, Table
-from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_version
+from changes.versions import MAX_FILE_NUMBER, MAX_VERSION, base_version
 
 Change: TypeAlias = RowChanges | Refused
 _Fields: TypeAlias = Mapping[str, Schema]  # of a row's columns, by name
@@ -34,6 +34,7 @@ _KINDS = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
 _LOOK = "look at what writes the topic"
 _RESTART = f": if the table was altered, restart viewtail, else {_LOOK}"
 _FOREIGN_EPOCH = 1  # of versions made of places in a binlog that viewtail did not read
+_MOST_BYTES = (1 << 32) - 1  # before an event: a connector has no more bits either
 _MOST_SCHEMAS = 100  # kept; each ALTER of a table makes a new one
 
 
@@ -65,6 +66,11 @@ class EnvelopeReader:
         # Of the last message: what stands before its payload, what names its schema, and whether viewtail wrote it.
         self._last_start, self._last_schema = b"\n", b""
         self._is_own = True
+
+    @property
+    def is_own(self) -> bool:
+        """Whether viewtail wrote the message that was read last."""
+        return self._is_own
 
     @property
     def own_row(self) -> _ReadRow:
@@ -195,11 +201,15 @@ def _sequence(source: Mapping[str, Any]) -> int:
 
 
 def _place(source: Mapping[str, Any]) -> int:
-    file, position = source.get("file"), source.get("pos")
-    if isinstance(file, str) and type(position) is int and 0 <= position <= MAX_POSITION:
-        base = _base(file)
-        if base is not None:
-            return base | position >> 4
+    """A version from where the row is: each row takes more than a byte, so no two rows of a file have one number.
+
+    One event may have a key twice: where keys move up, and where one statement updates a row twice.
+    """
+    file, position, row = source.get("file"), source.get("pos"), source.get("row") or 0
+    if isinstance(file, str) and type(position) is int and type(row) is int:
+        base, at = _base(file), position + row
+        if base is not None and 0 <= position <= at <= _MOST_BYTES:
+            return base | at
     raise _malformed("its source does not say a place in a binlog")
 
 

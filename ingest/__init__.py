@@ -144,7 +144,7 @@ class Members(Protocol):
     """This process as one of those that share out the parts of a source among themselves."""
 
     trouble: str | None  # why nothing is heard of the others
-    rebalance_count: int  # how often parts were shared out anew
+    rebalance_count: int  # how often this process got its share anew
 
     def run(self, stop: threading.Event, positions: Callable[[], Sequence[Position]]) -> None:
         """Be one of them until `stop` is set; `positions` are those that the parts taken have come to."""

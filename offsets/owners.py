@@ -59,14 +59,17 @@ def took(session: Session, database: str, owner: Owner) -> str | None:
     return None if last is None or last[1] is not None else str(last[0])
 
 
-def gave_up(session: Session, database: str, owner: Owner) -> None:
-    """Note that this process owns a pipeline no more, and knows it."""
+def gave_up(session: Session, database: str, owner: Owner) -> bool:
+    """Note that this process owns a pipeline no more, and knows it; whether another one has taken it already."""
     with transaction(session, "noting that a pipeline was given up") as cursor:
         cursor.execute(
             f"UPDATE {quote(database, 'pipeline_owner')} SET given_up_at = CURRENT_TIMESTAMP(6) "
             "WHERE pipeline_id = %s AND fence = %s AND given_up_at IS NULL",
             (owner.id, owner.fence),
         )
+        cursor.execute(f"SELECT fence FROM {owner.table} WHERE id = %s", (owner.id,))
+        row = cursor.fetchone()
+    return row is not None and row[0] > owner.fence
 
 
 def read(cursor: Any, database: str) -> list[Owned]:

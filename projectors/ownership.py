@@ -78,6 +78,7 @@ class Ownership:
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
+    was_fenced: bool = False  # another process had taken it when it was closed
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -138,7 +139,7 @@ class Ownership:
         # One whose sessions were ended, since somebody else owns the pipeline, says so over a new one.
         for _ in range(2):
             with suppress(ViewtailError):
-                owners.gave_up(self.session, self.deployment.database, self.owner)
+                self.was_fenced = owners.gave_up(self.session, self.deployment.database, self.owner)
                 break
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()

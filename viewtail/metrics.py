@@ -37,14 +37,19 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
 _FLEET: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
     (GaugeMetricFamily, "viewtail_members", "members", "processes that run the store's pipelines or stand by"),
     (GaugeMetricFamily, "viewtail_partitions_owned", "parts", "partitions that this process has in its group"),
-    (CounterMetricFamily, "viewtail_rebalances", "rebalances", "times that the group shared out partitions anew"),
+    (CounterMetricFamily, "viewtail_rebalances", "rebalances", "times that the group gave this process its share anew"),
     (
         CounterMetricFamily,
         "viewtail_takeovers",
         "takeovers",
         "pipelines taken from an owner that had not given them up",
     ),
-    (CounterMetricFamily, "viewtail_fenced", "fenced", "pipelines lost to another process, or with their lease"),
+    (
+        CounterMetricFamily,
+        "viewtail_fenced",
+        "fenced",
+        "pipelines that another process had taken when this one gave them up",
+    ),
     (GaugeMetricFamily, "viewtail_lag_messages", "waiting", "messages behind the position of a partition's pipeline"),
 )
 

@@ -25,7 +25,7 @@ class Presence:
 
     def __init__(self, store: str, database: str, open_store: Callable[[], Connection], *, is_in_group: bool) -> None:
         self.takeover_count = 0  # pipelines that this process took from one that had not given them up
-        self.fenced_count = 0  # pipelines that this process lost to another one, or lost the lease of
+        self.fenced_count = 0  # pipelines that another process had taken when this one gave them up
         self._members: int | None = None
         self._store, self._database = store, database
         self._open_store = open_store

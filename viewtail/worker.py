@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from changes.errors import DeclarationError, FencedError, HistoryGoneError, MisuseError, SourceError, ViewtailError
+from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, reaction_to
 from offsets.lease import Lease
@@ -73,8 +73,6 @@ class Worker:
 
     def _react(self, error: ViewtailError, attempt: int) -> None:
         reaction, text = reaction_to(error), str(error)
-        if isinstance(error, FencedError):
-            self._presence.fenced_count += 1
         if isinstance(error, HistoryGoneError) and self._views:
             text += f". Views that need it: {', '.join(self._views)}"
         is_expected = attempt > 1 or reaction.state == STANDBY
@@ -164,6 +162,7 @@ class Worker:
                 thread.join()
             self.reporter.own = None
             own.close()
+            self._presence.fenced_count += own.was_fenced
         if backfills.has_caught_up:
             self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():

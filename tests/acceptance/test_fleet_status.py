@@ -115,7 +115,7 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
     wait_for("members are counted", lambda: fleet.metrics("one")["viewtail_members redis"] == 3)
     wait_for("tailers too", lambda: fleet.metrics("tailer")["viewtail_members kafka"] == 2)
     assert sum(fleet.metrics(name)["viewtail_partitions_owned redis"] for name in names) == 2
-    assert all(fleet.metrics(name)["viewtail_rebalances_total redis"] >= 1 for name in names)
+    assert sum(fleet.metrics(name)["viewtail_rebalances_total redis"] >= 1 for name in names) >= 2
 
     # One hangs: the others have its partition, and it does not know.
     stopped = owners(asked)[f"{SCHEMA}.user.0.redis"]
