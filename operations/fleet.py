@@ -30,6 +30,7 @@ class Member:
     state: str  # running, standby, silent, not in group, unknown
     since: str | None  # when it came, UTC
     pipelines: tuple[str, ...]  # that it owns
+    assigned: tuple[str, ...] | None  # TOPIC/PARTITION that its group gave it; None: not known, or no member of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,10 @@ def fleet(noted: Noted, shared: Sequence[Sharer] | None) -> Fleet:
     for sharer in shared or ():
         if sharer.process not in known:
             name = sharer.process or sharer.client
-            found.append(Member(name=name, store=sharer.store, state="unknown", since=None, pipelines=()))
+            given = _assigned(sharer)
+            found.append(
+                Member(name=name, store=sharer.store, state="unknown", since=None, pipelines=(), assigned=given)
+            )
     takeovers = _takeovers(noted.owned, {one.name for one in noted.members if not one.is_silent})
     fenced = [one for one in takeovers if not one.is_noticed and (not one.is_silent or one.s_ago < TOLD_FOR_S)]
     return Fleet(
@@ -94,13 +98,21 @@ def fleet(noted: Noted, shared: Sequence[Sharer] | None) -> Fleet:
 
 def _member(one: members.Member, present: Iterable[Owned], shared: Sequence[Sharer] | None) -> Member:
     pipelines = tuple(sorted(owned.pipeline for owned in present if owned.process == one.name))
+    sharer = next((sharer for sharer in shared or () if sharer.process == one.name), None)
     if one.is_silent:
         state = "silent"
-    elif one.is_in_group and shared is not None and all(sharer.process != one.name for sharer in shared):
+    elif one.is_in_group and shared is not None and sharer is None:
         state = "not in group"
     else:
         state = "running" if pipelines else "standby"
-    return Member(name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines)
+    given = None if sharer is None else _assigned(sharer)
+    return Member(
+        name=one.name, store=one.store, state=state, since=one.started_at, pipelines=pipelines, assigned=given
+    )
+
+
+def _assigned(sharer: Sharer) -> tuple[str, ...]:
+    return tuple(f"{source}/{part}" for source, part in sorted(sharer.parts))
 
 
 def _takeovers(owned: Sequence[Owned], alive: Collection[str]) -> list[Takeover]:

@@ -39,7 +39,7 @@ def states(found: Fleet) -> dict[str, str]:
 
 
 def sharer(process: str | None) -> Sharer:
-    return Sharer(store="redis", process=process, client=f"viewtail@{process} at 10.0.0.1", parts=())
+    return Sharer(store="redis", process=process, client=f"viewtail@{process} at 10.0.0.1", parts=(("t", 1), ("t", 0)))
 
 
 def test_who_owns_nothing_stands_by_and_who_holds_no_lock_is_silent() -> None:
@@ -59,6 +59,7 @@ def test_a_member_that_the_group_lacks_and_one_that_mysql_lacks_are_told() -> No
         "x:7": "unknown",
         "viewtail@None at 10.0.0.1": "unknown",
     }
+    assert [one.assigned for one in found.members[:2]] == [None, ("t/0", "t/1")]
 
 
 def test_who_gave_a_pipeline_up_before_it_was_taken_is_not_fenced() -> None:

@@ -20,7 +20,7 @@ MOST_PIPELINES = 16  # that are listed one by one
 MOST_MEMBERS = 12
 _MOST_NAMES = 3  # in a sentence
 _RATE_IS_FRESH_S = 10.0
-_RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines"})
+_RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines", "assigned"})
 _GREEN, _CYAN, _RED = ("running", "filled"), ("filling", "new", "standby"), ("down", "halted", "silent")
 _STYLES = {
     **dict.fromkeys(_GREEN, "green"),
@@ -36,7 +36,10 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
     _table(titles, list(_pipeline_rows(pipelines)))
     if fleet.members:
         print()
-        _table(("member", "state", "store", "role", "pipelines", "since (UTC)"), list(_member_rows(fleet.members)))
+        _table(
+            ("member", "state", "store", "role", "pipelines", "assigned", "since (UTC)"),
+            list(_member_rows(fleet.members)),
+        )
     if pipelines:
         print()
         views = [_view_row(where, view) for where, view in _views(pipelines)]
@@ -117,11 +120,12 @@ def _ago(seconds: float | None) -> str:
 def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
     for one in members[:MOST_MEMBERS]:
         role = "tailer" if one.store in _TAILERS else "projector"
-        yield one.name, one.state, one.store, role, str(len(one.pipelines)), one.since or "-"
+        assigned = "-" if one.assigned is None else str(len(one.assigned))
+        yield one.name, one.state, one.store, role, str(len(one.pipelines)), assigned, one.since or "-"
     if len(members) > MOST_MEMBERS:
         states = [one.state for one in members[MOST_MEMBERS:]]
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-        yield f"and {len(states)} more", counts, "", "", "", ""
+        yield f"and {len(states)} more", counts, *[""] * 5
 
 
 def _views(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
