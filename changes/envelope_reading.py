@@ -23,7 +23,7 @@ from changes.envelope_schemas import Schema
 from changes.envelope_values import CLOCKS, DAYS, NOT_TAKEN, Read, decimal_pattern, own
 from changes.errors import ViewtailError
 from changes.tables import Column, Kind, Table
-from changes.versions import MAX_FILE_NUMBER, MAX_VERSION, base_version
+from changes.versions import MAX_FILE_NUMBER, MAX_POSITION, MAX_VERSION, base_version
 
 Change: TypeAlias = RowChanges | Refused
 _Fields: TypeAlias = Mapping[str, Schema]  # of a row's columns, by name
@@ -34,7 +34,6 @@ _KINDS = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
 _LOOK = "look at what writes the topic"
 _RESTART = f": if the table was altered, restart viewtail, else {_LOOK}"
 _FOREIGN_EPOCH = 1  # of versions made of places in a binlog that viewtail did not read
-_MOST_BYTES = (1 << 32) - 1  # before an event: a connector has no more bits either
 _MOST_SCHEMAS = 100  # kept; each ALTER of a table makes a new one
 
 
@@ -66,11 +65,6 @@ class EnvelopeReader:
         # Of the last message: what stands before its payload, what names its schema, and whether viewtail wrote it.
         self._last_start, self._last_schema = b"\n", b""
         self._is_own = True
-
-    @property
-    def is_own(self) -> bool:
-        """Whether viewtail wrote the message that was read last."""
-        return self._is_own
 
     @property
     def own_row(self) -> _ReadRow:
@@ -118,7 +112,7 @@ class EnvelopeReader:
         if self._is_own:
             said, reads, read_row = _sequence(source), self._own, self._own_row
         else:
-            said = 0 if version is not None else _place(source)
+            said = 0 if version is not None else _place(source, op)
             reads, read_row = self._of_debezium(schema, op == "r")
         kind, before, after = _KINDS[op], message.get("before"), message.get("after")
         if kind == UPDATE and before is None:
@@ -200,16 +194,17 @@ def _sequence(source: Mapping[str, Any]) -> int:
     raise _malformed("its source.sequence is no version")
 
 
-def _place(source: Mapping[str, Any]) -> int:
-    """A version from where the row is: each row takes more than a byte, so no two rows of a file have one number.
+def _place(source: Mapping[str, Any], op: str) -> int:
+    """A version from where the event begins; viewtail's own, from its end, is larger: views may move over.
 
-    One event may have a key twice: where keys move up, and where one statement updates a row twice.
+    One event deletes a key before it inserts it again, where keys move up. An event has more than 32 bytes, so the
+    insert has the next version, and whatever comes behind the event has a larger one.
     """
-    file, position, row = source.get("file"), source.get("pos"), source.get("row") or 0
-    if isinstance(file, str) and type(position) is int and type(row) is int:
-        base, at = _base(file), position + row
-        if base is not None and 0 <= position <= at <= _MOST_BYTES:
-            return base | at
+    file, position = source.get("file"), source.get("pos")
+    if isinstance(file, str) and type(position) is int and 0 <= position <= MAX_POSITION:
+        base = _base(file)
+        if base is not None:
+            return (base | position >> 4) + (op == "c")
     raise _malformed("its source does not say a place in a binlog")
 
 

@@ -72,8 +72,8 @@ class RunReader:
         about = self._frames.get(frame)
         if about is None:
             change = self._reader.read(value)
-            if change.__class__ is not RowChanges or not self._reader.is_own:
-                raise ValueError  # of another program's messages the number of the row is part of the version
+            if change.__class__ is not RowChanges:
+                raise ValueError
             about = change.kind, change.version
             if len(self._frames) >= _MOST_FRAMES:
                 self._frames.clear()

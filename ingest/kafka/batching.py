@@ -64,12 +64,14 @@ class Batching:
         changes: list[Any] = []
         if self._reading is not None:
             changes, self.version = self._reading.changes(messages, values, self.version)
+        # A foreign tombstone says nothing of the delete that it stands behind: they are read together after a restart.
+        is_amid = self._reading is not None and self._reading.awaits_tombstone
         refused = [one for one in changes if one.__class__ is Refused] if Unreadable.made else []
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
         return Batch(
             changes=changes,
-            end=self.position(messages[-1].offset() + 1),
+            end=self.position(messages[-1].offset() + (not is_amid)),
             row_count=len(messages),
             byte_count=sum([len(value) for value in values if value is not None]),
             oldest_commit_us=committed_us(messages[0]),
@@ -87,12 +89,18 @@ class _Reading:
     def __init__(self, followed: Followed, key: Sequence[Column], foreign: Foreign | None, place: str) -> None:
         self._followed = followed
         self._is_foreign = foreign is not None
+        self._awaited: bytes | None = None  # the key of the last message, where that was a delete
         self._place = place
         shows_default = foreign is None or foreign.shows_default_for_null
         reader = EnvelopeReader(followed, key, shows_default_for_null=shows_default)
         self._read: Callable[[bytes], Change] = reader.read
         self._runs = RunReader(followed, reader)
         self._keys = {column.name: own(column) for column in key}
+
+    @property
+    def awaits_tombstone(self) -> bool:
+        """Whether the last message was another program's delete."""
+        return self._is_foreign and self._awaited is not None
 
     def changes(
         self, messages: Sequence[Message], values: Sequence[bytes | None], version: int
@@ -101,6 +109,7 @@ class _Reading:
         if None not in values:
             try:
                 found = self._runs.read_all(values)  # type: ignore[arg-type]
+                self._awaited = messages[-1].key() if found[-1][1] == DELETE else None
                 return found, max(version, max((one[2] for one in found), default=0))
             except MalformedEnvelopeError:
                 pass
@@ -110,7 +119,6 @@ class _Reading:
     def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
         """What cannot be read, and says no version, has that of what came before it."""
         found: list[Change] = []
-        deleted: bytes | None = None  # the key of the last message, where that said so
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
@@ -120,18 +128,20 @@ class _Reading:
                     change = self._malformed(message, version, str(error))
                 version = max(version, change.version)
                 found.append(change)
-                deleted = key if change.kind == DELETE else None
-            elif key != deleted or key is None:
+                self._awaited = key if change.kind == DELETE else None
+                continue
+            if key != self._awaited or key is None:
                 change = self._deleted(message, version)
                 version = version if self._is_foreign else max(version, change.version)
                 found.append(change)
+            self._awaited = None
         return found, version
 
     def _deleted(self, message: Message, version: int) -> Change:
         """Of a delete that compaction took away its tombstone is left.
 
-        Another program's says no version. It is newer than all that came before it in the partition, and the delete
-        itself had at least the next one; what comes behind that has more, since an event takes more than 16 bytes.
+        Another program's says no version. It is newer than all that came before it in the partition, and older than
+        all events behind its own.
         """
         row = self._row(message.key(), None)
         found = version + 1 if self._is_foreign else version_in(message.headers())

@@ -238,7 +238,8 @@ def test_a_column_that_is_not_in_the_message_is_refused_by_its_name() -> None:
 
 
 def _place(file: int, position: int) -> int:
-    return 1 << 53 | file << 32 | position
+    """Of an insert."""
+    return (1 << 53 | file << 32 | position >> 4) + 1
 
 
 DEFAULT_FORM: list[tuple[Column, Any, Any]] = [
@@ -468,7 +469,7 @@ def test_each_message_is_read_by_its_own_schema() -> None:
 
 
 def test_versions_of_debeziums_messages_follow_the_binlog() -> None:
-    places = [("binlog.000001", 4), ("binlog.000001", 30), ("mysql-bin.000002", 4), ("a.b.1000000", 2**32 - 1)]
+    places = [("binlog.000001", 4), ("binlog.000001", 30), ("mysql-bin.000002", 4), ("a.b.1000000", 2**36 - 17)]
     versions = []
     for file, position in places:
         value = message(NAME, "ann")
@@ -478,11 +479,14 @@ def test_versions_of_debeziums_messages_follow_the_binlog() -> None:
     assert versions[1] == _place(1, 30) and versions[-1] <= MAX_VERSION
 
 
-def test_of_two_rows_of_an_event_the_later_one_has_the_larger_version() -> None:
-    """Where keys move up, and where a statement updates a row twice, a key is in an event twice."""
-    value, versions = message(NAME, "ann"), []
-    for position, row in ((400, 0), (400, 1), (400, 2), (446, 0)):
-        value["source"] |= {"pos": position, "row": row}
+def test_a_key_that_one_event_deletes_and_inserts_again_has_two_versions_before_the_next_event() -> None:
+    """Where keys move up."""
+    versions = []
+    for position, op in ((400, "d"), (400, "c"), (433, "d")):  # an event has 33 bytes at least
+        value = message(NAME, "ann")
+        value["source"] |= {"pos": position}
+        image = value["after"]
+        value |= {"op": op, "before": image if op == "d" else None, "after": image if op == "c" else None}
         versions.append(reader(table(NAME)).read(json.dumps(value).encode()).version)
     assert versions == sorted(set(versions))
 
@@ -529,7 +533,7 @@ def _with(**parts: Any) -> Callable[[dict[str, Any]], Any]:
         (_changed(sequence=None, pos=None), "does not say a place in a binlog"),
         (_changed(sequence=None, pos=-1), "does not say a place in a binlog"),
         (_changed(sequence=None, pos=True), "does not say a place in a binlog"),
-        (_changed(sequence=None, pos=2**32), "does not say a place in a binlog"),
+        (_changed(sequence=None, pos=2**36), "does not say a place in a binlog"),
         (lambda value: {"schema": {}, "payload": value}, "its schema is not that of an envelope"),
         (lambda value: {"schema": {"fields": [{"field": "after"}]}, "payload": value}, "its schema is not that of"),
         (lambda value: {"schema": None, "payload": value}, "its schema is not that of an envelope"),

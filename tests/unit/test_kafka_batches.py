@@ -104,9 +104,17 @@ def test_a_foreign_tombstone_alone_deletes_what_came_before_it_and_nothing_that_
     inserted, *deleted = first.changes
     assert [row for one in deleted for row in one.rows] == [(key, None) for key in range(1, 9)]
     assert inserted.version < deleted[0].version == second.changes[0].version < second.changes[1].version
-    split = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
-    assert [one.version for one in split.batch([foreign("d", 1, 4000)]).changes] == [inserted.version]
-    assert [one.rows for one in split.batch([tombstone(1)]).changes] == [[(1, None)]], "a batch ended between the two"
+
+
+def test_a_foreign_tombstone_is_that_of_the_delete_before_it_wherever_a_batch_ends() -> None:
+    """Its key may come again in the same event, and must not be older than the tombstone."""
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first = batching.batch([foreign("d", 2, 4000), foreign("c", 3, 4000), foreign("d", 1, 4000)])
+    assert first.end is not None and first.end.offset == 4000, "a restart reads the delete again"
+    second = batching.batch([Message(4001, (b'{"id":1}', None, None)), foreign("c", 2, 4000)])
+    (again,) = second.changes
+    assert again.rows == [(2, "a")] and again.version > first.changes[0].version
+    assert second.end is not None and second.end.offset == 4001
 
 
 @pytest.mark.parametrize(
