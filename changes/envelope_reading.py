@@ -41,6 +41,10 @@ class MalformedEnvelopeError(ViewtailError):
     """A message that is no change of the table. The text says what was seen, and no values of rows."""
 
 
+class KeyOnlyDeleteError(MalformedEnvelopeError):
+    """A delete without the row: viewtail found the key in the topic, and no longer in the table."""
+
+
 class EnvelopeReader:
     """Reads the messages of one table.
 
@@ -117,6 +121,8 @@ class EnvelopeReader:
         kind, before, after = _KINDS[op], message.get("before"), message.get("after")
         if kind == UPDATE and before is None:
             kind = INSERT  # the old row is not known
+        if kind == DELETE and before is None:
+            raise KeyOnlyDeleteError(*_malformed("it lacks the row before the change").args)
         images = {INSERT: [after], UPDATE: [before, after], DELETE: [before]}[kind]
         said = said if version is None else version
         try:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
-from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from changes.envelope_reading import EnvelopeReader, KeyOnlyDeleteError, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, own
 from changes.published import VERSION_HEADER, version_in
@@ -124,6 +124,8 @@ class _Reading:
             if value is not None:
                 try:
                     change = self._read(value)
+                except KeyOnlyDeleteError:
+                    change = self._deleted(message, version)
                 except MalformedEnvelopeError as error:
                     change = self._malformed(message, version, str(error))
                 version = max(version, change.version)
@@ -138,7 +140,7 @@ class _Reading:
         return found, version
 
     def _deleted(self, message: Message, version: int) -> Change:
-        """Of a delete that compaction took away its tombstone is left.
+        """Of a delete that compaction took away its tombstone is left; of what a replay did not find, only the key.
 
         Another program's says no version. It is newer than all that came before it in the partition, and older than
         all events behind its own.
@@ -147,7 +149,7 @@ class _Reading:
         found = version + 1 if self._is_foreign else version_in(message.headers())
         if row is None or found is None:
             what = "the key" if row is None else f"the header {VERSION_HEADER}"
-            return self._malformed(message, version, f"a tombstone, of which {what} cannot be read")
+            return self._malformed(message, version, f"a delete, of which {what} cannot be read")
         return RowChanges(self._followed, DELETE, found, [row])
 
     def _malformed(self, message: Message, version: int, why: str) -> Refused:

@@ -150,7 +150,7 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
     fleet.insert(30)
     wait_for("what waits is counted", lambda: sum(one["waiting"] or 0 for one in status(asked)["pipelines"]) >= 30)
     assert all(one["lag_s"] > 0 for one in status(asked)["pipelines"] if one["waiting"] and one["state"] == "down")
-    assert states(asked, "redis") == []
+    wait_for("they have left", lambda: states(asked, "redis") == [])
 
     # Nor does the broker answer.
     harmed_kafka.pause()

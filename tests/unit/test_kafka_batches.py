@@ -85,6 +85,15 @@ def test_a_tombstone_that_compaction_left_alone_deletes_its_key() -> None:
     ]
 
 
+def test_a_delete_of_what_a_replay_no_longer_found_deletes_its_key() -> None:
+    found = batch(*messages(TABLE, [change("delete", 1, 11), change("insert", 2, 11, after=(2, "b"))]))
+    assert not found.refused
+    assert found.changes == [
+        RowChanges(FOLLOWED, DELETE, 11, [(1, None)]),
+        RowChanges(FOLLOWED, INSERT, 11, [(2, "b")]),
+    ]
+
+
 def foreign(kind: str, key: int, pos: int) -> Message:
     """As Debezium's connector writes it, with no version but the place in the binlog."""
     image = {"id": key, "name": "a"}
