@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import orjson
 
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
+from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Refused, Row, RowChanges, Unreadable
 from changes.envelope_reading import EnvelopeReader, KeyOnlyDeleteError, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, own
@@ -22,6 +22,8 @@ from ingest.kafka.position import KafkaPosition
 
 Change: TypeAlias = RowChanges | Refused
 
+_MOST_ROWS = 10_000  # of an event
+_MOST_TIMES = 8  # a row that is updated so often makes its event so much longer
 _TIME = re.compile(rb'"ts_us":([0-9]{1,17})[,}]')
 
 
@@ -89,6 +91,7 @@ class _Reading:
     def __init__(self, followed: Followed, key: Sequence[Column], foreign: Foreign | None, place: str) -> None:
         self._followed = followed
         self._is_foreign = foreign is not None
+        self._event, self._updates = 0, dict[bytes | None, int]()  # its version, and how often it updated each key
         self._awaited: bytes | None = None  # the key of the last message, where that was a delete
         self._place = place
         shows_default = foreign is None or foreign.shows_default_for_null
@@ -106,7 +109,8 @@ class _Reading:
         self, messages: Sequence[Message], values: Sequence[bytes | None], version: int
     ) -> tuple[list[Any], int]:
         """The changes, and the newest version up to their end. `version` is that up to their beginning."""
-        if None not in values:
+        # What another program may have lost of a value, only a look at each message tells.
+        if None not in values and not self._is_foreign:
             try:
                 found = self._runs.read_all(values)  # type: ignore[arg-type]
                 self._awaited = messages[-1].key() if found[-1][1] == DELETE else None
@@ -128,6 +132,8 @@ class _Reading:
                     change = self._deleted(message, version)
                 except MalformedEnvelopeError as error:
                     change = self._malformed(message, version, str(error))
+                if self._is_foreign and change.kind == UPDATE:
+                    change = self._told_apart(change, key)
                 version = max(version, change.version)
                 found.append(change)
                 self._awaited = key if change.kind == DELETE else None
@@ -138,6 +144,15 @@ class _Reading:
                 found.append(change)
             self._awaited = None
         return found, version
+
+    def _told_apart(self, change: Change, key: bytes | None) -> Change:
+        """One event may update a row twice: the later change gets the next version, as far as the event is long."""
+        if change.version != self._event:
+            self._event, self._updates = change.version, {}
+        count = self._updates.get(key, 0)
+        if len(self._updates) < _MOST_ROWS:
+            self._updates[key] = count + 1
+        return change._replace(version=change.version + min(count, _MOST_TIMES))
 
     def _deleted(self, message: Message, version: int) -> Change:
         """Of a delete that compaction took away its tombstone is left; of what a replay did not find, only the key.

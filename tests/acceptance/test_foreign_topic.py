@@ -137,17 +137,19 @@ class Tables:
             return list(cursor.fetchall())
 
     def change(self, count: int) -> None:
-        """Inserts, updates of one and of several rows, deletes, and changes of keys, the old one taken again."""
+        """Inserts, updates of several rows, of one twice, deletes, and changes of keys, the old one taken again."""
         rng = self._rng
         for number in range(count):
             key, table = rng.randrange(60), f"{LIVE}.{rng.choice(('user', 'pet'))}"
             email = rng.choice((f"'{number}@example.org'", "NULL", "'none'", "'é中😀'"))
             values = f"{email}, {number}, {rng.randrange(-999, 999)}.5, NOW(6), NOW(3), REPEAT('n', {number % 9})"
+            twice = f"({key}, 2, {values}), ({key}, 2, {values})"
             self.query(
                 rng.choice(
                     (
                         f"INSERT IGNORE INTO {table} VALUES ({key}, 1, {values}), ({key}, 2, {values})",
                         f"REPLACE INTO {table} VALUES ({key}, 1, {values})",
+                        f"INSERT INTO {table} VALUES {twice} ON DUPLICATE KEY UPDATE visits = visits + 1",
                         f"UPDATE {table} SET visits = visits + 1, email = {email} WHERE id BETWEEN {key} AND {key + 5}",
                         f"UPDATE IGNORE {table} SET id = id + 1 WHERE id >= {key} ORDER BY id DESC LIMIT 3",
                         f"UPDATE IGNORE {table} SET part = 3 - part WHERE id = {key}",

@@ -94,11 +94,11 @@ def test_a_delete_of_what_a_replay_no_longer_found_deletes_its_key() -> None:
     ]
 
 
-def foreign(kind: str, key: int, pos: int) -> Message:
+def foreign(kind: str, key: int, pos: int, name: str = "a") -> Message:
     """As Debezium's connector writes it, with no version but the place in the binlog."""
-    image = {"id": key, "name": "a"}
+    image = {"id": key, "name": name}
     source = {"db": TABLE.schema, "table": TABLE.name, "file": "binlog.000001", "pos": pos}
-    value = {"before": image if kind == "d" else None, "after": None if kind == "d" else image}
+    value = {"before": image if kind in "du" else None, "after": None if kind == "d" else image}
     return Message(pos, (f'{{"id":{key}}}'.encode(), orjson.dumps({**value, "source": source, "op": kind}), None))
 
 
@@ -113,6 +113,24 @@ def test_a_foreign_tombstone_alone_deletes_what_came_before_it_and_nothing_that_
     inserted, *deleted = first.changes
     assert [row for one in deleted for row in one.rows] == [(key, None) for key in range(1, 9)]
     assert inserted.version < deleted[0].version == second.changes[0].version < second.changes[1].version
+
+
+def test_a_row_that_one_event_updates_twice_ends_as_the_later_change_says_wherever_a_batch_ends() -> None:
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first, second, third = (
+        batching.batch([foreign("u", 1, pos, name)]).changes[0] for pos, name in ((4000, "b"), (4000, "c"), (4050, "d"))
+    )
+    assert first.version < second.version < third.version
+
+
+def test_a_default_among_foreign_rows_is_not_taken_for_null_or_not() -> None:
+    table = replace(TABLE, columns=(TABLE.columns[0], replace(TABLE.columns[1], default="none")))
+    followed = Followed(table, ("id", "name"))
+    rows = [foreign("c", key, 4000, "none" if key == 2 else "a") for key in range(4)]
+    parked = Batching(followed, BEGIN, Foreign()).batch(rows)
+    assert [one.rows[0][0] for one in parked.refused] == [2]
+    kept = Batching(followed, BEGIN, Foreign(shows_default_for_null=False)).batch(rows)
+    assert not kept.refused and [row for one in kept.changes for row in one.rows][2] == (2, "none")
 
 
 def test_a_foreign_tombstone_is_that_of_the_delete_before_it_wherever_a_batch_ends() -> None:
