@@ -85,7 +85,8 @@ def _lost_values(column: Column, read: Read, field: Schema | None, writer: Write
         if default is not None and writer.shows_default_for_null:
             lost[default] = (
                 "holds its default, which Kafka Connect writes for NULL too: set replace.null.with.default=false for "
-                "the connector's converter"
+                "the connector's converter; when all messages are written so, set "
+                "VIEWTAIL_SOURCE__REPLACE_NULL_WITH_DEFAULT=false"
             )
         return lost
     if column.kind in (Kind.DATE, Kind.DATETIME):

@@ -41,6 +41,10 @@ class MalformedEnvelopeError(ViewtailError):
     """A message that is no change of the table. The text says what was seen, and no values of rows."""
 
 
+class KeyOnlyDeleteError(MalformedEnvelopeError):
+    """A delete without the row: viewtail found the key in the topic, and no longer in the table."""
+
+
 class EnvelopeReader:
     """Reads the messages of one table.
 
@@ -112,11 +116,13 @@ class EnvelopeReader:
         if self._is_own:
             said, reads, read_row = _sequence(source), self._own, self._own_row
         else:
-            said = 0 if version is not None else _place(source)
+            said = 0 if version is not None else _place(source, op)
             reads, read_row = self._of_debezium(schema, op == "r")
         kind, before, after = _KINDS[op], message.get("before"), message.get("after")
         if kind == UPDATE and before is None:
             kind = INSERT  # the old row is not known
+        if kind == DELETE and before is None:
+            raise KeyOnlyDeleteError(*_malformed("it lacks the row before the change").args)
         images = {INSERT: [after], UPDATE: [before, after], DELETE: [before]}[kind]
         said = said if version is None else version
         try:
@@ -194,12 +200,17 @@ def _sequence(source: Mapping[str, Any]) -> int:
     raise _malformed("its source.sequence is no version")
 
 
-def _place(source: Mapping[str, Any]) -> int:
+def _place(source: Mapping[str, Any], op: str) -> int:
+    """A version from where the event begins; viewtail's own, from its end, is larger: views may move over.
+
+    One event deletes a key before it inserts it again, where keys move up. An event has more than 32 bytes, so the
+    insert has the next version, and whatever comes behind the event has a larger one.
+    """
     file, position = source.get("file"), source.get("pos")
     if isinstance(file, str) and type(position) is int and 0 <= position <= MAX_POSITION:
         base = _base(file)
         if base is not None:
-            return base | position >> 4
+            return (base | position >> 4) + (op == "c")
     raise _malformed("its source does not say a place in a binlog")
 
 

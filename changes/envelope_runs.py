@@ -1,4 +1,4 @@
-"""Reads many messages at once: of those that viewtail wrote of one row event only the images differ.
+"""Reads many messages of viewtail's at once: of those of one row event only the images differ.
 
 What stands around the images (most of the message) is read once for all messages that have it byte by byte. All images
 of a batch are parsed as one JSON array. Whatever is not of that shape is read message by message.

@@ -144,9 +144,20 @@ class Members(Protocol):
     """This process as one of those that share out the parts of a source among themselves."""
 
     trouble: str | None  # why nothing is heard of the others
+    rebalance_count: int  # how often this process got its share anew
 
     def run(self, stop: threading.Event, positions: Callable[[], Sequence[Position]]) -> None:
         """Be one of them until `stop` is set; `positions` are those that the parts taken have come to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharer:
+    """One of those that share out the parts of a source, as the source itself says."""
+
+    store: str
+    process: str | None  # the name that viewtail has for it; None: it is another program
+    client: str  # what it calls itself, and where it is
+    parts: tuple[tuple[str, int], ...]
 
 
 class SourceKind(ABC):
@@ -192,6 +203,14 @@ class SourceKind(ABC):
     def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
         """By name, how many changes lie behind a position, where the source can count them."""
         return {}
+
+    def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
+        """By name, how many seconds ago the first change behind a position was committed, where the source says it."""
+        return {}
+
+    def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer] | None:
+        """The `members` of these stores that there are now; None where a source is not shared out."""
+        return None
 
     @abstractmethod
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:

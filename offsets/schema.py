@@ -61,6 +61,28 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_status` (
 ) {_OPTIONS} COMMENT='viewtail: what each pipeline last reported'
 """
 
+PIPELINE_OWNER = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_owner` (
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id',
+  `fence` INT UNSIGNED NOT NULL COMMENT 'the number that this owner had',
+  `name` VARCHAR(255) NOT NULL COMMENT 'host and process id of the owner',
+  `taken_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it took the pipeline',
+  `given_up_at` TIMESTAMP(6) NULL COMMENT 'when it gave it up, or saw that another has it; NULL: it may not know',
+  PRIMARY KEY (`pipeline_id`, `fence`)
+) {_OPTIONS} COMMENT='viewtail: the last owners of each pipeline, for people'
+"""
+
+PIPELINE_MEMBER = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_member` (
+  `name` VARCHAR(255) NOT NULL COMMENT 'host and process id',
+  `store` VARCHAR(64) NOT NULL COMMENT 'whose pipelines it runs, or stands by for',
+  `is_in_group` TINYINT(1) NOT NULL COMMENT 'whether it shares out partitions with others, in a consumer group',
+  `lock_name` VARCHAR(64) NOT NULL COMMENT 'lock that a session of the process holds while it lives',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it came',
+  PRIMARY KEY (`name`)
+) {_OPTIONS} COMMENT='viewtail: the processes that run pipelines or stand by'
+"""
+
 VIEW = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
@@ -110,7 +132,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
 ) {_OPTIONS} COMMENT='viewtail: rows that mark now in the stream of changes'
 """
 
-STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, VIEW, DEAD_LETTER)
+STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER, VIEW, DEAD_LETTER)
 SOURCE_TABLES = (WATERMARK,)
 
 

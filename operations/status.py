@@ -68,6 +68,7 @@ class PipelineStatus:
     owner: str | None
     reported_s_ago: float | None
     views: tuple[ViewStatus, ...]
+    owned_since: str | None = None  # UTC
     fence: int = 0  # how often it was taken over
     waiting: int | None = None  # changes behind its position, where the source can count them
 

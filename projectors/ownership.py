@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from changes.errors import AnotherServerError
+from changes.errors import AnotherServerError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from ingest import History, Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.limits import Limits
-from offsets import OffsetStore, Owner
+from offsets import OffsetStore, Owner, owners
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from projectors import log_fill
@@ -73,10 +73,12 @@ class Ownership:
     pipeline: Pipeline
     source: Source
     offset: Position  # to begin at
+    taken_from: str | None  # a process that had not given it up
     stop: threading.Event
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
+    was_fenced: bool = False  # another process had taken it when it was closed
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -134,6 +136,11 @@ class Ownership:
         return Siblings(self.identity, self.deployment.database, self.deployment.siblings, now)
 
     def close(self) -> None:
+        # One whose sessions were ended, since somebody else owns the pipeline, says so over a new one.
+        for _ in range(2):
+            with suppress(ViewtailError):
+                self.was_fenced = owners.gave_up(self.session, self.deployment.database, self.owner)
+                break
         self.pipeline.watermarks.close()
         self.pipeline.sink.close()
         self.session.close()
@@ -158,6 +165,7 @@ def take(
         on_failure.callback(offsets.abandon)
         taken = offsets.take()
         session = OwnSession(deployment.open_store)
+        taken_from = owners.took(session, database, taken.owner)
         states = ViewStates(session, database, identity.name)
         records = states.sync(views)
         if states.redeclared and history.reader({}, {}).beginning() is not None:
@@ -197,7 +205,9 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records) or offset
         on_failure.pop_all()
-    return Ownership(deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, stop)
+    return Ownership(
+        deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, taken_from, stop
+    )
 
 
 def _offset(

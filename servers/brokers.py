@@ -67,16 +67,26 @@ def failed(error: Exception, doing: str, side: Side = STORE) -> ViewtailError:
     return side.unavailable(f"{said}. {RETRIES}")
 
 
-class Broker:
-    """What is asked about topics. Raises the errors of its side."""
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group."""
 
-    def __init__(self, client: Mapping[str, Any], side: Side = STORE) -> None:
+    client: str  # its client.id
+    host: str  # that the broker sees it at
+    parts: tuple[tuple[str, int], ...]  # (topic, partition)
+
+
+class Broker:
+    """What is asked about topics and groups. Raises the errors of its side, after `within_s` where none answers."""
+
+    def __init__(self, client: Mapping[str, Any], side: Side = STORE, within_s: float = ASK_WITHIN_S) -> None:
         self._client = AdminClient({**client})
         self._side = side
+        self._within_s = within_s
 
     def partitions(self) -> dict[str, int]:
         """By topic, of all that the user may see: how many partitions it has."""
-        listed = self._ask("listing topics", lambda: self._client.list_topics(timeout=ASK_WITHIN_S)).topics
+        listed = self._ask("listing topics", lambda: self._client.list_topics(timeout=self._within_s)).topics
         return {name: len(topic.partitions) for name, topic in listed.items() if not topic.error}
 
     def id_of(self, name: str) -> str:
@@ -121,6 +131,30 @@ class Broker:
         """The offsets behind the last messages of these partitions."""
         return self._offsets(of, _END)
 
+    def members_of(self, groups: Sequence[str]) -> dict[str, list[GroupMember]]:
+        """By group; none of one that nobody has joined yet."""
+        doing = "describing consumer groups"
+        futures = self._ask(doing, lambda: self._client.describe_consumer_groups(list(groups)))
+        return {name: self._members(future, doing) for name, future in futures.items()}
+
+    def _members(self, future: Any, doing: str) -> list[GroupMember]:
+        try:
+            found = future.result(self._within_s).members
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise failed(error, doing, self._side) from None
+        except TimeoutError as error:
+            raise failed(error, doing, self._side) from None
+        return [
+            GroupMember(
+                one.client_id,
+                one.host.removeprefix("/"),
+                tuple((part.topic, part.partition) for part in one.assignment.topic_partitions),
+            )
+            for one in found
+        ]
+
     def _offsets(self, of: Sequence[tuple[str, int]], which: Any) -> dict[tuple[str, int], int]:
         if not of:
             return {}
@@ -137,4 +171,4 @@ class Broker:
             raise failed(error, doing, self._side) from None
 
     def _of(self, future: Any, doing: str) -> Any:
-        return self._ask(doing, lambda: future.result(ASK_WITHIN_S))
+        return self._ask(doing, lambda: future.result(self._within_s))

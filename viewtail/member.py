@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import orjson
@@ -24,6 +25,7 @@ from changes.retrying import GIVEN_UP, reaction_to
 from ingest import Members
 from operations.check import tables_of
 from viewtail import declarations, settings
+from viewtail.presence import Presence
 from viewtail.reports import REPORT_EVERY_S
 from viewtail.worker import Worker
 
@@ -31,6 +33,7 @@ _log = structlog.get_logger("viewtail.worker")
 
 Parts: TypeAlias = Sequence[tuple[str, int]]  # (source, partition)
 
+COUNT_WAITING_EVERY_S = 5.0
 GIVE_UP_WITHIN_S = 4.0  # less than others wait for this member; what takes longer is fenced
 
 
@@ -43,11 +46,13 @@ class _Hired:
 class Member:
     """Runs the pipelines of the parts that it is given, until told to stop."""
 
-    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int) -> None:
+    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int, presence: Presence) -> None:
         self.stop = threading.Event()
         self._store = identity.store
         self._settings = config
         self._report_to = report_to
+        self._presence = presence
+        self._waiting: Mapping[str, int] = {}  # messages, by pipeline
         self._hired: dict[tuple[str, int], _Hired] = {}
         self._failure: BaseException | None = None  # of a worker
         self._state = "starting"
@@ -58,6 +63,7 @@ class Member:
         """Until `stop` is set. Raises MisuseError for what the user must change."""
         report = threading.Thread(target=self._report, name="report", daemon=True)
         report.start()
+        threading.Thread(target=self._count_waiting, name="waiting", daemon=True).start()
         attempt = 0
         while not self.stop.is_set():
             try:
@@ -85,7 +91,9 @@ class Member:
     def _take(self, parts: Parts) -> None:
         _log.info("partitions taken", partitions=[f"{source}/{part}" for source, part in parts])
         for source, part in parts:
-            worker = Worker(PipelineId(source, part, self._store), self._settings, self._report_to)
+            identity = PipelineId(source, part, self._store)
+            more = partial(self._waiting_for, identity.name)
+            worker = Worker(identity, self._settings, self._report_to, self._presence, more)
             thread = threading.Thread(target=self._run, args=(worker,), name=worker.identity.name, daemon=True)
             self._hired[source, part] = _Hired(worker, thread)
             thread.start()
@@ -112,13 +120,33 @@ class Member:
             self._tell({"pipeline": worker.identity.name, "state": GIVEN_UP})
 
     def _positions(self) -> list[Position]:
+        return list(self._positions_by_name().values())
+
+    def _positions_by_name(self) -> dict[str, Position]:
         owned = [one.worker.reporter.own for one in list(self._hired.values())]
-        return [own.pipeline.vitals.position for own in owned if own is not None and own.pipeline.vitals.position]
+        found = {own.identity.name: own.pipeline.vitals.position for own in owned if own is not None}
+        return {name: position for name, position in found.items() if position is not None}
+
+    def _count_waiting(self) -> None:
+        kind, access = self._settings.source_kind, self._settings.source_access()
+        while not self.stop.wait(COUNT_WAITING_EVERY_S):
+            try:
+                self._waiting = kind.waiting(access, self._positions_by_name())
+            except ViewtailError as error:
+                _log.debug("what waits is not known", error=str(error))
+                self._waiting = {}
+
+    def _waiting_for(self, pipeline: str) -> dict[str, object]:
+        """Of a line to the supervisor."""
+        waiting = self._waiting.get(pipeline)
+        return {} if waiting is None else {"waiting": waiting}
 
     def _report(self) -> None:
         while not self.stop.wait(REPORT_EVERY_S):
             error = self._error or (self._members.trouble if self._members is not None else None)
-            self._tell({"pipeline": self._store, "state": self._state, "error": error, "parts": len(self._hired)})
+            rebalances = 0 if self._members is None else self._members.rebalance_count
+            line = {"pipeline": self._store, "state": self._state, "error": error, "parts": len(self._hired)}
+            self._tell({**line, "rebalances": rebalances, **self._presence.told()})
 
     def _tell(self, line: dict[str, object]) -> None:
         with suppress(OSError):

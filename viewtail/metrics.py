@@ -33,6 +33,25 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
     (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
     (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
 )
+# Of what knows them: a process of its store, or, where the source is shared out, a pipeline of a partition.
+_FLEET: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
+    (GaugeMetricFamily, "viewtail_members", "members", "processes that run the store's pipelines or stand by"),
+    (GaugeMetricFamily, "viewtail_partitions_owned", "parts", "partitions that this process has in its group"),
+    (CounterMetricFamily, "viewtail_rebalances", "rebalances", "times that the group gave this process its share anew"),
+    (
+        CounterMetricFamily,
+        "viewtail_takeovers",
+        "takeovers",
+        "pipelines taken from an owner that had not given them up",
+    ),
+    (
+        CounterMetricFamily,
+        "viewtail_fenced",
+        "fenced",
+        "pipelines that another process had taken when this one gave them up",
+    ),
+    (GaugeMetricFamily, "viewtail_lag_messages", "waiting", "messages behind the position of a partition's pipeline"),
+)
 
 
 class _Collector(Collector):
@@ -45,6 +64,12 @@ class _Collector(Collector):
             metric = family(name, text, labels=["pipeline"])
             for pipeline, report in reports.items():
                 metric.add_metric([pipeline], report.get(field, 0))
+            yield metric
+        for family, name, field, text in _FLEET:
+            metric = family(name, text, labels=["pipeline"])
+            for pipeline, report in reports.items():
+                if field in report:
+                    metric.add_metric([pipeline], report[field])
             yield metric
         up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
         filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=["pipeline", "view"])

@@ -17,7 +17,9 @@ import structlog
 from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
 from viewtail import logs, settings
+from viewtail.composition import Deployment
 from viewtail.member import Member
+from viewtail.presence import Presence
 from viewtail.signals import on_stop
 from viewtail.worker import Worker
 
@@ -46,10 +48,20 @@ def main() -> int:
         config = settings.load(arguments.config)
         logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
-        make = Member if config.source_kind.is_shared_out else Worker
-        worker = make(arguments.pipeline, config, arguments.report_to)
+        is_shared = config.source_kind.is_shared_out
+        deployment = Deployment(settings=config)
+        presence = Presence(arguments.pipeline.store, deployment.database, deployment.open_store, is_in_group=is_shared)
+        worker: Member | Worker
+        if is_shared:
+            worker = Member(arguments.pipeline, config, arguments.report_to, presence)
+        else:
+            worker = Worker(arguments.pipeline, config, arguments.report_to, presence, presence.told)
         on_stop(worker.stop.set)
-        worker.run()
+        presence.begin()
+        try:
+            worker.run()
+        finally:
+            presence.end()
     except ViewtailError as error:
         print(f"viewtail: error: {error}", file=sys.stderr)
         return error.exit_code

@@ -8,9 +8,9 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import socket
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ import structlog
 
 from changes.errors import ViewtailError
 from offsets.mysql import OwnSession
+from offsets.owners import this_process
 from operations import status
 from projectors.ownership import Deployment, Ownership
 
@@ -38,9 +39,17 @@ class Reporter:
     Args:
         report_to: a file descriptor of the supervisor, one line of JSON a report.
         stop: set here when the supervisor is gone: nobody would stop us later.
+        more: what a line to the supervisor says beside that.
     """
 
-    def __init__(self, pipeline: str, report_to: int, deployment: Deployment, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        report_to: int,
+        deployment: Deployment,
+        stop: threading.Event,
+        more: Callable[[], Mapping[str, object]],
+    ) -> None:
         self.own: Ownership | None = None
         self.state = "starting"
         self._error: str | None = None
@@ -48,12 +57,12 @@ class Reporter:
         self._report_to = report_to
         self._deployment = deployment
         self._stop = stop
+        self._more = more
         self._rate = 0  # writes a second, over the last report
         # Two threads save reports: what was looked at last must be what stays.
         self._saving = threading.Lock()
         self._saved: _Told = (None, None, None)
         self._saved_at = 0.0
-        self._owner = f"{socket.gethostname()}:{os.getpid()}"
 
     def say(self, state: str, error: str | None) -> None:
         """Of the process; while it runs its pipeline says more."""
@@ -96,6 +105,7 @@ class Reporter:
             "rate": self._rate,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **({} if own is None else _owned(own)),
+            **self._more(),
             **self._state(own),
         }
 
@@ -119,7 +129,7 @@ class Reporter:
                 rows_per_second=line["rate"],
                 applied_row_count=line.get("writes", 0),
                 reconnect_count=line.get("reconnects", 0),
-                owner=self._owner,
+                owner=this_process(),
             )
             own = self.own
             deployment = self._deployment if own is None else own.deployment

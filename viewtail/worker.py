@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,6 +25,7 @@ from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
+from viewtail.presence import Presence
 from viewtail.reports import Reporter
 
 _log = structlog.get_logger("viewtail.worker")
@@ -33,13 +34,21 @@ STANDBY_ROUND_S = 1
 
 
 class Worker:
-    """Owns one pipeline, again and again, until told to stop."""
+    """Owns one pipeline, again and again, until told to stop. `more` is part of what it reports."""
 
-    def __init__(self, identity: PipelineId, config: settings.Settings, report_to: int) -> None:
+    def __init__(
+        self,
+        identity: PipelineId,
+        config: settings.Settings,
+        report_to: int,
+        presence: Presence,
+        more: Callable[[], Mapping[str, object]],
+    ) -> None:
         self.identity = identity
+        self._presence = presence
         self.settings = config
         self.stop = threading.Event()
-        self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop)
+        self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop, more)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
         self._held_back: frozenset[str] = frozenset()  # views, when the pipeline is taken next
@@ -124,6 +133,9 @@ class Worker:
         following = None
         ending = threading.Event()  # of this ownership; `stop` ends it too
         own = take(deployment, self.identity, lease, ending, self._held_back, self._fits_from)
+        if own.taken_from is not None:
+            self._presence.takeover_count += 1
+            _log.warning("taken over from a process that had not given it up", process=own.taken_from)
         backfills = Backfills(own)
         self.reporter.own = own
         self.reporter.say("running", None)
@@ -150,6 +162,7 @@ class Worker:
                 thread.join()
             self.reporter.own = None
             own.close()
+            self._presence.fenced_count += own.was_fenced
         if backfills.has_caught_up:
             self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():

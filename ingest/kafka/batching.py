@@ -6,19 +6,22 @@ Runs for every message, so what most messages need is done by one call each and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable
-from changes.envelope_reading import EnvelopeReader, MalformedEnvelopeError
+from changes.batches import DELETE, INSERT, UPDATE, Batch, Followed, Refused, Row, RowChanges, Unreadable
+from changes.envelope_reading import EnvelopeReader, KeyOnlyDeleteError, MalformedEnvelopeError
 from changes.envelope_runs import RunReader, joined
 from changes.envelope_values import NOT_TAKEN, key_reader
 from changes.published import VERSION_HEADER, version_in
+from changes.tables import Column
 from ingest.kafka.position import KafkaPosition
 
 Change: TypeAlias = RowChanges | Refused
 
+_MOST_ROWS = 10_000  # of an event
+_MOST_TIMES = 8  # a row that is updated so often makes its event so much longer
 _TIME = re.compile(rb'"ts_us":([0-9]{1,17})[,}]')
 
 
@@ -32,25 +35,43 @@ class Message(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
 
 
-class Batching:
-    """Of one partition, from one position on. `followed` is the topic's table; None: nobody wants its rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """How a topic is written that viewtail does not write."""
 
-    def __init__(self, followed: Followed | None, position: KafkaPosition) -> None:
+    shows_default_for_null: bool = True  # see EnvelopeReader
+
+
+class Batching:
+    """Of one partition, from one position on.
+
+    Args:
+        followed: the topic's table; None: nobody wants its rows.
+        foreign: where another program writes the topic.
+    """
+
+    def __init__(self, followed: Followed | None, position: KafkaPosition, foreign: Foreign | None = None) -> None:
         self._position = position
-        self._reading = None if followed is None else _Reading(followed, f"{position.topic}/{position.partition}")
+        self._reading: _Reading | None = None
+        if followed is not None:
+            key = [column for name in followed.table.paging_key if (column := followed.table.column(name)) is not None]
+            self._reading = _Reading(followed, key, foreign, f"{position.topic}/{position.partition}")
         self.version = position.version
 
     def batch(self, messages: Sequence[Message]) -> Batch:
         """The changes that these messages hold, in their order."""
         values = [message.value() for message in messages]
-        changes = [] if self._reading is None else self._reading.changes(messages, values, self.version)
-        self.version = max(self.version, max((one[2] for one in changes), default=0))
+        changes: list[Any] = []
+        if self._reading is not None:
+            changes, self.version = self._reading.changes(messages, values, self.version)
+        # A foreign tombstone says nothing of the delete that it stands behind: they are read together after a restart.
+        is_amid = self._reading is not None and self._reading.awaits_tombstone
         refused = [one for one in changes if one.__class__ is Refused] if Unreadable.made else []
         if refused:
             changes = [one for one in changes if one.__class__ is RowChanges]
         return Batch(
             changes=changes,
-            end=self.position(messages[-1].offset() + 1),
+            end=self.position(messages[-1].offset() + (not is_amid)),
             row_count=len(messages),
             byte_count=sum([len(value) for value in values if value is not None]),
             oldest_commit_us=committed_us(messages[0]),
@@ -65,48 +86,84 @@ class Batching:
 class _Reading:
     """The messages of one table. `place` is what dead letters call the partition."""
 
-    def __init__(self, followed: Followed, place: str) -> None:
-        table = followed.table
-        key = [column for name in table.paging_key if (column := table.column(name)) is not None]
+    def __init__(self, followed: Followed, key: Sequence[Column], foreign: Foreign | None, place: str) -> None:
         self._followed = followed
+        self._is_foreign = foreign is not None
+        self._event, self._updates = 0, dict[bytes | None, int]()  # its version, and how often it updated each key
+        self._awaited: bytes | None = None  # the key of the last message, where that was a delete
         self._place = place
-        reader = EnvelopeReader(followed, key)
+        shows_default = foreign is None or foreign.shows_default_for_null
+        reader = EnvelopeReader(followed, key, shows_default_for_null=shows_default)
         self._read: Callable[[bytes], Change] = reader.read
         self._runs = RunReader(followed, reader)
         self._key_names = [column.name for column in key]
         self._read_key = key_reader(key)
 
-    def changes(self, messages: Sequence[Message], values: Sequence[bytes | None], version: int) -> list[Any]:
-        """`version` is that of what cannot be read, which says none."""
-        if None not in values:
+    @property
+    def awaits_tombstone(self) -> bool:
+        """Whether the last message was another program's delete."""
+        return self._is_foreign and self._awaited is not None
+
+    def changes(
+        self, messages: Sequence[Message], values: Sequence[bytes | None], version: int
+    ) -> tuple[list[Any], int]:
+        """The changes, and the newest version up to their end. `version` is that up to their beginning."""
+        # What another program may have lost of a value, only a look at each message tells.
+        if None not in values and not self._is_foreign:
             try:
-                return self._runs.read_all(values)  # type: ignore[arg-type]
+                found = self._runs.read_all(values)  # type: ignore[arg-type]
+                self._awaited = messages[-1].key() if found[-1][1] == DELETE else None
+                return found, max(version, max((one[2] for one in found), default=0))
             except MalformedEnvelopeError:
                 pass
-        return joined(list(self._carefully(messages, version)))
+        changes, version = self._carefully(messages, version)
+        return joined(changes), version
 
-    def _carefully(self, messages: Sequence[Message], version: int) -> Iterator[Change]:
-        last_key: bytes | None = None
+    def _carefully(self, messages: Sequence[Message], version: int) -> tuple[list[Change], int]:
+        """What cannot be read, and says no version, has that of what came before it."""
+        found: list[Change] = []
         for message in messages:
             key, value = message.key(), message.value()
             if value is not None:
                 try:
                     change = self._read(value)
+                except KeyOnlyDeleteError:
+                    change = self._deleted(message, version)
                 except MalformedEnvelopeError as error:
                     change = self._malformed(message, version, str(error))
+                if self._is_foreign and change.kind == UPDATE:
+                    change = self._told_apart(change, key)
                 version = max(version, change.version)
-                yield change
-            elif key != last_key:  # else the message before says what was deleted
-                yield self._deleted(message, version)
-            last_key = key
+                found.append(change)
+                self._awaited = key if change.kind == DELETE else None
+                continue
+            if key != self._awaited or key is None:
+                change = self._deleted(message, version)
+                version = version if self._is_foreign else max(version, change.version)
+                found.append(change)
+            self._awaited = None
+        return found, version
+
+    def _told_apart(self, change: Change, key: bytes | None) -> Change:
+        """One event may update a row twice: the later change gets the next version, as far as the event is long."""
+        if change.version != self._event:
+            self._event, self._updates = change.version, {}
+        count = self._updates.get(key, 0)
+        if len(self._updates) < _MOST_ROWS:
+            self._updates[key] = count + 1
+        return change._replace(version=change.version + min(count, _MOST_TIMES))
 
     def _deleted(self, message: Message, version: int) -> Change:
-        """Of a delete that compaction took away its tombstone is left."""
+        """Of a delete that compaction took away its tombstone is left; of what a replay did not find, only the key.
+
+        Another program's says no version. It is newer than all that came before it in the partition, and older than
+        all events behind its own.
+        """
         row = self._row(message.key(), None)
-        found = version_in(message.headers())
+        found = version + 1 if self._is_foreign else version_in(message.headers())
         if row is None or found is None:
             what = "the key" if row is None else f"the header {VERSION_HEADER}"
-            return self._malformed(message, version, f"a tombstone, of which {what} cannot be read")
+            return self._malformed(message, version, f"a delete, of which {what} cannot be read")
         return RowChanges(self._followed, DELETE, found, [row])
 
     def _malformed(self, message: Message, version: int, why: str) -> Refused:

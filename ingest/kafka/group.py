@@ -21,6 +21,7 @@ from servers.brokers import SOURCE, failed
 _log = structlog.get_logger("viewtail.source")
 
 Parts = Sequence[tuple[str, int]]  # (topic, partition)
+_IS = "@"  # in a member's client.id, before the name of its process
 
 _POLL_S = 0.2
 _LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
@@ -38,10 +39,16 @@ _MEMBER = {
 }
 
 
+def process_in(client_id: str) -> str | None:
+    """The process whose member calls itself so; None for one of another program."""
+    return client_id.partition(_IS)[2] or None
+
+
 class Group:
     """A member of a group. `run` is a thread's.
 
     Args:
+        process: the name of this process, which the broker is told.
         taken: called in that thread with partitions that are this member's from now on.
         given_up: with those that are not any more; returns when they are stopped, or soon.
     """
@@ -50,14 +57,17 @@ class Group:
         self,
         client: Mapping[str, Any],
         group: str,
+        process: str,
         topics: Sequence[str],
         taken: Callable[[Parts], None],
         given_up: Callable[[Parts], None],
     ) -> None:
-        self._settings = {**client, **_MEMBER, "group.id": group}
+        named = {"client.id": f"{client['client.id']}{_IS}{process}"}
+        self._settings = {**client, **_MEMBER, **named, "group.id": group}
         self._topics = list(topics)
         self._taken, self._given_up = taken, given_up
         self.trouble: str | None = None  # why nothing is heard of the group
+        self.rebalance_count = 0
 
     def run(self, stop: threading.Event, positions: Callable[[], Sequence[Any]]) -> None:
         """Be a member until `stop` is set; `positions` are those that the partitions have come to.
@@ -81,6 +91,7 @@ class Group:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.trouble = None
+        self.rebalance_count += 1
         if not partitions:
             return
         parts = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions]

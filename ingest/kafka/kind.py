@@ -12,10 +12,11 @@ from changes.errors import HistoryGoneError, SourceUnavailableError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from ingest import Members, SourceAccess, SourceKind, Tables
+from ingest import Members, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.kafka.topics import topics_of
+from offsets.owners import this_process
 from servers.kafka import KAFKA
 from servers.sessions import Connection, open_session
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:  # who reads no topic does not load the client
     from ingest.kafka.progress import ProgressFeed
     from ingest.kafka.source import KafkaSource
     from servers.brokers import Broker
+
+
+ANSWER_WITHIN_S = 2.5  # where a person waits, who can be told that the broker does not answer
+
+
+def _group(access: SourceAccess, store: str) -> str:
+    return f"{access.section.group or f'viewtail.{access.own_database}'}.{store}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,19 @@ class KafkaHistory:
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
     ) -> KafkaSource:
+        from ingest.kafka.batching import Foreign
         from ingest.kafka.source import KafkaSource
 
         of_table = next(iter(followed.values()), None)
-        return KafkaSource(self.access.section.client(), self.place, self.feed, of_table, epoch=self.epoch)
+        section = self.access.section
+        return KafkaSource(
+            section.client(),
+            self.place,
+            self.feed,
+            of_table,
+            epoch=self.epoch,
+            foreign=Foreign(shows_default_for_null=section.replace_null_with_default),
+        )
 
     def open_session(self) -> Connection:
         """On the server with the canonical rows. Whether it is the one that the topic is fed from nobody can tell."""
@@ -66,7 +83,7 @@ class KafkaKind(SourceKind):
     def __init__(self) -> None:
         # By address, one of each in a process.
         self._feeds: dict[str, ProgressFeed] = {}
-        self._brokers: dict[str, Broker] = {}
+        self._brokers: dict[tuple[str, float], Broker] = {}
         self._lock = threading.Lock()
 
     def read_position(self, text: str | bytes) -> KafkaPosition:
@@ -109,18 +126,40 @@ class KafkaKind(SourceKind):
         from ingest.kafka.group import Group
 
         section = access.section
-        group = f"{section.group or f'viewtail.{access.own_database}'}.{store}"
         topics = sorted(set(topics_of(tables, section.topics).values()))
-        return Group(section.client(), group, topics, taken, given_up)
+        return Group(section.client(), _group(access, store), this_process(), topics, taken, given_up)
+
+    def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer]:
+        from ingest.kafka.group import process_in
+
+        groups = {_group(access, store): store for store in stores}
+        found = self._broker(access, ANSWER_WITHIN_S).members_of(list(groups)) if groups else {}
+        return [
+            Sharer(
+                store=groups[group],
+                process=process_in(one.client),
+                client=f"{one.client} at {one.host}",
+                parts=one.parts,
+            )
+            for group, members in found.items()
+            for one in members
+        ]
 
     def waiting(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, int]:
         at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
-        there = self._broker(access).partitions() if at else {}
+        broker = self._broker(access, ANSWER_WITHIN_S)
+        there = broker.partitions() if at else {}
         present = {name: found for name, found in at.items() if found.partition < there.get(found.topic, 0)}
         if not present:
             return {}
-        ends = self._broker(access).ends([(found.topic, found.partition) for found in present.values()])
+        ends = broker.ends([(found.topic, found.partition) for found in present.values()])
         return {name: max(0, ends[found.topic, found.partition] - found.offset) for name, found in present.items()}
+
+    def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
+        from ingest.kafka.ages import ages
+
+        at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
+        return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
 
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
         from ingest.kafka import checks
@@ -132,14 +171,15 @@ class KafkaKind(SourceKind):
 
         yield from grants(access, topics_of(tables, access.section.topics))
 
-    def _broker(self, access: SourceAccess) -> Broker:
+    def _broker(self, access: SourceAccess, within_s: float = 10.0) -> Broker:
         from servers.brokers import SOURCE, Broker
 
         client: dict[str, Any] = access.section.client()
+        which = client["bootstrap.servers"], within_s
         with self._lock:
-            found = self._brokers.get(client["bootstrap.servers"])
+            found = self._brokers.get(which)
             if found is None:
-                found = self._brokers[client["bootstrap.servers"]] = Broker(client, SOURCE)
+                found = self._brokers[which] = Broker(client, SOURCE, within_s)
             return found
 
     def _feed(self, access: SourceAccess) -> ProgressFeed:

@@ -113,12 +113,14 @@ class ProgressFeed:
             return bool(self._readers)
 
     def _run(self) -> None:
+        said = ""  # where only other programs write topics there is no topic of positions, for good
         while self._is_followed():
             try:
                 with closing(Consumer({**self._client, **CONSUMER})) as consumer:
                     self._read(consumer)
             except (KafkaException, ViewtailError) as error:
-                _log.info("no progress of topics", error=str(error))
+                (_log.debug if str(error) == said else _log.info)("no progress of topics", error=str(error))
+                said = str(error)
                 self._pause(_TRY_AGAIN_S)
 
     def _pause(self, seconds: float) -> None:

@@ -35,6 +35,9 @@ class KafkaSourceSettings(KafkaServer):
         None, description="its primary, where watermarks are written; by default that server"
     )
     database: Name = Field(OWN_DATABASE, description="database of the watermark table, on the primary")
+    replace_null_with_default: bool = Field(
+        True, description="kafka:// only: false where all converters of Debezium connectors have this setting false"
+    )
     group: str | None = Field(
         None,
         min_length=1,

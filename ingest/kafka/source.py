@@ -20,7 +20,7 @@ from changes.batches import STREAM_END, Batch, Followed
 from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
 from changes.positions import Position
 from ingest import BackfillAgain, GoOn, Progress, ReadAgain, Resuming
-from ingest.kafka.batching import Batching
+from ingest.kafka.batching import Batching, Foreign
 from ingest.kafka.place import Place
 from ingest.kafka.position import KafkaPosition, own
 from ingest.kafka.progress import ProgressFeed
@@ -45,7 +45,10 @@ _OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
 class KafkaSource:
-    """See the module. `followed` is the topic's table; None: nobody wants its rows."""
+    """See the module. `followed` is the topic's table; None: nobody wants its rows.
+
+    `foreign` is how the topic is written where viewtail does not write it.
+    """
 
     def __init__(
         self,
@@ -55,12 +58,14 @@ class KafkaSource:
         followed: Followed | None,
         *,
         epoch: int,
+        foreign: Foreign | None = None,
     ) -> None:
         self._client = client
         self._place = place
         self._feed = feed
         self._followed = followed
         self._epoch = epoch
+        self._foreign = foreign or Foreign()
         self._is_foreign: bool | None = None  # not known while the topic is empty
         self._interrupted = threading.Event()
         self._away: str | None = None  # what the client said last of brokers that do not answer
@@ -128,12 +133,13 @@ class KafkaSource:
         self._place.check(begin)
         ahead = self._feed.follow(begin.topic, begin.partition)
         try:
-            if self._is_another_programs():
+            foreign = self._foreign if self._is_another_programs() else None
+            if foreign is not None:
                 ahead.expect(self._place.end(), {STREAM_END: 1})
             settings = {**self._client, **_FETCH, **CONSUMER, "error_cb": self._heard}
             with closing(Consumer(settings)) as consumer:
                 consumer.assign([TopicPartition(begin.topic, begin.partition, begin.offset)])
-                reading = _Reading(consumer, begin, Batching(self._followed, begin))
+                reading = _Reading(consumer, begin, Batching(self._followed, begin, foreign))
                 looked_at = time.monotonic()
                 while not self._interrupted.is_set():
                     if time.monotonic() - looked_at > LOOK_EVERY_S and self._away is None:

@@ -121,9 +121,11 @@ class Place:
 
     def break_off(self, after: int) -> bool:
         """Migrate up to so many statements that change something; whether there are more."""
+        earlier = {migrations.table_of(ddl) for ddl in earlier_tables.TABLES}
+        tables = [ddl for ddl in schema.STORE_TABLES if migrations.table_of(ddl) in earlier]
         with closing(self.open()) as connection, connection.cursor() as cursor:
             try:
-                migrations.migrate(Cursor(cursor, after), self.database, schema.STORE_TABLES)
+                migrations.migrate(Cursor(cursor, after), self.database, tables)
             except BrokeOff:
                 return True
         return False

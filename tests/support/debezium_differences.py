@@ -36,7 +36,8 @@ READ_OTHERWISE = {
     (6, "doc"): '{"at": "12:00:00", "raw": "AP8="}',
     (6, "latin"): "holds a character that Debezium could not read",
     (6, "counted"): "holds its default, which Kafka Connect writes for NULL too: set replace.null.with.default=false "
-    "for the connector's converter",
+    "for the connector's converter; when all messages are written so, set "
+    "VIEWTAIL_SOURCE__REPLACE_NULL_WITH_DEFAULT=false",
     (6, "certain"): "holds a date that Debezium writes for a zero or impossible date too",
     (7, "day"): "2050-01-02",
     (7, "moment"): "1999-12-31 00:00:00",

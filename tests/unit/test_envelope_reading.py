@@ -238,7 +238,8 @@ def test_a_column_that_is_not_in_the_message_is_refused_by_its_name() -> None:
 
 
 def _place(file: int, position: int) -> int:
-    return 1 << 53 | file << 32 | position >> 4
+    """Of an insert."""
+    return (1 << 53 | file << 32 | position >> 4) + 1
 
 
 DEFAULT_FORM: list[tuple[Column, Any, Any]] = [
@@ -468,7 +469,7 @@ def test_each_message_is_read_by_its_own_schema() -> None:
 
 
 def test_versions_of_debeziums_messages_follow_the_binlog() -> None:
-    places = [("binlog.000001", 4), ("binlog.000001", 30), ("mysql-bin.000002", 4), ("a.b.1000000", 2**36 - 1)]
+    places = [("binlog.000001", 4), ("binlog.000001", 30), ("mysql-bin.000002", 4), ("a.b.1000000", 2**36 - 17)]
     versions = []
     for file, position in places:
         value = message(NAME, "ann")
@@ -476,6 +477,18 @@ def test_versions_of_debeziums_messages_follow_the_binlog() -> None:
         versions.append(reader(table(NAME)).read(json.dumps(value).encode()).version)
     assert versions == sorted(set(versions))
     assert versions[1] == _place(1, 30) and versions[-1] <= MAX_VERSION
+
+
+def test_a_key_that_one_event_deletes_and_inserts_again_has_two_versions_before_the_next_event() -> None:
+    """Where keys move up."""
+    versions = []
+    for position, op in ((400, "d"), (400, "c"), (433, "d")):  # an event has 33 bytes at least
+        value = message(NAME, "ann")
+        value["source"] |= {"pos": position}
+        image = value["after"]
+        value |= {"op": op, "before": image if op == "d" else None, "after": image if op == "c" else None}
+        versions.append(reader(table(NAME)).read(json.dumps(value).encode()).version)
+    assert versions == sorted(set(versions))
 
 
 # --- What is no message of the table ---

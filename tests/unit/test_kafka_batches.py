@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
 import pytest
 
 from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
 from changes.published import VERSION_HEADER, Progress
-from ingest.kafka.batching import Batching, committed_us
+from ingest.kafka.batching import Batching, Foreign, committed_us
 from ingest.kafka.position import KafkaPosition
 from ingest.kafka.progress import Ahead
 from tests.support.events import user_table
@@ -82,6 +83,65 @@ def test_a_tombstone_that_compaction_left_alone_deletes_its_key() -> None:
         RowChanges(FOLLOWED, DELETE, 11, [(1, None)]),
         RowChanges(FOLLOWED, INSERT, 12, [(2, "b")]),
     ]
+
+
+def test_a_delete_of_what_a_replay_no_longer_found_deletes_its_key() -> None:
+    found = batch(*messages(TABLE, [change("delete", 1, 11), change("insert", 2, 11, after=(2, "b"))]))
+    assert not found.refused
+    assert found.changes == [
+        RowChanges(FOLLOWED, DELETE, 11, [(1, None)]),
+        RowChanges(FOLLOWED, INSERT, 11, [(2, "b")]),
+    ]
+
+
+def foreign(kind: str, key: int, pos: int, name: str = "a") -> Message:
+    """As Debezium's connector writes it, with no version but the place in the binlog."""
+    image = {"id": key, "name": name}
+    source = {"db": TABLE.schema, "table": TABLE.name, "file": "binlog.000001", "pos": pos}
+    value = {"before": image if kind in "du" else None, "after": None if kind == "d" else image}
+    return Message(pos, (f'{{"id":{key}}}'.encode(), orjson.dumps({**value, "source": source, "op": kind}), None))
+
+
+def test_a_foreign_tombstone_alone_deletes_what_came_before_it_and_nothing_that_comes_behind() -> None:
+    def tombstone(key: int) -> Message:
+        return Message(41, (f'{{"id":{key}}}'.encode(), None, None))
+
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first = batching.batch([foreign("c", 1, 4000), *map(tombstone, range(1, 9))])
+    second = batching.batch([tombstone(1), foreign("c", 1, 4032)])
+    assert not first.refused and not second.refused
+    inserted, *deleted = first.changes
+    assert [row for one in deleted for row in one.rows] == [(key, None) for key in range(1, 9)]
+    assert inserted.version < deleted[0].version == second.changes[0].version < second.changes[1].version
+
+
+def test_a_row_that_one_event_updates_twice_ends_as_the_later_change_says_wherever_a_batch_ends() -> None:
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first, second, third = (
+        batching.batch([foreign("u", 1, pos, name)]).changes[0] for pos, name in ((4000, "b"), (4000, "c"), (4050, "d"))
+    )
+    assert first.version < second.version < third.version
+
+
+def test_a_default_among_foreign_rows_is_not_taken_for_null_or_not() -> None:
+    table = replace(TABLE, columns=(TABLE.columns[0], replace(TABLE.columns[1], default="none")))
+    followed = Followed(table, ("id", "name"))
+    rows = [foreign("c", key, 4000, "none" if key == 2 else "a") for key in range(4)]
+    parked = Batching(followed, BEGIN, Foreign()).batch(rows)
+    assert [one.rows[0][0] for one in parked.refused] == [2]
+    kept = Batching(followed, BEGIN, Foreign(shows_default_for_null=False)).batch(rows)
+    assert not kept.refused and [row for one in kept.changes for row in one.rows][2] == (2, "none")
+
+
+def test_a_foreign_tombstone_is_that_of_the_delete_before_it_wherever_a_batch_ends() -> None:
+    """Its key may come again in the same event, and must not be older than the tombstone."""
+    batching = Batching(FOLLOWED, replace(BEGIN, version=0), Foreign())
+    first = batching.batch([foreign("d", 2, 4000), foreign("c", 3, 4000), foreign("d", 1, 4000)])
+    assert first.end is not None and first.end.offset == 4000, "a restart reads the delete again"
+    second = batching.batch([Message(4001, (b'{"id":1}', None, None)), foreign("c", 2, 4000)])
+    (again,) = second.changes
+    assert again.rows == [(2, "a")] and again.version > first.changes[0].version
+    assert second.end is not None and second.end.offset == 4001
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ _MESSAGES_A_CALL = 10_000
 _QUICK = {"fetch.wait.max.ms": 10}  # an end is told when a broker has waited so long for more
 
 
-def consumer_of(client: Mapping[str, Any]) -> Consumer:
-    """A consumer that is given its partitions; the caller closes it."""
-    return Consumer({**client, **CONSUMER, **_QUICK})
+def consumer_of(client: Mapping[str, Any], **other: str) -> Consumer:
+    """A consumer that is given its partitions; the caller closes it. `other` settings win."""
+    return Consumer({**client, **CONSUMER, **_QUICK, **other})
 
 
 def to_the_end(consumer: Consumer, partition: TopicPartition) -> Iterator[Message]:

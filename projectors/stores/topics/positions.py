@@ -14,6 +14,7 @@ from changes.published import POSITIONS, Published
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from servers.brokers import ASK_WITHIN_S, Broker, failed
 
+LOOK_AFTER_S = 1.0  # other pipelines' transactions are open in it for milliseconds
 _FIRST_LOOK = 1_000  # so many offsets back from the end, where the pipeline's last record is as a rule
 
 
@@ -21,12 +22,12 @@ def last_published(client: Mapping[str, Any], topics: Broker, key: bytes) -> Pub
     """The newest committed record of a pipeline; None when there is none.
 
     The caller has fenced every other writer of it. Raises StoreUnavailableError while another pipeline's transaction
-    keeps the topic's end from being read.
+    keeps records of this one from being read.
     """
     (end,) = topics.end_offsets(POSITIONS, 1)
     with closing(consumer_of(client)) as consumer:
         try:
-            low, _ = _ends(consumer, end)
+            low, end = _ends(client, consumer, end, key)
             start, found = end, None
             while found is None and start > low:
                 start = max(low, end - 20 * (end - start) - _FIRST_LOOK)
@@ -39,20 +40,31 @@ def last_published(client: Mapping[str, Any], topics: Broker, key: bytes) -> Pub
         raise StoreError(f"Kafka: the record {key.decode()} of the topic {POSITIONS} cannot be read: {error}") from None
 
 
-def _ends(consumer: Consumer, end: int) -> tuple[int, int]:
-    """The first offset, and one behind the last that can be read, once that is `end`."""
-    deadline = time.monotonic() + ASK_WITHIN_S
+def _ends(client: Mapping[str, Any], consumer: Consumer, end: int, key: bytes) -> tuple[int, int]:
+    """The first offset, and one behind the last that can be read, once nothing of this pipeline lies behind that."""
+    began = time.monotonic()
+    deadline, may_look = began + ASK_WITHIN_S, began + LOOK_AFTER_S
     while True:
         low, high = consumer.get_watermark_offsets(TopicPartition(POSITIONS, 0), timeout=ASK_WITHIN_S)
         if high >= end:
             return low, high
+        if time.monotonic() > may_look:
+            if not _is_hidden(client, high, key):
+                return low, high
+            may_look = deadline  # once more then: what was hidden is taken back, or committed
         if time.monotonic() > deadline:
             raise StoreUnavailableError(
-                f"Kafka: another pipeline's transaction is open in {POSITIONS}, so its end cannot be read: that "
-                "pipeline was killed while it committed. It ends when that pipeline runs again, or after "
+                f"Kafka: another pipeline's transaction is open in {POSITIONS}, so what this one wrote since cannot be "
+                "read: that pipeline was killed while it committed. It ends when that pipeline runs again, or after "
                 f"transaction.timeout.ms. {RETRIES}"
             )
         time.sleep(0.05)
+
+
+def _is_hidden(client: Mapping[str, Any], start: int, key: bytes) -> bool:
+    """Whether records of a pipeline, committed or taken back, lie behind the begin of an open transaction."""
+    with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
+        return _newest(consumer, start, key) is not None
 
 
 def _newest(consumer: Consumer, start: int, key: bytes) -> bytes | None:

@@ -1,0 +1,177 @@
+"""`viewtail status` and the metrics of a fleet: who is there, who owns what, who was fenced, and what waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+import pymysql
+import pytest
+
+from stack import Server
+from stack.server import free_port
+from tests.support.running import Run, wait_for
+
+SCHEMA, DATABASE = "fleet", "fleet_views"
+VIEWS = f"""
+from viewtail import Entity, RedisHash, Topic
+
+user = Entity("{SCHEMA}.user")
+views = [Topic("{SCHEMA}.user", user, partitions=2), RedisHash("{SCHEMA}", user, fields=["name"])]
+"""
+
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
+
+
+class Fleet:
+    """Processes in folders of their own."""
+
+    def __init__(self, mysql: Server, redis: Server, kafka: Server, folder: Path, runs: ExitStack) -> None:
+        self._mysql, self._kafka = mysql, kafka
+        self._folder, self._runs = folder, runs
+        self._settings = {
+            "VIEWTAIL_MYSQL__URL": f"{mysql.url}/{DATABASE}",
+            "VIEWTAIL_REDIS__URL": redis.url,
+            "VIEWTAIL_KAFKA__URL": kafka.url,
+        }
+        self.ports: dict[str, int] = {}
+        self.query(
+            f"DROP DATABASE IF EXISTS {SCHEMA}", f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {SCHEMA}"
+        )
+        self.query(f"CREATE TABLE {SCHEMA}.user (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(60))")
+        self.insert(20)
+
+    def query(self, *statements: str) -> None:
+        session = pymysql.connect(host="127.0.0.1", port=self._mysql.port, user="root", autocommit=True)
+        with closing(session), session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def insert(self, count: int) -> None:
+        self.query(*[f"INSERT INTO {SCHEMA}.user (name) VALUES ('{'n' * 20}')"] * count)
+
+    def start(self, name: str, role: str) -> Run:
+        source = self._mysql.url if role == "tail" else self._kafka.url
+        self.ports[name] = free_port()
+        environment = {"VIEWTAIL_SOURCE__URL": source, "VIEWTAIL_METRICS__PORT": str(self.ports[name])}
+        (self._folder / name).mkdir()
+        run = Run(self._folder / name, VIEWS, {**self._settings, **environment})
+        run.start("--role", role)
+        self._runs.callback(run.kill)
+        return run
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """By name and label; no proxy is asked."""
+        url = f"http://127.0.0.1:{self.ports[name]}/metrics"
+        with build_opener(ProxyHandler({})).open(url, timeout=5) as answer:
+            found = re.findall(r'^(viewtail_\w+)\{pipeline="([^"]*)"\} (\S+)$', answer.read().decode(), re.MULTILINE)
+        return {f"{metric} {pipeline}": float(value) for metric, pipeline, value in found}
+
+
+@pytest.fixture
+def fleet(mysql_server: Server, redis_server: Server, harmed_kafka: Server, tmp_path: Path) -> Iterator[Fleet]:
+    with ExitStack() as runs:
+        yield Fleet(mysql_server, redis_server, harmed_kafka, tmp_path, runs)
+
+
+def status(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.command("status", "--json").stdout)
+    return found
+
+
+def states(run: Run, store: str) -> list[str]:
+    return sorted(one["state"] for one in status(run)["members"] if one["store"] == store)
+
+
+def owners(run: Run) -> dict[str, str]:
+    """By partition of the topic, as status has it."""
+    return {one["name"]: one["owner"] for one in status(run)["pipelines"] if one["name"].endswith(".redis")}
+
+
+def pid_of(process: str) -> int:
+    return int(process.rpartition(":")[2])
+
+
+@pytest.mark.timeout(240)
+def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet, harmed_kafka: Server) -> None:
+    tailers = [fleet.start("tailer", "tail"), fleet.start("second", "tail")]
+    names = ("one", "two", "three")
+    projectors = dict(zip(names, [fleet.start(name, "project") for name in names], strict=True))
+    asked = projectors["one"]
+    wait_for("one tailer stands by", lambda: states(asked, "kafka") == ["running", "standby"], 60)
+    wait_for("so does one projector", lambda: states(asked, "redis") == ["running", "running", "standby"], 60)
+    wait_for("all is well", asked.is_well, 60)
+    assert len(set(owners(asked).values())) == 2
+    told = asked.command("status").stdout
+    assert len(told.splitlines()) < 24 and "standby" in told and "tailer" in told and " since " in told, told
+    wait_for("members are counted", lambda: fleet.metrics("one")["viewtail_members redis"] == 3)
+    wait_for("tailers too", lambda: fleet.metrics("tailer")["viewtail_members kafka"] == 2)
+    assert sum(fleet.metrics(name)["viewtail_partitions_owned redis"] for name in names) == 2
+    assert sum(fleet.metrics(name)["viewtail_rebalances_total redis"] >= 1 for name in names) >= 2
+
+    # One hangs: the others have its partition, and it does not know.
+    stopped = owners(asked)[f"{SCHEMA}.user.0.redis"]
+    zombie = next(name for name, run in projectors.items() if run.workers()["redis"] == pid_of(stopped))
+    other = next(run for name, run in projectors.items() if name != zombie)
+    os.kill(pid_of(stopped), signal.SIGSTOP)
+    try:
+        fenced = wait_for("it is fenced", lambda: status(other)["fenced"], 30)
+        assert [(one["taken_from"], one["is_silent"]) for one in fenced] == [(stopped, True)]
+        assert stopped not in owners(other).values()
+        assert f"{stopped} is fenced: {fenced[0]['process']} took pipeline" in other.command("status").stdout
+        wait_for("it counts as silent", lambda: "silent" in states(other, "redis"))
+        wait_for("one took over", lambda: sum(_taken(fleet, name) for name in names if name != zombie) == 1)
+    finally:
+        os.kill(pid_of(stopped), signal.SIGCONT)
+    wait_for("it sees it", lambda: not status(other)["fenced"])
+    assert status(other)["last_takeover"]["taken_from"] == stopped
+    wait_for("and says so", lambda: fleet.metrics(zombie)["viewtail_fenced_total redis"] >= 1)
+    wait_for("it is a member again", lambda: states(other, "redis") == ["running", "running", "standby"])
+
+    # A tailer is killed.
+    (killed,) = (
+        one["name"] for one in status(other)["members"] if (one["store"], one["state"]) == ("kafka", "running")
+    )
+    next(run for run in tailers if run.workers()["kafka"] == pid_of(killed)).kill()
+    wait_for("the other one took over", lambda: status(other)["last_takeover"]["taken_from"] == killed)
+    assert f"took pipeline kafka from {killed}" in other.command("status").stdout
+
+    # Nobody reads.
+    for run in projectors.values():
+        assert run.stop() == 0
+    fleet.insert(30)
+    wait_for("what waits is counted", lambda: sum(one["waiting"] or 0 for one in status(asked)["pipelines"]) >= 30)
+    assert all(one["lag_s"] > 0 for one in status(asked)["pipelines"] if one["waiting"] and one["state"] == "down")
+    wait_for("they have left", lambda: states(asked, "redis") == [])
+
+    # Nor does the broker answer.
+    harmed_kafka.pause()
+    try:
+        began = time.monotonic()
+        found = asked.command("status")
+        assert time.monotonic() - began < 6
+        assert "the source does not say what waits in it" in found.stdout
+        assert f"{SCHEMA}.user.0.redis" in found.stdout and "tailer" in found.stdout
+    finally:
+        harmed_kafka.resume()
+
+
+def _taken(fleet: Fleet, name: str) -> float:
+    return fleet.metrics(name)["viewtail_takeovers_total redis"]
+
+
+def test_how_many_messages_wait_for_a_partition_is_a_metric(fleet: Fleet) -> None:
+    fleet.start("tailer", "tail")
+    run = fleet.start("one", "project")
+    wait_for("all is well", run.is_well, 60)
+    lags = [f"viewtail_lag_messages {SCHEMA}.user.{number}.redis" for number in (0, 1)]
+    wait_for("both are known", lambda: {*lags} <= fleet.metrics("one").keys())
+    wait_for("nothing waits but the end of a transaction", lambda: all(fleet.metrics("one")[lag] <= 1 for lag in lags))
