@@ -47,7 +47,10 @@ class KafkaHistory:
         from ingest.kafka.source import KafkaSource
 
         of_table = next(iter(followed.values()), None)
-        return KafkaSource(self.access.section.client(), self.place, self.feed, of_table, epoch=self.epoch)
+        section = self.access.section
+        return KafkaSource(
+            section.client(), self.place, self.feed, of_table, epoch=self.epoch, fill_from=section.fill_from
+        )
 
     def open_session(self) -> Connection:
         """On the server with the canonical rows. Whether it is the one that the topic is fed from nobody can tell."""
