@@ -168,9 +168,10 @@ def test_a_new_view_is_filled_from_a_topic_that_is_older_than_deletes_are_kept(k
     topic = Topic(kafka_server, "faults.older", **{"cleanup.policy": "compact", "delete.retention.ms": "2000"})
     source = source_of(topic, fill_from="topic")
     topic.publish(insert(1, 11))
-    first = source.now()
-    shown = replace(first, offset=first.offset - 1, version=11)
-    wait_for("it is old", lambda: isinstance(_resumed(source, replace(first, offset=0)), HistoryGoneError))
+    unread = replace(source.now(), offset=0)
+    wait_for("it is old", lambda: isinstance(_resumed(source, unread), HistoryGoneError))
+    now = source.now()  # the end of the transaction is there by now
+    shown = replace(now, offset=now.offset - 1, version=11)
     begin = source.beginning(shown)
     assert begin is not None
     assert (begin.offset, begin.before_filling) == (0, shown.offset)
