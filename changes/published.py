@@ -19,6 +19,8 @@ from typing import Any
 import orjson
 
 POSITIONS = "viewtail_positions"  # the topic's name
+# Of stretches that are published beside the pipelines: one that is killed in a commit must not hide the others' ends.
+REPLAYS = "viewtail_replays"
 VERSION_HEADER = "viewtail_version"  # of each message of the topics
 
 

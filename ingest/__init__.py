@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from changes.batches import Batch, Followed
 from changes.findings import Finding
@@ -82,11 +82,15 @@ class Source(Protocol):
     def now(self) -> Position:
         """The server's present end of stream, as a place to begin from."""
 
-    def beginning(self) -> Position | None:
-        """Before all that the source keeps, where only reading all of it fills a view: no watermark comes through it.
+    def beginning(self, shown: Position | None = None) -> Position | None:
+        """Before all that the source keeps, where reading all of it fills a view; None: rows of its table do.
 
-        Then a read gives the watermark STREAM_END once it has passed what was the end as it began.
+        `shown`: up to where other views show the source by then. A read gives the watermark STREAM_END once it has
+        passed what was the end as it began. Raises SourceError where the source no longer keeps all that it takes.
         """
+
+    def is_compacted(self) -> bool:
+        """Whether changes of a key may be missing that are followed by a newer one."""
 
     def read(self, after: Position) -> Iterator[Batch]:
         """Whole committed transactions after `after`, in order, until `interrupt`; reconnects by itself.
@@ -105,6 +109,17 @@ class Source(Protocol):
 
     def interrupt(self) -> None:
         """Called from another thread: the read in progress ends soon."""
+
+
+@runtime_checkable
+class TimedSource(Source, Protocol):
+    """A source that knows when its changes were committed."""
+
+    def since(self, committed_us: int) -> Position:
+        """A place before all that was committed at a time or later, microseconds since 1970.
+
+        Raises HistoryGoneError, with what is there, when some of that may be gone.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,11 @@ def current(session: Session, database: str, source: str, description: str, chec
     return raised
 
 
+def known(session: Session, database: str, source: str) -> tuple[str, int] | None:
+    """What the source last said of itself, and its epoch; None where nothing was read of it yet. Changes nothing."""
+    return _stored(session, quote(database, "source"), source)
+
+
 def _stored(session: Session, table: str, source: str) -> tuple[str, int] | None:
     """What the source last said of itself, and its epoch."""
     with transaction(session, "reading the source's history") as cursor:

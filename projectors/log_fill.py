@@ -1,7 +1,8 @@
-"""Fills views from the stream itself, where no watermark comes through it: it is read again from its beginning.
+"""Fills views from the stream itself, without their tables: it is read again from its beginning.
 
-For topics that another program writes. What they hold of the table is all that viewtail knows: nothing is swept, and
-each partition fills its own keys. A view is filled when what was the end, as reading began, is passed.
+For topics that another program writes, and for viewtail's own where a setting says so. What they hold of the table is
+all that viewtail knows: nothing is swept, and each partition fills its own keys. A view is filled when what was the
+end, as reading began, is passed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 
 from changes.batches import STREAM_END
-from changes.errors import StopRequested
+from changes.errors import SourceError, StopRequested
 from changes.positions import Position
 from ingest import Source
 from projectors.view_life import ViewLife
@@ -25,25 +26,45 @@ WAIT_S = 300.0
 
 
 def is_needed(source: Source) -> bool:
-    """Whether views of this source are filled so."""
-    return source.beginning() is not None
+    """Whether views of this source are filled so; also where what has been read by now is no longer all there."""
+    try:
+        return source.beginning() is not None
+    except SourceError:
+        return True
 
 
-def refuse(states: ViewStates, records: Mapping[str, ViewRecord]) -> dict[str, ViewRecord]:
-    """Halt redeclared views: read again, a row has the version that the view has, so it would stay as it is."""
-    for name in states.redeclared:
-        states.halt(
-            name,
-            "its declaration or its table changed, and its topic is not viewtail's: rows that did not change since "
-            "would stay as the earlier declaration made them. Declare it under another name, which is filled anew",
-        )
+def refuse(source: Source, states: ViewStates, records: dict[str, ViewRecord]) -> dict[str, ViewRecord]:
+    """Halt new views that the stream cannot fill; returns the records as they are then.
+
+    Redeclared ones are among them: read again, a row has the version that the view has, so it would stay as it is.
+    """
+    new = [record.name for record in records.values() if record.state is State.NEW]
+    if not new:
+        return records
+    try:
+        if source.beginning() is None:
+            return records
+        for name in states.redeclared:
+            states.halt(
+                name,
+                "its declaration or its table changed, and it is filled from its topic: rows that did not change "
+                "since would stay as the earlier declaration made them. Declare it under another name, which is "
+                "filled anew",
+            )
+    except SourceError as error:
+        for name in new:
+            states.halt(name, f"{error}. Then run: viewtail replay {name}")
     return states.read_all(list(records))
 
 
-def begin(source: Source, states: ViewStates, records: Mapping[str, ViewRecord]) -> Position | None:
-    """Where to begin for views that are new: before all of the stream. They are being filled from then on."""
+def begin(source: Source, states: ViewStates, records: Mapping[str, ViewRecord], offset: Position) -> Position | None:
+    """Where to begin for views that are new: before all of the stream. They are being filled from then on.
+
+    `offset` is where reading would begin without them: up to there the other views show the stream.
+    """
     new = [record for record in records.values() if record.state is State.NEW]
-    beginning = source.beginning() if new else None
+    is_any_other = any(record.state in (State.FILLED, State.BACKFILLING) for record in records.values())
+    beginning = source.beginning(offset if is_any_other else None) if new else None
     if beginning is not None:
         for record in new:
             states.begin_backfill(record.name, (record.watermark_version or 0) + 1, 0, "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from changes.batches import Followed
 from changes.errors import AnotherServerError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
@@ -25,7 +26,7 @@ from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
-from projectors.projection import followed_tables
+from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import Store, guarded
 from projectors.stores.access import Access
@@ -168,8 +169,8 @@ def take(
         taken_from = owners.took(session, database, taken.owner)
         states = ViewStates(session, database, identity.name)
         records = states.sync(views)
-        if states.redeclared and history.reader({}, {}).beginning() is not None:
-            records = log_fill.refuse(states, records)
+        asked = history.reader({}, {})
+        records = log_fill.refuse(asked, states, records)
         states.retire_others(records)
         halted = {name for name, record in records.items() if record.state is State.HALTED}
         if (guard := guarded(sink)) is not None:
@@ -181,7 +182,7 @@ def take(
             held_back=held_back & records.keys(),
             left_out=deployment.left_out,
             states=states,
-            projections=projections_for(store, running, followed),
+            projections=_projections(store, running, followed, asked),
             misfit=deployment.misfit,
             fits_from={} if fits_from is None else fits_from,
         )
@@ -203,11 +204,19 @@ def take(
             limits=deployment.limits,
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
-        offset = log_fill.begin(pipeline.source, states, records) or offset
+        offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
     return Ownership(
         deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, taken_from, stop
     )
+
+
+def _projections(
+    store: Store, views: list[BoundView], followed: dict[tuple[str, str], Followed], source: Source
+) -> Projections:
+    if source.is_compacted():
+        return NewestOnly(views, followed)  # topics are not published from topics
+    return projections_for(store, views, followed)
 
 
 def _offset(

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -55,12 +55,14 @@ def _followed(views: Sequence[BoundView]) -> Followed:
 class Projections:
     """All projections of one pipeline."""
 
+    _made_with: ClassVar[type[Projection]]  # set below, behind the class
+
     def __init__(self, views: Sequence[BoundView], followed: dict[tuple[str, str], Followed]) -> None:
         self._projections: dict[int, list[Projection]] = {}
         self._by_view: dict[str, Projection] = {}
         for view in views:
             table = followed[view.table.schema, view.table.name]
-            projection = Projection(view, table)
+            projection = self._made_with(view, table)
             self._projections.setdefault(id(table), []).append(projection)
             self._by_view[view.id] = projection
         self._halted: set[str] = set()
@@ -140,7 +142,15 @@ class Projection:
         self._key_at = [columns.index(column.name) for column in view.key]
         self._needed_at = [columns.index(name) for name in view.needed]
         is_plain = declared.entity.version is None and declared.where is None and declared.document is None
-        self.apply: Apply = _compile_plain(view, columns) if is_plain else RowByRow(view, columns).apply
+        self.apply: Apply = self._plain(view, columns) if is_plain else self._row_by_row(view, columns)
+
+    @staticmethod
+    def _plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
+        return _compile_plain(view, columns, "if pick(before) == pick(after): continue")
+
+    @staticmethod
+    def _row_by_row(view: BoundView, columns: tuple[str, ...]) -> Apply:
+        return RowByRow(view, columns).apply
 
     def refuse(self, refused: Refused, into: dict[Key, Write], parked: list[Parked]) -> None:
         """Rows with values that could not be read: the key is parked if this view needs such a value of the new row.
@@ -176,8 +186,11 @@ def key_name(key: Key, view: BoundView, version: int) -> str:
     return render_key(key, view.key) if is_readable else f"(unreadable key, version {version})"
 
 
-def _compile_plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
-    """Source, compiled: unpack, key, write. No version column, condition or function."""
+def _compile_plain(view: BoundView, columns: tuple[str, ...], first: str) -> Apply:
+    """Source, compiled: unpack, key, write. No version column, condition or function.
+
+    `first` is a statement for each update.
+    """
     names = [f"c{at}" for at in range(len(columns))]
     at = {column.name: columns.index(column.name) for column in (*view.key, *view.values)}
     key = "".join(f"c{at[column.name]}, " for column in view.key)
@@ -196,8 +209,7 @@ def apply(changes, into, parked):
         else:
             for at in range(0, len(rows), 2):
                 before, after = rows[at], rows[at + 1]
-                if pick(before) == pick(after):
-                    continue
+                {first}
                 old = key_of(before)
                 {", ".join(names)}, = after
                 new = ({key})
@@ -339,6 +351,50 @@ class RowByRow:
 
     def _is_same(self, before: Row, after: Row) -> bool:
         return all(before[at] == after[at] for at in self._needed_at)
+
+
+# --- Where only the newest change of a key is sure to come ---
+
+
+class _Upserts(RowByRow):
+    """What a change says of before is not what the view shows: each write replaces that, whatever it is.
+
+    A row that `where` leaves out is a tombstone.
+    """
+
+    def _unversioned(self, before: Row | None, after: Row | None, version: int, into: dict[Key, Write]) -> None:
+        if before is not None and (after is None or self.key(before) != self.key(after)):
+            into[self.key(before)] = Write(version, None)
+        if after is not None:
+            into[self.key(after)] = Write(version, self.values(after, version))
+
+    def _versioned(self, before: Row | None, after: Row | None, _: int, into: dict[Key, Write]) -> None:
+        if after is None or (before is not None and self.key(before) != self.key(after)):
+            self._delete(before, into)
+        if after is not None:
+            version = self.version(after)
+            _newest(into, self.key(after), version, self.values(after, version))
+
+
+class _NewestProjection(Projection):
+    """Skips no update."""
+
+    @staticmethod
+    def _plain(view: BoundView, columns: tuple[str, ...]) -> Apply:
+        return _compile_plain(view, columns, "pass")
+
+    @staticmethod
+    def _row_by_row(view: BoundView, columns: tuple[str, ...]) -> Apply:
+        return _Upserts(view, columns).apply
+
+
+Projections._made_with = Projection
+
+
+class NewestOnly(Projections):
+    """All projections of a pipeline whose source may lack changes of a key that are followed by a newer one."""
+
+    _made_with = _NewestProjection
 
 
 class RowRefusedError(Exception):

@@ -4,6 +4,8 @@
   the statement. Rows inserted later stay, and the statement can be applied twice.
 - Some rows are gone (DROP PARTITION): the keys that the table no longer has get tombstones. A row deleted since is gone
   a moment early; one that was inserted again comes with its own event.
+- A store that appends every change has no guard for either: its view is filled again in the order of the stream, and
+  the end of that deletes the keys that the table no longer has.
 - Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
   table as it is now still fits it.
 - A column became wider: the store makes room before the first row behind the statement.
@@ -31,7 +33,7 @@ from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
 from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
-from projectors.stores import GuardedSink, Sink, guarded
+from projectors.stores import GuardedSink, Sink, guarded, publisher
 from projectors.view_life import ViewLife
 from projectors.views import BoundView
 from servers.sessions import Connection
@@ -126,13 +128,20 @@ class TableChanges:
             return  # archiving, as its row deletes are
         sink = guarded(self.sink)
         if sink is None:
-            raise SourceError("its store keeps every change and cannot tell which keys it holds, to delete them")
+            self._fill_again(view, change)
+            return
         with self.life.gate.closed(view.id):
             if change.kind is TableChangeKind.EMPTIED and view.view.entity.version is None:
                 for page in sink.keys_below(view.id, change.version):
                     self._bury(view, {key: Write(change.version, None) for key, _ in page})
             else:
                 self._thin(sink, view, change.version)
+
+    def _fill_again(self, view: BoundView, change: TableChange) -> None:
+        if publisher(self.sink) is None:
+            raise SourceError("its store keeps every change and cannot tell which keys it holds, to delete them")
+        with self.life.gate.closed(view.id):
+            self.life.replaced(view.id, change.version)
 
     def _thin(self, sink: GuardedSink, view: BoundView, version: int) -> None:
         """With a version column a delete is one above the row's version, and nothing shows which rows are older."""

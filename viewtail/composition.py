@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from changes.errors import DeclarationError, TemporaryError, ViewtailError
-from changes.pipelines import PipelineId
+from changes.errors import DeclarationError, MisuseError, SourceError, TemporaryError, ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from ingest import History, Tables
 from ingest.canonical import Descriptions, is_denied
@@ -121,6 +121,24 @@ class Deployment:
             saved = saved_position(session, self.database, pipeline.name, read_position)
             epoch = epochs.current(session, self.database, pipeline.source, str(now), check_continues)
         return now.at(epoch)
+
+    def history_beside(self, number: int) -> History:
+        """The source's history as the pipelines know it, for a reader beside them; `number` tells such readers apart.
+
+        Raises SourceError where they know of none, or of another server's.
+        """
+        kind, access = self.settings.source_kind, self.settings.source_access()
+        if kind.is_shared_out:
+            raise MisuseError("only a binlog can be read from a time on: set VIEWTAIL_SOURCE__URL=mysql://...")
+        now = kind.history(access, PipelineId.of(STORES[0].name), len(STORES) + number)
+        with closing(OwnSession(self.open_store)) as session:
+            known = epochs.known(session, self.database, DEFAULT_SOURCE)
+        if known is None or known[0] != str(now):
+            what = "nothing of it yet" if known is None else f"another server, {known[0]}"
+            raise SourceError(
+                f"the source is {now}, and viewtail has read {what}. Start `viewtail run`, then try again"
+            )
+        return now.at(known[1])
 
     def sources_now(self) -> dict[str, str]:
         """Each source that is read as it describes itself."""

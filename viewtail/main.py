@@ -83,6 +83,21 @@ NewHistory = Annotated[
         "--new-history", help="Every view, when the source does not continue the old history. Begins a new epoch there."
     ),
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="What the binlog says changed since then: 2026-11-22T03:00, or 03:00 for the last time that it was three. "
+        "In UTC, unless the time says otherwise (+01:00). Needs --into.",
+    ),
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOPIC",
+        help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
+    ),
+]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -219,15 +234,29 @@ def schema(context: typer.Context, view: ViewName, key: OfKey = False) -> int:
 
 @app.command()
 def replay(
-    context: typer.Context, view: Replayed = None, all_views: All = False, new_history: NewHistory = False
+    context: typer.Context,
+    view: Replayed = None,
+    all_views: All = False,
+    new_history: NewHistory = False,
+    since: Since = None,
+    into: Into = None,
 ) -> int:
     """Backfill views again from their tables, in place, while readers read them.
 
     A halted view goes on after it, once you have corrected the reason. A running viewtail begins within seconds;
     without one, the next `viewtail run` does it.
+
+    With --since and --into, nothing is backfilled: every change of a Topic since a time is published again, once and in
+    order, into a topic of its own. The command does it itself. The same command goes on with one that was stopped.
     """
     from viewtail.commands import replay as command
 
+    if since is not None or into is not None:
+        if since is None or into is None or all_views or new_history or view is None or len(view) != 1:
+            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--since")
+        from viewtail.commands.stretch import replay_since
+
+        return replay_since(context.obj, view[0], since, into)
     if not new_history:
         return command.replay(context.obj, view or [], all_views=all_views)
     if view or all_views:

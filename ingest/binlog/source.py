@@ -27,6 +27,7 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
+from ingest.binlog.times import file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
@@ -35,6 +36,7 @@ _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
+BINLOG_BEGIN = 4  # behind a file's magic number
 _SIZE_AT = 14  # of an event, in its packet
 _SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from
@@ -96,8 +98,11 @@ class BinlogSource:
         self._connection: DumpConnection | None = None
         self.progress = Progress()
 
-    def beginning(self) -> None:
+    def beginning(self, shown: Position | None = None) -> None:
         """Watermarks come through the binlog."""
+
+    def is_compacted(self) -> bool:
+        return False
 
     def now(self) -> BinlogPosition:
         with self._session() as connection, connection.cursor() as cursor:
@@ -111,6 +116,13 @@ class BinlogSource:
         end = 0 if base else row[1]
         server = self._identity or ""
         return BinlogPosition(epoch=self._epoch, file=row[0], end=end, start=end, gtid_base=base, server=server)
+
+    def since(self, committed_us: int) -> BinlogPosition:
+        with self._session() as connection:
+            files = list(continuity.binlog_sizes(connection))
+        file = file_since(files, lambda file: self._connect(file, BINLOG_BEGIN), committed_us)
+        server = self._identity or ""
+        return BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)

@@ -78,6 +78,10 @@ class Batching:
             refused=refused,
         )
 
+    def filled(self) -> None:
+        """Behind here all that the topic holds was read."""
+        self._position = replace(self._position, filling_since_ms=0, before_filling=0)
+
     def position(self, offset: int) -> KafkaPosition:
         """Behind everything that was read."""
         return replace(self._position, offset=offset, version=self.version)

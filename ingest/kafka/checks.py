@@ -9,6 +9,7 @@ from changes.errors import ViewtailError, once
 from changes.findings import Finding, expect, fail, ok, warn
 from changes.published import POSITIONS
 from ingest import SourceAccess, Tables
+from ingest.kafka.place import Place
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.brokers import SOURCE, Broker
@@ -23,10 +24,11 @@ def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Itera
     """Every finding; a server that does not answer is one. `topics` are those of the tables of views."""
     yield from _of_broker(access, topics)
     source, primary, database = access.address(), access.primary(), access.section.database
+    is_read = access.section.fill_from == "table"
 
     def of_source(connection: Connection) -> Iterator[Finding]:
-        yield ok(_WHERE, "canonical rows", source)
-        yield from _readable(connection, source, list(topics))
+        yield ok(_WHERE, "canonical rows" if is_read else "form of the tables", source)
+        yield from _readable(connection, source, list(topics) if is_read else [])
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
     yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
@@ -45,12 +47,25 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         seen = "not there" if count is None else f"{count} partitions, changes of {schema}.{table}"
         mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
         yield expect(count, _WHERE, what, seen, "the views of its table get no changes", mend)
+        if count is not None and access.section.fill_from == "topic":
+            yield _fillable(access, topic, count)
     if POSITIONS in partitions:
         yield ok(_WHERE, f"topic {POSITIONS}", "there: quiet partitions make progress")
     else:
         why = "without it views are not filled from their tables, but from what the topics hold of them"
         mend = "nothing, where another program writes the topics; else: viewtail run --role tail"
         yield warn(_WHERE, f"topic {POSITIONS}", "not there", why, mend)
+
+
+def _fillable(access: SourceAccess, topic: str, partitions: int) -> Finding:
+    """Whether new views can be filled from a topic: its rows are all there."""
+    what, broker = f"topic {topic} fills views", Broker(access.section.client(), SOURCE)
+    try:
+        for number in range(partitions):
+            Place(broker, topic, broker.id_of(topic), number).beginning()
+    except ViewtailError as error:
+        return fail(_WHERE, what, once(error), "new views of its table halt", "VIEWTAIL_SOURCE__FILL_FROM=table")
+    return ok(_WHERE, what, "from its beginning")
 
 
 def _readable(connection: Connection, address: MySQLAddress, tables: Tables) -> Iterator[Finding]:

@@ -19,7 +19,8 @@ def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Itera
     yield f"-- the topics {', '.join(sorted({*topics.values(), POSITIONS}))},"
     yield f"-- and READ on the groups that begin with {group}."
     address, primary = access.address(), access.primary()
-    yield f"-- On {address}, which has the canonical rows:"
-    for schema, table in topics:
-        yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+    if access.section.fill_from == "table":
+        yield f"-- On {address}, which has the canonical rows:"
+        for schema, table in topics:
+            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
     yield from grants_on(primary, access.section.database, WATERMARK_PRIVILEGES, "where watermarks are written")

@@ -64,6 +64,7 @@ class KafkaHistory:
             of_table,
             epoch=self.epoch,
             foreign=Foreign(shows_default_for_null=section.replace_null_with_default),
+            fill_from=section.fill_from,
         )
 
     def open_session(self) -> Connection:

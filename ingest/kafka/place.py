@@ -10,6 +10,7 @@ from ingest.kafka.position import KafkaPosition
 from servers.brokers import Broker
 
 _DAY_MS = 86_400_000
+_POLICY = "cleanup.policy"
 NEW_HISTORY = "Backfill every view in a new history: viewtail replay --new-history"
 
 
@@ -61,27 +62,56 @@ class Place:
             f"read of it is gone. {NEW_HISTORY}"
         )
 
-    def check_deletes(self, after: KafkaPosition) -> None:
-        """Raises HistoryGoneError where compaction may have taken deletes away that were not read yet."""
-        config = self.broker.config([self.topic])[self.topic]
-        if "compact" not in config.get("cleanup.policy", ""):
+    def check_deletes(self, shown: int) -> None:
+        """Raises HistoryGoneError where compaction may have taken deletes away that are not shown: from `shown` on."""
+        kept_ms = self._deletes_kept_ms()
+        if kept_ms is None:
             return
-        kept_ms = int(config.get("delete.retention.ms", _DAY_MS))
         since = self.broker.first_since(self.topic, self.partition, time.time_ns() // 1_000_000 - kept_ms)
-        if since - after.offset > 1:  # one that is left is the end of a transaction
+        if since - shown > 1:  # one that is left is the end of a transaction
             raise HistoryGoneError(
-                f"partition {self.partition} of topic {self.topic} was read up to offset {after.offset}, and not since "
+                f"partition {self.partition} of topic {self.topic} was read up to offset {shown}, and not since "
                 f"its delete.retention.ms ({kept_ms // 1000} s) ago: compaction may have taken deletes away"
             )
+
+    def check_filling(self, at: KafkaPosition, now_ms: int) -> None:
+        """Raises HistoryGoneError where views that are being filled may have missed deletes.
+
+        Compaction keeps a tombstone for delete.retention.ms behind the pass that took away what the tombstone deletes:
+        whoever read that comes to the tombstone within that time, or perhaps to none.
+        """
+        kept_ms = self._deletes_kept_ms() if at.filling_since_ms else None
+        took_ms = now_ms - at.filling_since_ms
+        if kept_ms is not None and took_ms > kept_ms:
+            raise HistoryGoneError(
+                f"reading partition {self.partition} of topic {self.topic} from its beginning has taken "
+                f"{took_ms // 1000} s, longer than its delete.retention.ms ({kept_ms / 1000:g} s): compaction may have "
+                "taken deletes away meanwhile. Raise that setting of the topic"
+            )
+
+    def is_compacted(self) -> bool:
+        """Whether Kafka takes messages away that a newer one of their key follows."""
+        return "compact" in self._config().get(_POLICY, "")
+
+    def _config(self) -> dict[str, str]:
+        return self.broker.config([self.topic])[self.topic]
+
+    def _deletes_kept_ms(self) -> int | None:
+        """None where nothing is compacted."""
+        config = self._config()
+        return int(config.get("delete.retention.ms", _DAY_MS)) if "compact" in config.get(_POLICY, "") else None
 
     def beginning(self) -> int:
         """The offset to fill views from. Raises SourceError where retention took some of their rows away."""
         first = self.firsts()[self.partition]
-        if first and "compact" not in self.broker.config([self.topic])[self.topic].get("cleanup.policy", ""):
+        policy = self._config().get(_POLICY, "")
+        if first and set(policy.split(",")) != {"compact"}:
             raise SourceError(
                 f"partition {self.partition} of topic {self.topic} begins at offset {first}: views cannot be filled "
-                "from it, since messages of their rows were deleted. Let the connector make a new snapshot into a "
-                "compacted topic, or have viewtail publish the table: viewtail run --role tail"
+                f"from it, since its retention (cleanup.policy={policy}) deleted messages of their rows. Have the rows "
+                "published again into a topic that is only compacted: by viewtail, Topic(..., compact=True) under "
+                "another name; by a connector, a new snapshot. Or have viewtail read the rows from the table: "
+                "VIEWTAIL_SOURCE__FILL_FROM=table"
             )
         return first
 

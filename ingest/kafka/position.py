@@ -19,6 +19,14 @@ class KafkaPosition:
     partition: int
     offset: int  # of the next message
     version: int  # of the newest change up to here, or of the progress that was passed; never falls
+    # While views are filled by reading from the topic's beginning: since when, and how far the others had come then.
+    filling_since_ms: int = 0
+    before_filling: int = 0  # offset of the next message
+
+    @property
+    def shown(self) -> int:
+        """The offset up to which views show the topic, those that are being filled apart."""
+        return max(self.offset, self.before_filling)
 
     def details(self) -> dict[str, str]:
         return {"topic": self.topic, "topic_id": self.topic_id}
@@ -39,6 +47,8 @@ class KafkaPosition:
                 partition=int(found["partition"]),
                 offset=int(found["offset"]),
                 version=int(found["version"]),
+                filling_since_ms=int(found.get("filling_since_ms", 0)),
+                before_filling=int(found.get("before_filling", 0)),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the text of a position: {error!r}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -27,6 +27,9 @@ class KafkaSourceSettings(KafkaServer):
 
     topics: Topics = Field(
         (), description="kafka:// only: topics that are not named as their table, TOPIC or SCHEMA.TABLE=TOPIC, by comma"
+    )
+    fill_from: Literal["table", "topic"] = Field(
+        "table", description="kafka:// only: where new views get their rows, the table or the topic from its beginning"
     )
     canonical_url: MySQLUrl | None = Field(
         None, description="kafka:// only: MySQL with the canonical rows; by default VIEWTAIL_MYSQL__URL"

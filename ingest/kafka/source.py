@@ -1,5 +1,8 @@
 """Reads one partition of a topic as a source: its messages are changes, and progress stands for those it lacks.
 
+Views of it are filled from their table, or, where a setting says so or another program writes the topic, from the topic
+itself: it is read from its beginning.
+
 It has a consumer of its own, which joins no group: the group (group.py) decides who reads a partition, and reading
 begins at viewtail's own offset. What librdkafka has fetched waits in its queue, bounded in bytes, until the pipeline
 has room for it.
@@ -47,7 +50,7 @@ _OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 class KafkaSource:
     """See the module. `followed` is the topic's table; None: nobody wants its rows.
 
-    `foreign` is how the topic is written where viewtail does not write it.
+    `foreign` is how the topic is written where viewtail does not write it, `fill_from` the setting.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class KafkaSource:
         *,
         epoch: int,
         foreign: Foreign | None = None,
+        fill_from: str = "table",
     ) -> None:
         self._client = client
         self._place = place
@@ -66,6 +70,7 @@ class KafkaSource:
         self._followed = followed
         self._epoch = epoch
         self._foreign = foreign or Foreign()
+        self._fill_from = fill_from
         self._is_foreign: bool | None = None  # not known while the topic is empty
         self._interrupted = threading.Event()
         self._away: str | None = None  # what the client said last of brokers that do not answer
@@ -84,8 +89,23 @@ class KafkaSource:
             version=0,
         )
 
-    def beginning(self) -> KafkaPosition | None:
-        return replace(self.now(), offset=self._place.beginning()) if self._is_another_programs() else None
+    def beginning(self, shown: Position | None = None) -> KafkaPosition | None:
+        if not self._is_filled_from_itself():
+            return None
+        now = self.now()
+        before = now if shown is None or own(shown).topic_id != now.topic_id else own(shown)
+        return replace(
+            now,
+            offset=self._place.beginning(),
+            filling_since_ms=before.filling_since_ms or _now_ms(),  # others may be in the midst of it
+            before_filling=before.shown,
+        )
+
+    def is_compacted(self) -> bool:
+        return self._place.is_compacted()
+
+    def _is_filled_from_itself(self) -> bool:
+        return self._fill_from == "topic" or self._is_another_programs()
 
     def _is_another_programs(self) -> bool:
         if self._is_foreign is None:
@@ -94,7 +114,7 @@ class KafkaSource:
 
     def _check_writer(self) -> None:
         """With the first message of a topic it is known who writes it, and that decides how views are filled."""
-        if self._is_foreign is None and self._is_another_programs():
+        if self._fill_from == "table" and self._is_foreign is None and self._is_another_programs():
             raise SourceUnavailableError(
                 f"topic {self._place.topic} was empty, and another program writes it now: viewtail begins again with it"
             )
@@ -117,10 +137,11 @@ class KafkaSource:
         try:
             if is_behind:
                 self._place.check(has)
-            self._place.check_deletes(has if is_behind else at)
+            self._place.check_deletes(min(has.shown, at.shown))
+            self._place.check_filling(at, _now_ms())
         except HistoryGoneError as error:
-            if self._is_another_programs():  # its views are not swept
-                raise HistoryGoneError(f"{error}. Declare the views of this topic under other names") from None
+            if self._is_filled_from_itself():
+                raise _unswept(error) from None
             return BackfillAgain(at, str(error), has.version)
         return ReadAgain(has, has.version) if is_behind else GoOn(at, has.version)
 
@@ -134,7 +155,7 @@ class KafkaSource:
         ahead = self._feed.follow(begin.topic, begin.partition)
         try:
             foreign = self._foreign if self._is_another_programs() else None
-            if foreign is not None:
+            if self._is_filled_from_itself():
                 ahead.expect(self._place.end(), {STREAM_END: 1})
             settings = {**self._client, **_FETCH, **CONSUMER, "error_cb": self._heard}
             with closing(Consumer(settings)) as consumer:
@@ -151,11 +172,24 @@ class KafkaSource:
                         yield batch
                     passed = ahead.take(reading.reached())
                     if passed is not None:
+                        if any(mark.token == STREAM_END for mark in passed[1]):
+                            self._end_filling(begin, reading)
                         yield reading.passed(*passed)
         except KafkaException as error:
             raise failed(error, f"reading {begin.topic}", SOURCE) from None
         finally:
             self._feed.leave(ahead)
+
+    def _end_filling(self, begin: KafkaPosition, reading: _Reading) -> None:
+        """Raises HistoryGoneError where deletes may have been missed on the way."""
+        if not begin.filling_since_ms:
+            return
+        try:
+            self._place.check_deletes(begin.before_filling)
+            self._place.check_filling(begin, _now_ms())
+        except HistoryGoneError as error:
+            raise _unswept(error) from None
+        reading.filled()
 
     def interrupt(self) -> None:
         self._interrupted.set()
@@ -196,6 +230,10 @@ class _Reading:
         self._next = begin.offset
         self._is_behind_message = False  # the last thing that was read, so that only its transaction's end may follow
         self._of = TopicPartition(begin.topic, begin.partition)
+
+    def filled(self) -> None:
+        """The topic was read from its beginning."""
+        self._batching.filled()
 
     def take(self, messages: list[Any], place: Place) -> Batch | None:
         """The changes of what was consumed; None where it tells of the end alone."""
@@ -262,3 +300,12 @@ class _Reading:
             watermarks=watermarks,
             is_quiet=True,
         )
+
+
+def _unswept(error: HistoryGoneError) -> HistoryGoneError:
+    """Of views that are filled from their topic: nothing would take out of them what is deleted."""
+    return HistoryGoneError(f"{error}. Declare the views of this topic under other names")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

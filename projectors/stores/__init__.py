@@ -99,6 +99,9 @@ class Publisher(WitnessedSink, Protocol):
     def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) of what was appended and not deleted; asked in any thread."""
 
+    def is_empty(self, view: str) -> bool:
+        """Whether nothing was ever appended to it."""
+
     def look_at(self, writes: Sequence[ViewWrites]) -> None:
         """These come next, as a rule: what can be made of them meanwhile is left in `made`."""
         return
@@ -279,6 +282,14 @@ class Store(ABC):
     def grants(self, access: Access) -> Iterable[str]:
         """The statements that grant what viewtail needs there."""
         return ()
+
+    def beside(self, access: Access, view: View, name: str) -> View:
+        """The same view of that name, in a place like the one that it has; of a store that keeps every change."""
+        raise NotImplementedError
+
+    def sink_beside(self, access: Access, view: BoundView) -> Publisher:
+        """A writer of such a view that is no pipeline's, and does not get in the way of one."""
+        raise NotImplementedError
 
     def example(self, choice: Choice) -> Example | None:
         """A first view of a table, for `viewtail init`."""

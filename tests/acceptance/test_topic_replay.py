@@ -100,6 +100,24 @@ def test_a_replay_publishes_present_rows_and_deletes_what_the_binlog_never_told(
     }  # fmt: skip
 
 
+def test_a_truncate_deletes_from_the_topic_what_the_table_has_no_longer_and_the_view_goes_on(shop: TopicShop) -> None:
+    with shop.running():
+        shop.until_filled()
+        before = len(shop.messages())
+        shop.sql("TRUNCATE TABLE shop.user")
+        shop.sql("INSERT INTO shop.user VALUES (2, 'again@example.org'), (3, 'new@example.org')")
+        shop.until(lambda: sorted(shop.newest()) == [2, 3])
+        shop.sql("UPDATE shop.user SET email = 'later@example.org' WHERE id = 3")
+        shop.until(lambda: shop.newest()[3]["email"] == "later@example.org")
+        shop.until_filled()
+    since = [(key["id"], op) for key, op, _ in shop.messages()[before:]]
+    assert [op for key, op in since if key == 1] == ["d", None], "its delete, and the tombstone behind it"
+    assert "d" not in [op for key, op in since if key != 1], "what was inserted again is not deleted"
+    assert shop.newest() == {
+        2: {"id": 2, "email": "again@example.org"}, 3: {"id": 3, "email": "later@example.org"},
+    }  # fmt: skip
+
+
 def test_get_reads_a_topic_by_key(shop: TopicShop) -> None:
     with shop.running():
         shop.until_filled()

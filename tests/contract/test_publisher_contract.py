@@ -118,6 +118,14 @@ def test_the_witness_is_committed_with_the_changes_or_not_at_all(store: Publishe
     third.close()
 
 
+def test_a_place_is_empty_until_something_is_appended_to_it(store: PublisherStore, sink: Publisher) -> None:
+    assert sink.is_empty(store.person.id)
+    sink.write([], position(400))
+    assert sink.is_empty(store.person.id), "a position alone is kept elsewhere"
+    sink.write([changes(store.person, range(100, 101), "delete")], position(500))
+    assert not sink.is_empty(store.person.id)
+
+
 def test_pieces_are_seen_together_when_the_write_with_their_position_comes(
     store: PublisherStore, sink: Publisher
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from changes.batches import Batch, Followed
-from changes.errors import HistoryGoneError, SourceUnavailableError
-from changes.published import Progress
+from changes.batches import STREAM_END, Batch, Followed
+from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
+from changes.published import POSITIONS, Progress
 from ingest import BackfillAgain, GoOn
 from ingest.kafka import source as module
 from ingest.kafka.place import Place
@@ -28,10 +29,11 @@ from tests.support.running import wait_for
 TABLE = user_table()
 
 
-def source_of(topic: Topic, partition: int = 0) -> KafkaSource:
+def source_of(topic: Topic, partition: int = 0, fill_from: str = "table") -> KafkaSource:
     broker = Broker(topic.client, SOURCE)
     place = Place(broker, topic.name, broker.id_of(topic.name), partition)
-    return KafkaSource(topic.client, place, ProgressFeed(topic.client), Followed(TABLE, ("id", "name")), epoch=1)
+    followed = Followed(TABLE, ("id", "name"))
+    return KafkaSource(topic.client, place, ProgressFeed(topic.client), followed, epoch=1, fill_from=fill_from)
 
 
 class Reader:
@@ -127,9 +129,65 @@ def test_deletes_that_compaction_may_have_taken_away_unread_have_the_views_backf
     assert source.resume(read, read) == GoOn(read, 12), "what was read is not missed, however long ago"
 
 
+def test_a_topic_whose_beginning_is_gone_fills_no_view(kafka_server: Server) -> None:
+    for policy in ("delete", "compact,delete"):
+        topic = Topic(kafka_server, "faults.beginning", **{"cleanup.policy": policy})
+        source = source_of(topic, fill_from="topic")
+        topic.publish(insert(1, 11))
+        assert source.beginning().offset == 0  # type: ignore[union-attr]
+        topic.publish(insert(2, 12))
+        topic.delete_before(2)
+        with pytest.raises(SourceError, match=r"begins at offset 2: .*compact=True.*VIEWTAIL_SOURCE__FILL_FROM=table"):
+            source.beginning()
+    assert source_of(topic).beginning() is None, "rows of the table fill views, unless a setting says otherwise"
+
+
+def test_a_filling_that_took_longer_than_deletes_are_kept_ends_the_history_over_restarts_too(
+    kafka_server: Server,
+) -> None:
+    """A reader that read a row may come to its tombstone when that is gone."""
+    topic = Topic(kafka_server, "faults.filling", **{"cleanup.policy": "compact", "delete.retention.ms": "3000"})
+    source = source_of(topic, fill_from="topic")
+    topic.publish(insert(1, 11))
+    begin = source.beginning()
+    assert begin is not None
+    with reading(source, begin) as reader:
+        wait_for("the end is passed", lambda: STREAM_END in reader.tokens())
+    passed = reader.batches[-1].end
+    assert isinstance(passed, KafkaPosition) and passed.filling_since_ms == 0
+    killed, restarted = KafkaPosition.from_text(begin.to_text()), source_of(topic, fill_from="topic")
+    late = r"has taken \d+ s, longer than its delete.retention.ms \(3 s\)"
+    wait_for("it is too late", lambda: re.search(late, str(_resumed(restarted, killed))))
+    with reading(restarted, killed) as reader:
+        wait_for("it ends", lambda: reader.error)
+    assert isinstance(reader.error, HistoryGoneError) and "has taken" in str(reader.error)
+
+
+def test_a_new_view_is_filled_from_a_topic_that_is_older_than_deletes_are_kept(kafka_server: Server) -> None:
+    """Other views of the pipeline show the topic up to its end: they have missed nothing."""
+    topic = Topic(kafka_server, "faults.older", **{"cleanup.policy": "compact", "delete.retention.ms": "2000"})
+    source = source_of(topic, fill_from="topic")
+    topic.publish(insert(1, 11))
+    unread = replace(source.now(), offset=0)
+    wait_for("it is old", lambda: isinstance(_resumed(source, unread), HistoryGoneError))
+    now = source.now()  # the end of the transaction is there by now
+    shown = replace(now, offset=now.offset - 1, version=11)
+    begin = source.beginning(shown)
+    assert begin is not None
+    assert (begin.offset, begin.before_filling) == (0, shown.offset)
+    assert source.resume(begin, shown) == GoOn(begin, 11)
+
+
+def _resumed(source: KafkaSource, at: KafkaPosition) -> object:
+    try:
+        return source.resume(at, at)
+    except HistoryGoneError as error:
+        return error
+
+
 def test_a_quiet_partition_passes_watermarks_and_one_that_is_behind_does_not_yet(kafka_server: Server) -> None:
     topic = Topic(kafka_server, "faults.quiet", partitions=2)
-    Topics(topic.client).make_positions()
+    Topics(topic.client).make_positions(POSITIONS)
     topic.publish(insert(1, 11), 0)
     broker = Broker(topic.client, SOURCE)
     quiet, busy = source_of(topic, 1), source_of(topic, 0)
@@ -152,7 +210,7 @@ def test_a_quiet_partition_passes_watermarks_and_one_that_is_behind_does_not_yet
 
 def test_an_aborted_transaction_is_not_read_and_its_end_is_passed(kafka_server: Server) -> None:
     topic = Topic(kafka_server, "faults.aborted")
-    Topics(topic.client).make_positions()
+    Topics(topic.client).make_positions(POSITIONS)
     source = source_of(topic)
     topic.publish(insert(1, 11))
     topic.abort(insert(2, 12))

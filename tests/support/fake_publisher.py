@@ -76,6 +76,9 @@ class FakePublisher(Publisher):
     def incarnations(self) -> Mapping[str, str]:
         return {view: str(number) for view, number in self.broker.places.items() if view in self._views}
 
+    def is_empty(self, view: str) -> bool:
+        return not self.broker.of(view)
+
     def witness(self, offset: Position) -> Position | None:
         return self._kept
 

@@ -21,8 +21,11 @@ class FakeSource:
         self.purged_up_to = begin
         self.progress = Progress()
 
-    def beginning(self) -> None:
+    def beginning(self, shown: Position | None = None) -> None:
         return None
+
+    def is_compacted(self) -> bool:
+        return False
 
     def now(self) -> Position:
         ends = [batch.end for batch in self._batches if batch.end is not None]

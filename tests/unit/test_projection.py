@@ -11,7 +11,7 @@ import pytest
 from changes.batches import DELETE, INSERT, UPDATE, Batch, Refused, RowChanges, Unreadable
 from changes.tables import Column, Kind, Table
 from projectors.binding import bind
-from projectors.projection import Projections, followed_tables
+from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView, Entity, View
@@ -38,7 +38,9 @@ VERSIONED = Entity("shop.user", version="n")
 LOG = Entity("shop.user", key="email", version="n", append_only=True)
 
 
-def projected(view: View, *changes: tuple[int, int, list[tuple[Any, ...]]]) -> tuple[dict[Any, Any], list[str]]:
+def projected(
+    view: View, *changes: tuple[int, int, list[tuple[Any, ...]]], of: type[Projections] = Projections
+) -> tuple[dict[Any, Any], list[str]]:
     """The writes of one view, and why keys were parked; changes are (kind, version, rows of all columns)."""
     bound = bound_to(view)
     followed = followed_tables([bound])
@@ -54,7 +56,7 @@ def projected(view: View, *changes: tuple[int, int, list[tuple[Any, ...]]]) -> t
         byte_count=0,
         oldest_commit_us=0,
     )
-    found = Projections([bound], followed).of(batch)
+    found = of([bound], followed).of(batch)
     writes = found.writes[0].writes if found.writes else {}
     return dict(writes), [letter.reason for letter in found.parked]
 
@@ -243,3 +245,34 @@ def test_a_key_that_cannot_be_read_is_parked_without_a_name() -> None:
     view = IndexTable("by_n", LOG, value="id")
     assert refused(view, INSERT, [(1, BAD, 5)]) == ({}, ["(unreadable key, version 10)"])
     assert refused(view, DELETE, [(1, BAD, 5)]) == ({}, [])
+
+
+# --- A source that may lack changes which a newer one follows ---
+
+ODD = RedisJson("odd", USER, document=lambda row: {"n": row["n"]} if row["n"] % 2 else None, columns=["id", "n"])
+
+
+@pytest.mark.parametrize(
+    ("view", "change", "expected"),
+    [
+        (BY_EMAIL, (UPDATE, 5, [(1, "a", 1), (1, "a", 2)]), {(1,): (5, ("a",))}),
+        (ODD, (UPDATE, 5, [(1, "a", 1), (1, "b", 1)]), {(1,): (5, b'{"n":1}')}),
+        (ODD, (UPDATE, 5, [(1, "a", 2), (1, "b", 2)]), {(1,): (5, None)}),
+        (ODD, (INSERT, 5, [(1, "a", 2)]), {(1,): (5, None)}),
+        (ODD, (DELETE, 5, [(1, "a", 2)]), {(1,): (5, None)}),
+        (IndexTable("v", VERSIONED, value="email"), (UPDATE, 5, [(1, "a", 2), (1, "a", 2)]), {(1,): (4, ("a",))}),
+        (IndexTable("v", VERSIONED, value="email"), (DELETE, 5, [(1, "a", 2)]), {(1,): (5, None)}),
+        (BY_EMAIL, (UPDATE, 5, [(1, "a", 1), (2, "a", 1)]), {(1,): (5, None), (2,): (5, ("a",))}),
+        (ODD, (UPDATE, 5, [(1, "a", 1), (2, "a", 1)]), {(1,): (5, None), (2,): (5, b'{"n":1}')}),
+    ],
+)  # fmt: skip
+def test_of_a_compacted_topic_every_change_is_written_whatever_it_says_of_before(
+    view: View, change: tuple[int, int, list[tuple[Any, ...]]], expected: dict[Any, Any]
+) -> None:
+    """The changes that made the row what it was before may be gone, unread."""
+    assert projected(view, change, of=NewestOnly) == (expected, [])
+
+
+def test_of_a_compacted_topic_a_row_that_leaves_the_view_behind_one_that_came_is_a_tombstone() -> None:
+    writes, _ = projected(ODD, (INSERT, 5, [(1, "a", 1)]), (UPDATE, 6, [(1, "a", 4), (1, "a", 2)]), of=NewestOnly)
+    assert writes == {(1,): (6, None)}

@@ -10,7 +10,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from changes.errors import StoreError, StoreUnavailableError
-from changes.published import POSITIONS
 from projectors.stores.topics.views import POLICY, Topic
 from servers.brokers import ASK_WITHIN_S, Broker, failed
 
@@ -59,9 +58,9 @@ class Topics(Broker):
             present = self.present(names)
         return present, refused
 
-    def make_positions(self) -> None:
-        """The topic of positions, where it is missing."""
-        new = NewTopic(POSITIONS, num_partitions=1, replication_factor=-1, config=_POSITIONS_CONFIG)
+    def make_positions(self, name: str) -> None:
+        """A topic of positions, where it is missing."""
+        new = NewTopic(name, num_partitions=1, replication_factor=-1, config=_POSITIONS_CONFIG)
         for why in self._make([new]).values():
             raise StoreError(why)
 

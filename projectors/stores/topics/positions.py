@@ -1,4 +1,4 @@
-"""Reads from the topic of positions how far a pipeline has published; changes/published.py says what is in it."""
+"""Reads from a topic of positions how far a pipeline has published; changes/published.py says what is in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from changes.errors import RETRIES, StoreError, StoreUnavailableError
-from changes.published import POSITIONS, Published
+from changes.published import Published
 from projectors.stores.topics.consuming import consumer_of, to_the_end
 from servers.brokers import ASK_WITHIN_S, Broker, failed
 
@@ -18,59 +18,59 @@ LOOK_AFTER_S = 1.0  # other pipelines' transactions are open in it for milliseco
 _FIRST_LOOK = 1_000  # so many offsets back from the end, where the pipeline's last record is as a rule
 
 
-def last_published(client: Mapping[str, Any], topics: Broker, key: bytes) -> Published | None:
-    """The newest committed record of a pipeline; None when there is none.
+def last_published(client: Mapping[str, Any], topics: Broker, name: str, key: bytes) -> Published | None:
+    """The newest committed record of a pipeline in the topic `name`; None when there is none.
 
     The caller has fenced every other writer of it. Raises StoreUnavailableError while another pipeline's transaction
     keeps records of this one from being read.
     """
-    (end,) = topics.end_offsets(POSITIONS, 1)
+    (end,) = topics.end_offsets(name, 1)
     with closing(consumer_of(client)) as consumer:
         try:
-            low, end = _ends(client, consumer, end, key)
+            low, end = _ends(client, consumer, name, end, key)
             start, found = end, None
             while found is None and start > low:
                 start = max(low, end - 20 * (end - start) - _FIRST_LOOK)
-                found = _newest(consumer, start, key)
+                found = _newest(consumer, TopicPartition(name, 0, start), key)
         except KafkaException as error:
-            raise failed(error, f"reading {POSITIONS}") from None
+            raise failed(error, f"reading {name}") from None
     try:
         return None if found is None else Published.from_json(found)
     except ValueError as error:
-        raise StoreError(f"Kafka: the record {key.decode()} of the topic {POSITIONS} cannot be read: {error}") from None
+        raise StoreError(f"Kafka: the record {key.decode()} of the topic {name} cannot be read: {error}") from None
 
 
-def _ends(client: Mapping[str, Any], consumer: Consumer, end: int, key: bytes) -> tuple[int, int]:
+def _ends(client: Mapping[str, Any], consumer: Consumer, name: str, end: int, key: bytes) -> tuple[int, int]:
     """The first offset, and one behind the last that can be read, once nothing of this pipeline lies behind that."""
     began = time.monotonic()
     deadline, may_look = began + ASK_WITHIN_S, began + LOOK_AFTER_S
     while True:
-        low, high = consumer.get_watermark_offsets(TopicPartition(POSITIONS, 0), timeout=ASK_WITHIN_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=ASK_WITHIN_S)
         if high >= end:
             return low, high
         if time.monotonic() > may_look:
-            if not _is_hidden(client, high, key):
+            if not _is_hidden(client, TopicPartition(name, 0, high), key):
                 return low, high
             may_look = deadline  # once more then: what was hidden is taken back, or committed
         if time.monotonic() > deadline:
             raise StoreUnavailableError(
-                f"Kafka: another pipeline's transaction is open in {POSITIONS}, so what this one wrote since cannot be "
+                f"Kafka: another pipeline's transaction is open in {name}, so what this one wrote since cannot be "
                 "read: that pipeline was killed while it committed. It ends when that pipeline runs again, or after "
                 f"transaction.timeout.ms. {RETRIES}"
             )
         time.sleep(0.05)
 
 
-def _is_hidden(client: Mapping[str, Any], start: int, key: bytes) -> bool:
+def _is_hidden(client: Mapping[str, Any], start: TopicPartition, key: bytes) -> bool:
     """Whether records of a pipeline, committed or taken back, lie behind the begin of an open transaction."""
     with closing(consumer_of(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         return _newest(consumer, start, key) is not None
 
 
-def _newest(consumer: Consumer, start: int, key: bytes) -> bytes | None:
-    """The value of the last record with that key from `start` on."""
+def _newest(consumer: Consumer, start: TopicPartition, key: bytes) -> bytes | None:
+    """The value of the last record with that key from there on."""
     found = None
-    for message in to_the_end(consumer, TopicPartition(POSITIONS, 0, start)):
+    for message in to_the_end(consumer, start):
         if message.key() == key:
             found = message.value()
     return found

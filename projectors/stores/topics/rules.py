@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from changes.published import POSITIONS
+from changes.published import POSITIONS, REPLAYS
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView
 
@@ -22,7 +22,7 @@ def problems(view: BoundView) -> Iterator[str]:
             f"rows of {view.table.full_name} share a key, and may come in another order than their versions, so that "
             "readers would take an older one for the newest; key the topic by the primary key, without append_only"
         )
-    if name == POSITIONS or name.startswith("__"):
+    if name in (POSITIONS, REPLAYS) or name.startswith("__"):
         yield f"the topic {name} is not for views: viewtail or Kafka uses it; give the view another name"
 
 

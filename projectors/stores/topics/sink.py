@@ -65,7 +65,8 @@ warnings.filterwarnings("ignore", message="Producer abort_transaction failed", c
 class TopicSink(Publisher):
     """The topics of the pipeline `pipeline` of the deployment whose own tables are in `database`.
 
-    `name` is what messages call the source. Raises as the Sink protocol says.
+    `name` is what messages call the source, `positions` the topic of the pipeline's position. Raises as the Sink
+    protocol says.
     """
 
     def __init__(
@@ -77,13 +78,14 @@ class TopicSink(Publisher):
         *,
         name: str,
         read_position: ReadPosition,
+        positions: str = POSITIONS,
     ) -> None:
         self._client = client
         self._read_position = read_position
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._id = f"viewtail.{database}.{pipeline}"
-        self._pipeline = pipeline
+        self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
         release = release_of("viewtail")
         self._envelopes = {
@@ -121,7 +123,7 @@ class TopicSink(Publisher):
         self.close()
         client = self._client()
         topics = Topics(client)
-        topics.make_positions()
+        topics.make_positions(self._positions)
         names = {view.view.name: name for name, view in self._views.items()}
         present, not_made = topics.make([topic_of(view) for view in self._views.values()])
         refused = {names[name]: why for name, why in not_made.items()}
@@ -135,7 +137,7 @@ class TopicSink(Publisher):
             self._producer = Producer({**_PRODUCER, **client, "transactional.id": self._id, **self._sizes()})
             self._producer.init_transactions(COMMIT_WITHIN_S)
         self._topics = topics
-        published = last_published(client, topics, self._key)
+        published = last_published(client, topics, self._positions, self._key)
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
         self._told = self._kept
@@ -154,8 +156,8 @@ class TopicSink(Publisher):
             return self._read_position(text)
         except ValueError as error:
             raise StoreError(
-                f"Kafka: the position of pipeline {self._pipeline} in {POSITIONS} is not what viewtail wrote there "
-                f"({error}). Begin a new history: viewtail replay --new-history"
+                f"Kafka: the position of pipeline {self._pipeline} in {self._positions} is not what viewtail wrote "
+                f"there ({error}). Begin a new history: viewtail replay --new-history"
             ) from None
 
     def incarnations(self) -> Mapping[str, str]:
@@ -169,6 +171,11 @@ class TopicSink(Publisher):
     def keys(self, view: str) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) of what the topic has and what is not deleted."""
         return TopicReader(self._client(), self._views[view]).keys()
+
+    def is_empty(self, view: str) -> bool:
+        name = self._views[view].view.name
+        assert self._topics is not None
+        return not any(self._topics.end_offsets(name, self._partitions[name]))
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ class TopicSink(Publisher):
             if upto is None:
                 return letters
             value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
-            self._produce(producer, POSITIONS, value, self._key, [])
+            self._produce(producer, self._positions, value, self._key, [])
             failpoints.reach("before commit")
             self._commit(producer, self._open_count)
             failpoints.reach("after commit")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from changes.published import REPLAYS
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.topics import rules
 from projectors.stores.topics.views import Topic
@@ -50,6 +51,21 @@ class TopicsStore(Store):
             section.client, views, access.database, pipeline, name=section.name, read_position=access.read_position
         )
 
+    def sink_beside(self, access: Access, view: BoundView) -> TopicSink:
+        """Its position is in a topic of its own, and its transactional id no pipeline's."""
+        from projectors.stores.topics.sink import TopicSink
+
+        section: KafkaSettings = access.section
+        return TopicSink(
+            section.client,
+            [view],
+            access.database,
+            f"replay:{view.view.name}",
+            name=section.name,
+            read_position=access.read_position,
+            positions=REPLAYS,
+        )
+
     def left_behind(self, name: str, database: str) -> str:
         return f"its topic {name}. To drop it: kafka-topics.sh --bootstrap-server HOST:PORT --delete --topic '{name}'"
 
@@ -68,6 +84,14 @@ class TopicsStore(Store):
 
         has_schemas = rules.topic_of(view).has_schemas
         return json_schemas(view.table, view.key, view.values, name=access.section.name, with_schemas=has_schemas)
+
+    def beside(self, access: Access, view: View, name: str) -> View:
+        """With as many partitions as the topic has now, so that each key is in the same one."""
+        from projectors.stores.topics.admin import Topics
+
+        assert isinstance(view, Topic)
+        there = Topics(access.section.client()).partitions().get(view.name)
+        return view.named(name, view.partitions if there is None else there)
 
     def example(self, choice: Choice) -> Example | None:
         name = choice.table.full_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -62,6 +63,13 @@ class Topic(View):
         object.__setattr__(self, "is_compact", compact)
         object.__setattr__(self, "config", _config(config or {}, compact, label))
         object.__setattr__(self, "has_schemas", schemas)
+
+    def named(self, name: str, partitions: int | None) -> Topic:
+        """The same declaration for another topic."""
+        twin = copy(self)
+        object.__setattr__(twin, "name", name)
+        object.__setattr__(twin, "partitions", partitions)
+        return twin
 
     @property
     def shown(self) -> tuple[str, ...]:
