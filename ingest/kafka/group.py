@@ -25,15 +25,18 @@ Parts = Sequence[tuple[str, int]]  # (topic, partition)
 _POLL_S = 0.2
 _LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
 _ANSWER_WITHIN_S = 1.0
+# The user's options of librdkafka may differ.
+_PACE = {
+    # A member that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
+}
 _MEMBER = {
     "partition.assignment.strategy": "cooperative-sticky",
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
-    # One that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
-    "session.timeout.ms": 6_000,
-    "heartbeat.interval.ms": 1_000,
-    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
     "queued.max.messages.kbytes": 64,
 }
 
@@ -54,7 +57,7 @@ class Group:
         taken: Callable[[Parts], None],
         given_up: Callable[[Parts], None],
     ) -> None:
-        self._settings = {**client, **_MEMBER, "group.id": group}
+        self.settings = {**_PACE, **client, **_MEMBER, "group.id": group}
         self._topics = list(topics)
         self._taken, self._given_up = taken, given_up
         self.trouble: str | None = None  # why nothing is heard of the group
@@ -64,7 +67,7 @@ class Group:
 
         Raises SourceError where the broker refuses this member.
         """
-        consumer = Consumer({**self._settings, "error_cb": self._heard})
+        consumer = Consumer({**self.settings, "error_cb": self._heard})
         try:
             consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
             looked_at = time.monotonic()

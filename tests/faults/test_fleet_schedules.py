@@ -1,0 +1,238 @@
+"""Whatever is killed, stopped or cut between a table and the views of a fleet, they are equal afterwards.
+
+A tailer publishes to topics of several partitions, another stands by for it, and two or three projectors keep index
+tables and Redis hashes from them. At the end the topics hold every change once and in order, every view equals its
+table, and no key ever went backward. One seed is one schedule: `VIEWTAIL_TEST_SEED=7 pytest
+tests/faults/test_fleet_schedules.py` runs the seventh alone. A run of all tests takes the first few; `make topics`
+takes 100.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from projectors.failpoints import COMMIT_STEPS, STEPS
+from stack import Server
+from tests.support.fleet import SESSION_MS, Fleet, FleetWorld, Process
+from tests.support.running import IN_COMMIT, death_at, wait_for
+from tests.support.small_disk import SmallDisk
+from tests.support.topic_world import TopicWriters
+from tests.support.watcher import Watcher
+
+LOAD_S = 4.0
+REPLACED_S = SESSION_MS / 1000 + 2.0  # so long it takes, and a moment more
+# Of a tailer and of a projector: where they die. Behind `after offset` MySQL has committed, and nothing was polled.
+DEATHS = (
+    ("tail", IN_COMMIT),
+    ("project", "after offset"),
+    ("tail", "after commit"),
+    ("project", "after write"),
+    ("tail", "before commit"),
+    ("project", "before write"),
+    ("project", "after chunk"),
+    ("project", "after read"),
+    ("tail", "after chunk"),
+    ("tail", "after write"),
+)
+assert {step for _, step in DEATHS} == {IN_COMMIT, *COMMIT_STEPS, *STEPS}
+SEEDS = (
+    [int(os.environ["VIEWTAIL_TEST_SEED"])]
+    if "VIEWTAIL_TEST_SEED" in os.environ
+    else range(1, 1 + int(os.environ.get("VIEWTAIL_TEST_FLEET_SEEDS", "8")))
+)
+
+
+class Scene:
+    """What faults happen to."""
+
+    def __init__(self, world: FleetWorld, fleet: Fleet, chance: random.Random) -> None:
+        self.world, self.fleet, self.chance = world, fleet, chance
+
+    def pause(self, least_s: float, most_s: float) -> None:
+        """A random moment; nothing is awaited in it."""
+        time.sleep(self.chance.uniform(least_s, most_s))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_views_of_a_fleet_equal_their_tables_after_any_schedule_of_faults(
+    seed: int,
+    mysql_server: Server,
+    redis_server: Server,
+    harmed_kafka: Server,
+    disk_of_harmed_kafka: SmallDisk,
+    tmp_path: Path,
+) -> None:
+    print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    servers = {"mysql": mysql_server, "kafka": harmed_kafka, "redis": redis_server}
+    world = FleetWorld(name=f"fleet_{seed}", disk=disk_of_harmed_kafka, **servers)
+    world.drop()
+    world.make(users=chance.choice((0, 2000)))
+    with Fleet(world, tmp_path) as fleet:
+        wait_for("the tailer knows where it begins", world.is_taken)
+        world.mark_begin()
+        wait_for("projectors have taken the partitions", world.is_shared_out)
+        with Watcher(world) as watcher:
+            try:
+                with TopicWriters(world, seed) as writers:
+                    _faults(seed, Scene(world, fleet, chance))
+                    wait_for("there is something to compare", lambda: writers.committed > 100)
+            finally:
+                world.mend()
+            wait_for("the views are filled", world.is_filled, timeout_s=60)
+            wait_for("every view equals its table", world.are_equal, timeout_s=60)
+            wait_for("every topic gives its table", world.is_folded, timeout_s=60)
+        assert set(fleet.stop()) == {0}
+    assert world.faults() == []
+    assert watcher.looks > 20
+    assert watcher.regressions == []
+    print(f"  {world.messages} messages")
+    world.drop()
+
+
+def _faults(seed: int, scene: Scene) -> None:
+    """Three faults or more at random moments, for LOAD_S seconds; each seed has a death of its own in one restart."""
+    chance = scene.chance
+    deadline, count = time.monotonic() + LOAD_S, 0
+    harmed: Process | None = None
+    of_broker = _BROKER[seed % len(_BROKER)]
+    faults = [*_OTHERS, *[of_broker] * 3]
+    while time.monotonic() < deadline or count < 3:
+        count += 1
+        scene.pause(0.1, 0.6)
+        if harmed is None and (count == 3 or chance.random() < 0.5):
+            harmed = _begin_to_die(*DEATHS[seed % len(DEATHS)], scene)
+            continue
+        fault = chance.choice(faults)
+        print(f"  {fault.__name__}")
+        fault(scene)
+        if fault is of_broker:
+            faults = _OTHERS
+    if harmed is not None:
+        harmed.begin_again()
+
+
+def _begin_to_die(role: str, step: str, scene: Scene) -> Process:
+    """Start a process again that dies at that step, as often as it is started."""
+    print(f"  {role}: {step}")
+    chance = scene.chance
+    process = scene.fleet.tailer() if role == "tail" else chance.choice(scene.fleet.projecting())
+    process.begin_again(VIEWTAIL_FAILPOINT=death_at(step, chance))
+    return process
+
+
+# -- the faults -----------------------------------------------------------------------------------------------------
+
+
+def _kill_the_tailer(scene: Scene) -> None:
+    scene.fleet.tailer().begin_again()
+
+
+def _kill_the_worker_of_the_tailer(scene: Scene) -> None:
+    scene.fleet.tailer().kill_worker("kafka")
+
+
+def _kill_a_projector(scene: Scene) -> None:
+    one = scene.chance.choice(scene.fleet.projecting())
+    one.kill()
+    scene.pause(0, 1.0)  # how long it is away
+    one.begin()
+
+
+def _kill_a_member(scene: Scene) -> None:
+    scene.chance.choice(scene.fleet.projecting()).kill_worker(scene.chance.choice(("mysql", "redis")))
+
+
+def _a_projector_comes_or_goes(scene: Scene) -> None:
+    last = scene.fleet.projectors[-1]
+    if last.is_running:
+        last.stop()
+    else:
+        last.begin()
+
+
+def _a_projector_restarts(scene: Scene) -> None:
+    one = scene.chance.choice(scene.fleet.projecting())
+    one.stop()
+    one.begin()
+
+
+def _a_projector_hangs_past_its_session(scene: Scene) -> None:
+    """Others have its partitions when it comes back in the midst of a batch."""
+    _hangs_until_it_is_replaced(scene, scene.chance.choice(scene.fleet.projecting()))
+
+
+def _the_tailer_hangs_past_its_lease(scene: Scene) -> None:
+    """The one that stands by has taken over when it comes back in the midst of a transaction."""
+    _hangs_until_it_is_replaced(scene, scene.fleet.tailer())
+
+
+def _hangs_until_it_is_replaced(scene: Scene, process: Process) -> None:
+    before = scene.world.fences()
+    with process.stopped() as pids:
+        scene.world.end_leases_of(pids)
+        deadline = time.monotonic() + REPLACED_S
+        while scene.world.fences() == before and time.monotonic() < deadline:  # it may have had no pipeline
+            time.sleep(0.05)
+        scene.pause(0, 0.5)
+
+
+def _kill_the_broker(scene: Scene) -> None:
+    scene.world.kafka.kill()
+    scene.pause(0, 0.5)
+    scene.world.kafka.start()
+
+
+def _pause_the_broker(scene: Scene) -> None:
+    scene.world.kafka.pause()
+    scene.pause(0.1, 2.0)
+    scene.world.kafka.resume()
+
+
+def _the_disk_of_the_broker_is_full(scene: Scene) -> None:
+    scene.world.fill_the_disk()
+
+
+def _kill_mysql(scene: Scene) -> None:
+    scene.world.mysql.kill()
+    scene.world.mysql.start()
+
+
+def _kill_redis(scene: Scene) -> None:
+    scene.world.redis.kill()
+    scene.pause(0, 0.5)
+    scene.world.redis.start()
+
+
+def _pause_redis(scene: Scene) -> None:
+    scene.world.redis.pause()
+    scene.pause(0.1, 1.0)
+    scene.world.redis.resume()
+
+
+# Each takes seconds, or a start of the broker: a schedule has one.
+_BROKER: tuple[Callable[[Scene], None], ...] = (_kill_the_broker, _pause_the_broker, _the_disk_of_the_broker_is_full)
+_OTHERS: list[Callable[[Scene], None]] = [
+    _kill_the_tailer,
+    _kill_the_worker_of_the_tailer,
+    _kill_a_projector,
+    _kill_a_member,
+    _kill_a_member,
+    _a_projector_comes_or_goes,
+    _a_projector_comes_or_goes,
+    _a_projector_restarts,
+    _a_projector_hangs_past_its_session,
+    _a_projector_hangs_past_its_session,
+    _the_tailer_hangs_past_its_lease,
+    _the_tailer_hangs_past_its_lease,
+    _kill_mysql,
+    _kill_redis,
+    _pause_redis,
+]
