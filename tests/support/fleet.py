@@ -52,7 +52,7 @@ class FleetWorld(TopicWorld):
 
     @property
     def watched(self) -> Watched:
-        return Watched(f"{self.own}.email", f"{self.name}_user")
+        return Watched(f"{self.own}.email", f"{self.name}_user", offsets=f"{self.own}.pipeline")
 
     @property
     def projecting(self) -> dict[str, str]:

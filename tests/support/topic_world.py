@@ -122,15 +122,17 @@ class TopicWorld:
         """From here on the binlog is compared with the topics."""
         self.begin = binlog_truth.end_of(self.mysql)
 
-    def fill_the_disk(self) -> None:
-        """The broker has no room, and ends, as Kafka does then; until there is room and it is started again."""
+    def fill_the_disk(self) -> bool:
+        """The broker has no room and ends, until there is some and it is started again; False: it wrote nothing."""
         assert self.disk is not None
         self.disk.fill()
         deadline = time.monotonic() + FULL_S
-        while self.kafka.is_running() and time.monotonic() < deadline:  # it sees it when it writes something
+        while self.kafka.is_running() and time.monotonic() < deadline:
             time.sleep(0.02)
+        has_ended = not self.kafka.is_running()
         self.disk.free()
         self.kafka.start()
+        return has_ended
 
     # -- what must be, and what is -----------------------------------------------------------------------------
 
