@@ -27,20 +27,12 @@ from tests.support.watcher import Watcher
 
 LOAD_S = 4.0
 REPLACED_S = SESSION_MS / 1000 + 2.0  # so long it takes, and a moment more
-# Of a tailer and of a projector: where they die. Behind `after offset` MySQL has committed, and nothing was polled.
-DEATHS = (
-    ("tail", IN_COMMIT),
-    ("project", "after offset"),
-    ("tail", "after commit"),
-    ("project", "after write"),
-    ("tail", "before commit"),
-    ("project", "before write"),
-    ("project", "after chunk"),
-    ("project", "after read"),
-    ("tail", "after chunk"),
-    ("tail", "after write"),
-)
-assert {step for _, step in DEATHS} == {IN_COMMIT, *COMMIT_STEPS, *STEPS}
+# Where one process of each role dies. Behind `after offset` MySQL has committed, and nothing was polled since.
+DEATHS = {
+    "tail": (IN_COMMIT, "after commit", "before commit", "after chunk", "after write", "after read", "after offset"),
+    "project": ("after offset", "after write", "before write", "after chunk", "after read"),
+}
+assert {step for steps in DEATHS.values() for step in steps} == {IN_COMMIT, *COMMIT_STEPS, *STEPS}
 SEEDS = (
     [int(os.environ["VIEWTAIL_TEST_SEED"])]
     if "VIEWTAIL_TEST_SEED" in os.environ
@@ -70,21 +62,24 @@ def test_views_of_a_fleet_equal_their_tables_after_any_schedule_of_faults(
     tmp_path: Path,
 ) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
-    chance, death = random.Random(seed), DEATHS[seed % len(DEATHS)]
+    chance = random.Random(seed)
+    steps = {role: deaths[seed % len(deaths)] for role, deaths in DEATHS.items()}
+    print(f"  {steps}")
     servers = {"mysql": mysql_server, "kafka": harmed_kafka, "redis": redis_server}
     world = FleetWorld(name=f"fleet_{seed}", disk=disk_of_harmed_kafka, **servers)
     world.drop()
     world.make(users=chance.choice((0, 2000)))
-    with Fleet(world, tmp_path) as fleet:
+    with Fleet(world, tmp_path, {role: _death(step, chance) for role, step in steps.items()}) as fleet:
         wait_for("the tailer knows where it begins", world.is_taken)
         world.mark_begin()
+        fleet.begin_others()
         wait_for("projectors have taken the partitions", world.is_shared_out)
-        if chance.random() < 0.7 and death[1] != "after chunk":  # a fill that ends later would mend what was lost
+        if chance.random() < 0.7:  # a fill that ends later would mend what was lost
             wait_for("the views are filled", world.is_filled)
         with Watcher(world) as watcher:
             try:
                 with TopicWriters(world, seed) as writers:
-                    _faults(seed, death, Scene(world, fleet, chance))
+                    _faults(seed, Scene(world, fleet, chance))
                     wait_for("there is something to compare", lambda: writers.committed > 100)
             finally:
                 world.mend()
@@ -95,39 +90,29 @@ def test_views_of_a_fleet_equal_their_tables_after_any_schedule_of_faults(
     assert world.faults() == []
     assert watcher.looks > 20
     assert watcher.regressions == []
-    print(f"  {world.messages} messages")
+    print(f"  {world.messages} messages, killed: {fleet.deaths()}")
     world.drop()
 
 
-def _faults(seed: int, death: tuple[str, str], scene: Scene) -> None:
-    """Three faults or more at random moments, for LOAD_S seconds; each seed has a death of its own, in one restart."""
+def _death(step: str, chance: random.Random) -> str:
+    """A fill has one chunk here; what comes for every batch comes hundreds of times."""
+    return death_at(step, chance, 1, 1) if step == "after chunk" else death_at(step, chance, 20, 200)
+
+
+def _faults(seed: int, scene: Scene) -> None:
+    """Three faults or more at random moments, for LOAD_S seconds."""
     chance = scene.chance
     deadline, count = time.monotonic() + LOAD_S, 0
-    harmed: Process | None = None
     of_broker = _BROKER[seed % len(_BROKER)]
     faults = [*_OTHERS, *[of_broker] * 3]
     while time.monotonic() < deadline or count < 3:
         count += 1
         scene.pause(0.1, 0.6)
-        if harmed is None and (count == 3 or chance.random() < 0.5):
-            harmed = _begin_to_die(*death, scene)
-            continue
         fault = chance.choice(faults)
         print(f"  {fault.__name__}")
         fault(scene)
         if fault is of_broker:
             faults = _OTHERS
-    if harmed is not None:
-        harmed.begin_again()
-
-
-def _begin_to_die(role: str, step: str, scene: Scene) -> Process:
-    """Start a process again that dies at that step, as often as it is started."""
-    print(f"  {role}: {step}")
-    chance = scene.chance
-    process = scene.fleet.tailer() if role == "tail" else chance.choice(scene.fleet.projecting())
-    process.begin_again(VIEWTAIL_FAILPOINT=death_at(step, chance))
-    return process
 
 
 # -- the faults -----------------------------------------------------------------------------------------------------

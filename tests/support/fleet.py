@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,13 +177,17 @@ class Process(Run):
     def is_running(self) -> bool:
         return self.process is not None
 
+    @property
+    def was_started(self) -> bool:
+        return (self.folder / "run.log").exists()
+
     def begin(self, **environment: str) -> None:
         self.start("--role", self.role, **environment)
 
-    def begin_again(self, **environment: str) -> None:
+    def begin_again(self) -> None:
         """Killed, and started."""
         self.kill()
-        self.begin(**environment)
+        self.begin()
 
     @contextmanager
     def stopped(self) -> Iterator[list[int]]:
@@ -209,8 +213,9 @@ def _send(pid: int, number: signal.Signals) -> None:
 class Fleet:
     """Two tailers, of which one stands by, and three projectors, of which one comes and goes."""
 
-    def __init__(self, world: FleetWorld, folder: Path) -> None:
-        self._world = world
+    def __init__(self, world: FleetWorld, folder: Path, failpoints: Mapping[str, str]) -> None:
+        """`failpoints`, by role: VIEWTAIL_FAILPOINT of its first process."""
+        self._world, self._failpoints = world, failpoints
         self.tailers = [Process(folder / f"tailer_{number}", world, "tail") for number in (1, 2)]
         self.projectors = [Process(folder / f"projector_{number}", world, "project") for number in (1, 2, 3)]
 
@@ -223,15 +228,20 @@ class Fleet:
         return [one for one in self.projectors if one.is_running]
 
     def __enter__(self) -> Fleet:
-        """With all of them but the third projector."""
-        for one in (self.tailers[0], *self.projectors[:2], self.tailers[1]):
-            one.begin()
+        """With the first of each role, so that those have something to do when they come to their failpoints."""
+        for one in (self.tailers[0], self.projectors[0]):
+            one.begin(VIEWTAIL_FAILPOINT=self._failpoints[one.role])
         return self
+
+    def begin_others(self) -> None:
+        """The tailer that stands by, and a second projector."""
+        for one in (self.projectors[1], self.tailers[1]):
+            one.begin()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             for one in self._all:
-                if one.folder.joinpath("run.log").exists():
+                if one.was_started:
                     print(f"-- {one.folder.name}\n{one.log[-4000:]}")
         for one in self._all:
             one.kill()
@@ -242,6 +252,13 @@ class Fleet:
         for process in running:
             process.terminate()
         return [process.wait(15) for process in running]
+
+    def deaths(self) -> dict[str, int]:
+        """By role, how often a process of it was killed, by whomever."""
+        killed = {one.role: 0 for one in self._all}
+        for one in self._all:
+            killed[one.role] += one.log.count("ended with code -9") if one.was_started else 0
+        return killed
 
     def tailer(self) -> Process:
         """The one that publishes, or either of them while nobody does."""

@@ -41,9 +41,9 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
         time.sleep(min(0.5, max(0.05, time.monotonic() - began)))
 
 
-def death_at(step: str, chance: random.Random) -> str:
-    """For VIEWTAIL_FAILPOINT: killed at a step, or in a commit, one of the first times that it comes there."""
-    often = chance.randint(1, 20)
+def death_at(step: str, chance: random.Random, earliest: int = 1, latest: int = 20) -> str:
+    """For VIEWTAIL_FAILPOINT: killed at a step, or in a commit, at one of those times that it comes there."""
+    often = chance.randint(earliest, latest)
     if step == IN_COMMIT:  # it takes some milliseconds
         return f"before commit:{often}:SIGKILL:{chance.uniform(0, 4):.1f}"
     return f"{step}:{often}"
