@@ -15,6 +15,7 @@ import redis
 from offsets.lease import lock_name
 from stack import Server
 from tests.support import topic_world
+from tests.support.binlog_truth import Truth
 from tests.support.running import Run, addresses
 from tests.support.topic_world import TopicWorld
 from tests.support.watcher import Watched
@@ -52,7 +53,7 @@ class FleetWorld(TopicWorld):
 
     @property
     def watched(self) -> Watched:
-        return Watched(f"{self.own}.email", f"{self.name}_user", offsets=f"{self.own}.pipeline")
+        return Watched(f"{self.own}.email", f"{self.name}_user")
 
     @property
     def projecting(self) -> dict[str, str]:
@@ -111,6 +112,22 @@ class FleetWorld(TopicWorld):
                 f"WHERE attr_name = '_pid' AND processlist_id IN ({holders})"
             )
         }
+
+    def faults(self) -> list[str]:
+        """As of a TopicWorld; and every time that the offset of a partition fell, as MySQL's binlog has it."""
+        return [*TopicWorld.faults(self), *self._fallen_offsets()]
+
+    def _fallen_offsets(self) -> list[str]:
+        found, last = [], dict[str, int]()
+        for image in Truth(self.mysql, self.own, self.begin, "pipeline").images("pipeline"):
+            name, position = str(image[1]), image[6]
+            if position is None or name == "kafka":
+                continue
+            offset = json.loads(position)["offset"]
+            if offset < last.get(name, 0):
+                found.append(f"{name}: its offset fell from {last[name]} to {offset}")
+            last[name] = offset
+        return found
 
     # -- what the views must hold, and what they hold --------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Polls a world: no version of a key and no offset may fall, and nothing may return below its own tombstone."""
+"""Polls a world: no version may fall, and nothing may return below its own tombstone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Watched:
     index_table: str  # with its schema
     hashes: str  # before `:` and the id
     documents: Callable[[list[str]], list[Any]] | None = None  # gives those with these ids
-    offsets: str | None = None  # viewtail's table of pipelines, where they read topics
 
 
 class Watchable(Protocol):
@@ -63,7 +62,7 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.02):
-            for look in (self._index_rows, self._redis_hashes, self._documents, self._offsets):
+            for look in (self._index_rows, self._redis_hashes, self._documents):
                 try:
                     found = look()
                 except (pymysql.err.MySQLError, redis.RedisError, OSError, ValueError):
@@ -85,14 +84,6 @@ class Watcher:
         keys = ",".join(map(str, _KEYS))
         rows = self._asked(f"SELECT id, version FROM {self._watched.index_table} WHERE id IN ({keys})")
         return {f"mysql {i}": (version, True) for i, version in rows}
-
-    def _offsets(self) -> dict[str, Seen]:
-        if self._watched.offsets is None:
-            return {}
-        offset = "CAST(JSON_EXTRACT(position, '$.offset') AS UNSIGNED)"
-        where = "position IS NOT NULL AND name <> store"
-        rows = self._asked(f"SELECT name, {offset} FROM {self._watched.offsets} WHERE {where}")
-        return {f"the offset of {name}": (offset, True) for name, offset in rows}
 
     def _asked(self, statement: str) -> list[Any]:
         try:
