@@ -23,7 +23,7 @@ from tests.support.running import IN_COMMIT, Run, death_at, running, wait_for
 from tests.support.small_disk import SmallDisk
 from tests.support.topic_world import TopicWorld, TopicWriters
 
-LOAD_S = 4.0
+LOAD_S = 3.0
 FAILPOINTS = (IN_COMMIT, *COMMIT_STEPS, *STEPS)
 SEEDS = (
     [int(os.environ["VIEWTAIL_TEST_SEED"])]
@@ -61,11 +61,11 @@ def test_a_topic_holds_every_change_once_and_in_order_after_any_schedule_of_faul
 
 
 def _faults(chance: random.Random, seed: int, world: TopicWorld, run: Run) -> None:
-    """Faults at random moments for LOAD_S seconds; each seed has a failpoint of its own in one restart."""
+    """Three faults or more at random moments, in LOAD_S seconds; each seed has its own failpoint, in one restart."""
     deadline = time.monotonic() + LOAD_S
     step = FAILPOINTS[seed % len(FAILPOINTS)]
-    is_restarted, faults = False, _FAULTS
-    while time.monotonic() < deadline:
+    is_restarted, faults, count = False, _FAULTS, 0
+    while time.monotonic() < deadline or count < 3:
         time.sleep(chance.uniform(0.1, 0.8))  # the moment of the fault; nothing is awaited here
         if not is_restarted and chance.random() < 0.5:
             is_restarted = True
@@ -76,6 +76,7 @@ def _faults(chance: random.Random, seed: int, world: TopicWorld, run: Run) -> No
         fault = chance.choice(faults)
         print(f"  {fault.__name__}")
         fault(chance, world, run)
+        count += 1
         if fault in _SLOW:
             faults = [one for one in _FAULTS if one not in _SLOW]
     if is_restarted:
