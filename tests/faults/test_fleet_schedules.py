@@ -27,6 +27,7 @@ from tests.support.topic_world import TopicWriters
 from tests.support.watcher import Watcher
 
 LOAD_S = 4.0
+ENDS_S = 15.0  # of a stop in the midst of all this; how soon one ends otherwise, other tests say
 CLEAN = {0, -signal.SIGTERM}  # the latter while Python itself was starting
 REPLACED_S = SESSION_MS / 1000 + 2.0  # so long it takes, and a moment more
 # Where one process of each role dies. Behind `after offset` MySQL has committed, and nothing was polled since.
@@ -142,14 +143,14 @@ def _kill_a_member(scene: Scene) -> None:
 def _a_projector_comes_or_goes(scene: Scene) -> None:
     last = scene.fleet.projectors[-1]
     if last.is_running:
-        assert last.stop() in CLEAN
+        assert last.stop(ENDS_S) in CLEAN
     else:
         last.begin()
 
 
 def _a_projector_restarts(scene: Scene) -> None:
     one = scene.chance.choice(scene.fleet.projecting())
-    assert one.stop() in CLEAN
+    assert one.stop(ENDS_S) in CLEAN
     one.begin()
 
 
