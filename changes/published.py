@@ -4,6 +4,7 @@ One record a pipeline, keyed by it; compaction keeps the newest. Its value is a 
 
     position    as the source writes it: everything up to here is in the topics. It is the pipeline's witness.
     fills       how far the filling of each new topic has come, by view
+    watermarks  seen up to here, and not told by a progress yet: whoever publishes next tells them
     progress    now and then: a version, and by topic the end of each partition behind all messages up to that version;
                 and the watermarks that were seen up to there. A consumer of a quiet partition learns from it how far
                 it has come.
@@ -46,14 +47,17 @@ class Published:
     position: str
     fills: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
+    watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version
 
     def to_json(self) -> bytes:
         """Versions are texts: JavaScript's numbers end at 2^53."""
         found: dict[str, Any] = {"position": self.position}
         if self.fills:
             found["fills"] = dict(self.fills)
+        if self.watermarks:
+            found["watermarks"] = _texts(self.watermarks)
         if (progress := self.progress) is not None:
-            watermarks = {token: str(version) for token, version in progress.watermarks.items()}
+            watermarks = _texts(progress.watermarks)
             found["progress"] = {"version": str(progress.version), "ends": progress.ends, "watermarks": watermarks}
         return orjson.dumps(found)
 
@@ -67,6 +71,7 @@ class Published:
                 position=str(found["position"]),
                 fills={str(view): str(key) for view, key in found.get("fills", {}).items()},
                 progress=None if progress is None else _progress(progress),
+                watermarks=_numbers(found.get("watermarks", {})),
             )
         except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
             raise ValueError(f"it is no record of viewtail's ({type(error).__name__})") from None
@@ -76,8 +81,16 @@ def _progress(found: Any) -> Progress:
     return Progress(
         version=int(found["version"]),
         ends={str(topic): [int(end) for end in ends] for topic, ends in found["ends"].items()},
-        watermarks={str(token): int(version) for token, version in found["watermarks"].items()},
+        watermarks=_numbers(found["watermarks"]),
     )
+
+
+def _texts(watermarks: Mapping[str, int]) -> dict[str, str]:
+    return {token: str(version) for token, version in watermarks.items()}
+
+
+def _numbers(watermarks: Mapping[str, str]) -> dict[str, int]:
+    return {str(token): int(version) for token, version in watermarks.items()}
 
 
 def record_key(database: str, pipeline: str) -> bytes:

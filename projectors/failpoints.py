@@ -1,18 +1,20 @@
 """Named steps of the loop at which a test may have the process killed, or stopped.
 
 `VIEWTAIL_FAILPOINT=STEP:N` sends SIGKILL to the process itself when STEP is reached for the Nth time, and
-`STEP:N:SIGSTOP` that signal. Unset, which is always except in tests, `reach` is one comparison.
+`STEP:N:SIGSTOP` that signal. `STEP:N:SIGKILL:MS` comes so many milliseconds later, inside of what follows the step.
+Unset, which is always except in tests, `reach` is one comparison.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
 COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
 
-_step, _count, _signal, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", ""]
+_step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]
 _left = int(_count or 1)
 
 
@@ -21,5 +23,11 @@ def reach(step: str) -> None:
     global _left
     if step == _step:
         _left -= 1
-        if _left == 0:
-            os.kill(os.getpid(), signal.Signals[_signal or "SIGKILL"])
+        if _left == 0 and _later_ms:
+            threading.Timer(float(_later_ms) / 1000, _end).start()
+        elif _left == 0:
+            _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.Signals[_signal or "SIGKILL"])

@@ -173,6 +173,8 @@ class Pipeline:
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
         self.vitals.parked_count = self.dead_letters.count
+        if self._publisher is not None:
+            self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):
             return
         if batch.end is None:
@@ -182,7 +184,7 @@ class Pipeline:
                 if not batch.table_changes:
                     self.sink.write([], batch.end)
                 self.windows.written()
-                self._publisher.saw(batch.watermarks)
+                self._publisher.tell()
             self.offsets.save(batch.end)
             self.vitals.position = batch.end
         failpoints.reach("after offset")

@@ -22,6 +22,7 @@ import stack.redis
 from stack.server import Server
 from tests.support import halves
 from tests.support.promised import PAGE, PromisedTests
+from tests.support.small_disk import SmallDisk
 
 # A shell's background job ignores Ctrl-C, and so would every program started here: none could be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -107,8 +108,20 @@ def harmed_elasticsearch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="session")
-def harmed_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def disk_of_harmed_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
+    """That tests may fill; each frees it."""
+    with SmallDisk(tmp_path_factory.mktemp("disk"), size_mib=128) as disk:
+        yield disk
+
+
+@pytest.fixture(scope="session")
+def harmed_kafka(tmp_path_factory: pytest.TempPathFactory, disk_of_harmed_kafka: SmallDisk) -> Iterator[Server]:
     """A broker that tests may kill and pause; each leaves it running."""
-    server = stack.kafka.start(tmp_path_factory.mktemp("harmed_kafka"))
+    options = [
+        f"log.dirs={disk_of_harmed_kafka.path / 'data'}",
+        "log.segment.delete.delay.ms=1000",  # room of a topic that was dropped
+        "group.min.session.timeout.ms=1000",  # a member that hangs is left behind soon
+    ]
+    server = stack.kafka.start(tmp_path_factory.mktemp("harmed_kafka"), options=options)
     yield server
     server.kill()

@@ -26,15 +26,18 @@ _IS = "@"  # in a member's client.id, before the name of its process
 _POLL_S = 0.2
 _LOOK_EVERY_S = 5.0  # whether trouble is over; and offsets are told then
 _ANSWER_WITHIN_S = 1.0
+# The user's options of librdkafka may differ.
+_PACE = {
+    # A member that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
+}
 _MEMBER = {
     "partition.assignment.strategy": "cooperative-sticky",
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
-    # One that died or hangs is left behind after the first; the others hear of it at their next heartbeat.
-    "session.timeout.ms": 6_000,
-    "heartbeat.interval.ms": 1_000,
-    "topic.metadata.refresh.interval.ms": 5_000,  # so soon a new topic, or a new partition, is known
     "queued.max.messages.kbytes": 64,
 }
 
@@ -63,7 +66,7 @@ class Group:
         given_up: Callable[[Parts], None],
     ) -> None:
         named = {"client.id": f"{client['client.id']}{_IS}{process}"}
-        self._settings = {**client, **_MEMBER, **named, "group.id": group}
+        self.settings = {**_PACE, **client, **_MEMBER, **named, "group.id": group}
         self._topics = list(topics)
         self._taken, self._given_up = taken, given_up
         self.trouble: str | None = None  # why nothing is heard of the group
@@ -74,7 +77,7 @@ class Group:
 
         Raises SourceError where the broker refuses this member.
         """
-        consumer = Consumer({**self._settings, "error_cb": self._heard})
+        consumer = Consumer({**self.settings, "error_cb": self._heard})
         try:
             consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
             looked_at = time.monotonic()

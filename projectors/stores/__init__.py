@@ -107,7 +107,10 @@ class Publisher(WitnessedSink, Protocol):
         return
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
-        """These were in the batch that was written last: whoever reads what is appended may wait for them."""
+        """These are in the batch whose position is written next, and are durable with it."""
+
+    def tell(self) -> None:
+        """Whoever reads what is appended may wait for a watermark: what is durable of them is told now."""
 
 
 @runtime_checkable

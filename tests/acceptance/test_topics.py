@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from projectors.failpoints import COMMIT_STEPS
 from stack import Server
 from tests.support.running import Run, running, wait_for
+from tests.support.small_disk import SmallDisk
 from tests.support.topic_log import faults_of_order, folded
 from tests.support.topic_world import TopicWorld, TopicWriters
 
@@ -101,6 +102,18 @@ def test_a_broker_that_hangs_is_waited_for(mysql_server: Server, harmed_kafka: S
             finally:
                 harmed_kafka.resume()
             wait_for("a change of now is published", lambda: _is_near(world))
+
+
+def test_each_change_comes_once_when_the_disk_of_the_broker_was_full(
+    mysql_server: Server, harmed_kafka: Server, disk_of_harmed_kafka: SmallDisk, tmp_path: Path
+) -> None:
+    with published("topic_disk", mysql_server, harmed_kafka, tmp_path, users=100) as (world, _):
+        wait_for("the views are filled", world.is_filled)
+        world.disk = disk_of_harmed_kafka
+        with TopicWriters(world, 6, threads=1):
+            wait_for("a change of now is published", lambda: _is_near(world))
+            assert world.fill_the_disk(), "the broker went on without room: nothing was tried here"
+            wait_for("a change of now is published", lambda: _is_near(world), timeout_s=60)
 
 
 def test_a_tailer_that_wakes_up_after_another_took_over_publishes_nothing(

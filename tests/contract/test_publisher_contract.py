@@ -163,13 +163,36 @@ def test_the_notes_of_fills_are_durable_with_the_next_position_and_not_before(
 
 
 def test_consumers_are_told_of_watermarks_at_once(store: PublisherStore, sink: Publisher) -> None:
-    sink.write([changes(store.person, range(100, 101))], position(500))
     sink.saw([Watermark("t1", 11), Watermark("t2", 12)])
+    sink.write([changes(store.person, range(100, 101))], position(500))
+    sink.tell()
     assert store.told() == ({"t1": 11, "t2": 12}, position(500).version)
     sink.saw([])
-    sink.write([changes(store.person, range(101, 102))], position(600))
+    sink.tell()
     sink.saw([Watermark("t3", 13)])
+    sink.write([changes(store.person, range(101, 102))], position(600))
+    sink.tell()
     assert store.told() == ({"t1": 11, "t2": 12, "t3": 13}, position(600).version)
+
+
+def test_a_watermark_is_told_by_the_next_owner_when_one_dies_between_its_batch_and_that(
+    store: PublisherStore, sink: Publisher
+) -> None:
+    """Nobody reads it again: the position is past it. Whoever waits for it would wait in vain."""
+    sink.saw([Watermark("t1", 11)])
+    sink.write([changes(store.person, range(100, 101))], position(500))
+    sink.saw([Watermark("t2", 12)])
+    sink.write([changes(store.person, range(101, 102))], None)
+    again = store.sink()
+    again.prepare()
+    again.settle()
+    assert store.told() == ({"t1": 11}, position(500).version), "what was read again later is told then"
+    again.settle()
+    again.saw([Watermark("t2", 12)])
+    again.write([changes(store.person, range(101, 102))], position(600))
+    again.tell()
+    assert store.told() == ({"t1": 11, "t2": 12}, position(600).version)
+    again.close()
 
 
 def test_when_nothing_happens_consumers_are_told_how_far_they_are(store: PublisherStore, sink: Publisher) -> None:

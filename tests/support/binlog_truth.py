@@ -47,24 +47,21 @@ def place(at: Place) -> int:
 class Truth:
     """The row events behind a place, of the tables of one schema."""
 
-    def __init__(self, server: Server, schema: str, begin: Place) -> None:
-        files = [str(row[0]) for row in ask(server, "SHOW BINARY LOGS")]
-        after = files[files.index(begin[0]) :]
+    def __init__(self, server: Server, schema: str, begin: Place, table: str | None = None) -> None:
+        """`table`: of that one only."""
         self._events: dict[str, list[tuple[int, list[tuple[Row | None, Row | None]]]]] = {}
-        for number, file in enumerate(after):
-            start = [f"--start-position={begin[1]}"] if number == 0 else []
-            argv = [*stack.mysql.tool("mysqlbinlog"), "--no-defaults", "-v", "--base64-output=DECODE-ROWS", *start]
-            done = subprocess.run(
-                [*argv, str(server.directory / "data" / file)], stdin=subprocess.DEVNULL, capture_output=True, text=True
-            )
-            assert done.returncode == 0, done.stderr
-            for end, table, rows in _events(done.stdout, schema):
+        for file, text in _texts(server, begin):
+            for end, name, rows in _events(text, schema, table):
                 at = place((file, end))
-                events = self._events.setdefault(table, [])
+                events = self._events.setdefault(name, [])
                 if events and events[-1][0] == at:  # one event, as mysqlbinlog shows its rows
                     events[-1][1].extend(rows)
                 else:
                     events.append((at, rows))
+
+    def images(self, table: str) -> list[Row]:
+        """Every row as it was written, in order."""
+        return [after for _, rows in self._events.get(table, []) for _, after in rows if after is not None]
 
     def changes(
         self, table: str, key: Callable[[Row], Row], shows: Callable[[Row], bool] = lambda _: True
@@ -87,13 +84,26 @@ class Truth:
         return found
 
 
+def _texts(server: Server, begin: Place) -> Iterator[tuple[str, str]]:
+    """By file, what mysqlbinlog shows of it from `begin` on."""
+    files = [str(row[0]) for row in ask(server, "SHOW BINARY LOGS")]
+    for number, file in enumerate(files[files.index(begin[0]) :]):
+        start = [f"--start-position={begin[1]}"] if number == 0 else []
+        argv = [*stack.mysql.tool("mysqlbinlog"), "--no-defaults", "-v", "--base64-output=DECODE-ROWS", *start]
+        done = subprocess.run(
+            [*argv, str(server.directory / "data" / file)], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        yield file, done.stdout
+
+
 _HEADER = re.compile(r"^#\d{6} .*end_log_pos (\d+) .*(Write_rows|Update_rows|Delete_rows)")
 _STATEMENT = re.compile(r"^### (INSERT INTO|UPDATE|DELETE FROM) `(.+)`\.`(.+)`$")
 _VALUE = re.compile(r"^###   @\d+=(.*)$")
 Found = tuple[int, str, list[tuple[Row | None, Row | None]]]
 
 
-def _events(text: str, schema: str) -> Iterator[Found]:
+def _events(text: str, schema: str, only: str | None) -> Iterator[Found]:
     """The rows of each statement that mysqlbinlog shows; the header of their event stands before them."""
     ends: list[int] = []  # of the events whose rows come next
     is_in_rows = False
@@ -117,7 +127,8 @@ def _events(text: str, schema: str) -> Iterator[Found]:
             ends.append(int(found[1]))
         elif found := _STATEMENT.match(line):
             yield from row()
-            is_ours, table, images, is_in_rows = found[2] == schema, found[3], {}, True
+            is_ours = found[2] == schema and only in (None, found[3])
+            table, images, is_in_rows = found[3], {}, True
         elif line in ("### SET", "### WHERE"):
             current = images[line[4:]] = []
         elif found := _VALUE.match(line):
@@ -134,4 +145,5 @@ def _value(text: str) -> Any:
         return None
     if text.startswith("'"):
         return text[1:-1]
-    return int(text.partition(" ")[0])
+    number = text.partition(" ")[0]
+    return float(number) if "." in number else int(number)

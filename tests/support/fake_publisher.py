@@ -34,6 +34,7 @@ class Broker:
     witness: Position | None = None
     fills: dict[str, str] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)  # told to consumers
+    untold: dict[str, int] = field(default_factory=dict)
     told: Position | None = None  # of the newest progress
     commit_count: int = 0
     fence: int = 0
@@ -70,7 +71,7 @@ class FakePublisher(Publisher):
         for view in sorted(self.missing()):
             self.broker.made_count += 1
             self.broker.places[view] = self.broker.made_count
-        self._kept, self.fills = self.broker.witness, dict(self.broker.fills)
+        self._kept, self.fills, self._seen = self.broker.witness, dict(self.broker.fills), {}
         return {}
 
     def incarnations(self) -> Mapping[str, str]:
@@ -106,7 +107,8 @@ class FakePublisher(Publisher):
             if any(view not in broker.places for view, _ in self._pending):
                 raise StoreUnavailableError("fake broker: a topic is not there")
             broker.entries += self._pending
-            broker.watermarks.update(self._seen)
+            broker.watermarks.update(broker.untold)
+            broker.untold = self._seen
             if self._kept is not None:
                 broker.told = self._kept
             broker.witness, broker.fills = upto, dict(self.fills)
@@ -118,13 +120,16 @@ class FakePublisher(Publisher):
         self._kept, self._pending, self._seen = upto, [], {}
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
-        if watermarks:
-            self._seen.update({mark.token: mark.version for mark in watermarks})
+        self._seen.update({mark.token: mark.version for mark in watermarks})
+
+    def tell(self) -> None:
+        if self.broker.untold:
             assert self._kept is not None
             self.write([], self._kept)
 
     def settle(self) -> None:
-        if self._kept is not None and self._kept != self.broker.told and not self._pending:
+        is_due = self._kept != self.broker.told or self.broker.untold
+        if self._kept is not None and is_due and not self._pending:
             self.write([], self._kept)
 
     def close(self) -> None:

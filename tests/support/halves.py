@@ -36,6 +36,7 @@ FIRST = (
     "tests/acceptance/test_bad_input.py",
     "tests/acceptance/test_mariadb.py",
     "tests/faults/test_elasticsearch_sink_faults.py",
+    "tests/faults/test_fleet_schedules.py",
     "tests/faults/test_mariadb_failover.py",
     "tests/faults/test_wire.py",
 )

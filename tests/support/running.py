@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from stack import Server
 from tests.support import forked
 from tests.support.forked import clean_environment
 
-__all__ = ["Run", "addresses", "clean_environment", "running", "wait_for"]
+__all__ = ["IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
+IN_COMMIT = "in commit"  # of a store's own transaction, while the answer is waited for
 T = TypeVar("T")
 
 
@@ -37,6 +39,14 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")
         # One that starts a process leaves as much time to what it waits for.
         time.sleep(min(0.5, max(0.05, time.monotonic() - began)))
+
+
+def death_at(step: str, chance: random.Random, earliest: int = 1, latest: int = 20) -> str:
+    """For VIEWTAIL_FAILPOINT: killed at a step, or in a commit, at one of those times that it comes there."""
+    often = chance.randint(earliest, latest)
+    if step == IN_COMMIT:  # it takes some milliseconds
+        return f"before commit:{often}:SIGKILL:{chance.uniform(0, 4):.1f}"
+    return f"{step}:{often}"
 
 
 class Run:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from stack import Server
@@ -37,8 +37,8 @@ class Told:
         return self.version & ((1 << EPOCH_BITS) - 1)
 
 
-def raw(server: Server, topic: str) -> Iterator[Any]:
-    """Every committed message, each partition from its beginning to its end."""
+def raw(server: Server, topic: str, after: Mapping[int, int] | None = None) -> Iterator[Any]:
+    """Every committed message, each partition from its beginning (or the offset behind that in `after`) to its end."""
     settings = {
         "bootstrap.servers": f"{server.host}:{server.port}", "group.id": "test", "enable.auto.commit": False,
         "enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "error",
@@ -47,8 +47,10 @@ def raw(server: Server, topic: str) -> Iterator[Any]:
     with closing(Consumer(settings)) as consumer:
         count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         for number in range(count):
-            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-            consumer.assign([TopicPartition(topic, number, low)])
+            begin = (after or {}).get(number, -1) + 1
+            if not begin:
+                begin, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
+            consumer.assign([TopicPartition(topic, number, begin)])
             is_at_end = False
             while not is_at_end:
                 first = consumer.poll(10)  # `consume` waits until it has as many as it was asked for
@@ -62,10 +64,10 @@ def raw(server: Server, topic: str) -> Iterator[Any]:
                         is_at_end = True
 
 
-def told(server: Server, topic: str) -> list[Told]:
-    """Every message, in the order of its partition; the last column of an image is not cut off."""
+def told(server: Server, topic: str, after: Mapping[int, int] | None = None) -> list[Told]:
+    """Every message, as `raw` has them, in the order of its partition."""
     found = []
-    for message in raw(server, topic):
+    for message in raw(server, topic, after):
         headers = dict(message.headers() or ())
         key = tuple(_payload(message.key()).values())
         version = int(headers["viewtail_version"])
@@ -80,7 +82,7 @@ def told(server: Server, topic: str) -> list[Told]:
 
 
 def _payload(text: bytes) -> dict[str, Any]:
-    found = json.loads(text)
+    found = orjson.loads(text)
     payload: dict[str, Any] = found.get("payload", found)
     return payload
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
+from confluent_kafka.admin import AdminClient
 
 from stack import Server
 from tests.support import binlog_truth, topic_log
 from tests.support.asking import ask
 from tests.support.binlog_truth import Place, Row, Truth
 from tests.support.running import addresses
+from tests.support.small_disk import SmallDisk
 from tests.support.topic_log import Told
 
 TABLES = (
@@ -35,6 +38,7 @@ views = [
 ]
 """
 KEYS = 4000
+FULL_S = 3.0
 
 
 @dataclass(slots=True)
@@ -44,8 +48,10 @@ class TopicWorld:
     mysql: Server
     kafka: Server
     name: str
+    disk: SmallDisk | None = None  # the broker's
     begin: Place = ("", 0)
     messages: int = field(default=0, init=False)  # that were checked
+    _logs: dict[str, list[Told]] = field(default_factory=dict, init=False)  # read so far, by topic
 
     @property
     def own(self) -> str:
@@ -75,6 +81,10 @@ class TopicWorld:
     def drop(self) -> None:
         for database in (self.name, self.own):
             ask(self.mysql, f"DROP DATABASE IF EXISTS {database}")
+        admin = AdminClient({"bootstrap.servers": f"{self.kafka.host}:{self.kafka.port}", "log_level": 0})
+        there = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(f"{self.name}.")]
+        for future in admin.delete_topics(there).values() if there else ():
+            future.result(30)
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         return ask(self.mysql, statement)
@@ -86,7 +96,7 @@ class TopicWorld:
 
     def is_taken(self) -> bool:
         """Whether the pipeline knows where it begins: what is committed from now on is published."""
-        return bool(self.ask(f"SELECT 1 FROM {self.own}.pipeline WHERE position IS NOT NULL"))
+        return bool(self.ask(f"SELECT 1 FROM {self.own}.pipeline WHERE name = 'kafka' AND position IS NOT NULL"))
 
     def states(self) -> dict[str, str]:
         return {str(name): str(state) for name, state in self.ask(f"SELECT name, state FROM {self.own}.view")}
@@ -96,9 +106,33 @@ class TopicWorld:
         assert len(found) == 3 and set(found.values()) == {"filled"}, found
         return True
 
+    def mend(self) -> None:
+        """Every server runs, and the broker's disk has room, wherever a fault broke off."""
+        if self.disk is not None:
+            self.disk.free()
+        for server in self.servers():
+            server.resume()
+            if not server.is_running():
+                server.start()
+
+    def servers(self) -> list[Server]:
+        return [self.mysql, self.kafka]
+
     def mark_begin(self) -> None:
         """From here on the binlog is compared with the topics."""
         self.begin = binlog_truth.end_of(self.mysql)
+
+    def fill_the_disk(self) -> bool:
+        """The broker has no room and ends, until there is some and it is started again; False: it wrote nothing."""
+        assert self.disk is not None
+        self.disk.fill()
+        deadline = time.monotonic() + FULL_S
+        while self.kafka.is_running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        has_ended = not self.kafka.is_running()
+        self.disk.free()
+        self.kafka.start()
+        return has_ended
 
     # -- what must be, and what is -----------------------------------------------------------------------------
 
@@ -112,7 +146,10 @@ class TopicWorld:
         }
 
     def log(self, topic: str) -> list[Told]:
-        return topic_log.told(self.kafka, f"{self.name}.{topic}")
+        """Every message, as a consumer has them that began before the first one: it reads on each time."""
+        known = self._logs.setdefault(topic, [])
+        known += topic_log.told(self.kafka, f"{self.name}.{topic}", {one.partition: one.offset for one in known})
+        return known
 
     def is_folded(self) -> bool:
         """Whether each topic, read to its end, gives its table; says where it does not."""

@@ -1,25 +1,46 @@
-"""Polls keys in all three stores: no version may fall, and nothing may return below its own tombstone."""
+"""Polls a world: no version may fall, and nothing may return below its own tombstone."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pymysql
 import redis
 
-from tests.support.world import World
+from stack import Server
 
 Seen = tuple[int, bool]  # version, whether the key is there
 
 _KEYS = range(0, 4000, 131)
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The views that are looked at; each is keyed by a table's id."""
+
+    index_table: str  # with its schema
+    hashes: str  # before `:` and the id
+    documents: Callable[[list[str]], list[Any]] | None = None  # gives those with these ids
+
+
+class Watchable(Protocol):
+    """A world with views."""
+
+    @property
+    def redis(self) -> Server: ...
+    @property
+    def watched(self) -> Watched: ...
+    def connect(self) -> Any: ...  # to MySQL
+
+
 class Watcher:
     """A thread that looks while the faults happen; `regressions` is what it caught."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: Watchable) -> None:
+        self._world, self._watched = world, world.watched
         self._last: dict[str, Seen] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -61,17 +82,21 @@ class Watcher:
 
     def _index_rows(self) -> dict[str, Seen]:
         keys = ",".join(map(str, _KEYS))
+        rows = self._asked(f"SELECT id, version FROM {self._watched.index_table} WHERE id IN ({keys})")
+        return {f"mysql {i}": (version, True) for i, version in rows}
+
+    def _asked(self, statement: str) -> list[Any]:
         try:
             if self._mysql is None:
                 self._mysql = self._world.connect()
             with self._mysql.cursor() as cursor:
-                cursor.execute(f"SELECT id, email, version FROM viewtail.ix_email WHERE id IN ({keys})")
-                rows = cursor.fetchall()
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
             self._mysql.commit()  # the next look is to see what is there then
         except (pymysql.err.MySQLError, OSError):
             self._give_up_mysql()
             raise
-        return {f"mysql {i}": (version, True) for i, _, version in rows}
+        return rows
 
     def _give_up_mysql(self) -> None:
         if self._mysql is not None and self._mysql.open:
@@ -82,8 +107,8 @@ class Watcher:
         found: dict[str, Seen] = {}
         with self._redis.pipeline(transaction=True) as look:
             for key in _KEYS:
-                look.hget(f"user:{key}", "_version")
-                look.get(f"{{user:{key}}}:t")
+                look.hget(f"{self._watched.hashes}:{key}", "_version")
+                look.get(f"{{{self._watched.hashes}:{key}}}:t")
             answers: list[Any] = look.execute()
         for key, version, tombstone in zip(_KEYS, answers[::2], answers[1::2], strict=True):
             if version is not None or tombstone is not None:
@@ -91,8 +116,9 @@ class Watcher:
         return found
 
     def _documents(self) -> dict[str, Seen]:
-        ids = {"ids": [str(key) for key in _KEYS]}
-        docs = self._world.search("POST", "/viewtail-user/_mget", ids)["docs"]
+        if self._watched.documents is None:
+            return {}
+        docs = self._watched.documents([str(key) for key in _KEYS])
         return {
             f"elasticsearch {doc['_id']}": (
                 doc["_version"],

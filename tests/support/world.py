@@ -20,6 +20,7 @@ import pymysql
 import redis
 
 from stack import Server
+from tests.support.watcher import Watched
 
 VIEWS = """
 from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
@@ -71,6 +72,10 @@ class World:
     redis: Server
     elasticsearch: Server
 
+    @property
+    def watched(self) -> Watched:
+        return Watched("viewtail.ix_email", "user", self._documents_of)
+
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
 
@@ -111,6 +116,10 @@ class World:
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
+    def _documents_of(self, ids: list[str]) -> list[Any]:
+        found: list[Any] = self.search("POST", "/viewtail-user/_mget", {"ids": ids})["docs"]
+        return found
+
     # -- what must be, and what is ------------------------------------------------------------------------------
 
     def expected(self) -> Content:
@@ -125,10 +134,10 @@ class World:
             "mysql:ix_email": {(i,): (email,) for i, email, _ in users if email is not None},
             "mysql:ix_even": {(i,): (n,) for i, _, n in users if n % 2 == 0},
             "mysql:ix_pair": {(a, b): (v, w) for a, b, v, w in pairs},
-            "redis:user": {f"user:{i}": _fields(email=email, n=n) for i, email, n in users},
+            "redis:user": {f"user:{i}": fields(email=email, n=n) for i, email, n in users},
             "redis:document": {f"document:{i}": _document(email, n) for i, email, n in users},
-            "redis:pair": {f"pair:{_escaped(a)}:{b}": _fields(v=v, w=w) for a, b, v, w in pairs},
-            "redis:cell": {f"cell:{a}:{b}": _fields(body=body) for (a, b), body in cells.items()},
+            "redis:pair": {f"pair:{escaped(a)}:{b}": fields(v=v, w=w) for a, b, v, w in pairs},
+            "redis:cell": {f"cell:{a}:{b}": fields(body=body) for (a, b), body in cells.items()},
             "elasticsearch:user": {
                 str(i): {"n": n} | ({} if email is None else {"email": email}) for i, email, n in users
             },
@@ -189,7 +198,8 @@ def differences(expected: Content, actual: Content) -> dict[str, list[str]]:
     return told
 
 
-def _fields(**values: Any) -> dict[str, str]:
+def fields(**values: Any) -> dict[str, str]:
+    """Of a hash; a NULL is an absent one."""
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -197,7 +207,8 @@ def _document(email: str | None, n: int) -> dict[str, Any]:
     return {"email": email, "n": n, "tag": (email or "")[:3]}
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """As in a rendered key."""
     for character, code in (("%", "%25"), ("{", "%7B"), ("}", "%7D"), (":", "%3A")):
         text = text.replace(character, code)
     return text

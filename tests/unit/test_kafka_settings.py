@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from changes.errors import MisuseError, SettingsError
+from ingest.kafka.group import Group
 from ingest.kafka.topics import topics_of
 from projectors.stores.redis.views import RedisHash
 from projectors.stores.topics.views import Topic
@@ -96,6 +97,14 @@ def test_topics_are_called_as_their_tables_unless_a_setting_says_otherwise() -> 
     for wrong in ("=orders", "shop.order=", "a=b=c"):
         with pytest.raises(SettingsError, match=r"SCHEMA\.TABLE=TOPIC"):
             settings(SOURCE__URL=KAFKA, SOURCE__TOPICS=wrong)
+
+
+def test_users_choose_how_soon_a_projector_that_hangs_is_left_behind() -> None:
+    options = '{"session.timeout.ms": 20000}'
+    for given, taken in (("{}", 6_000), (options, 20_000)):
+        client = settings(SOURCE__URL=KAFKA, SOURCE__OPTIONS=given).source.client()
+        group = Group(client, "views", ["shop.user"], lambda _: None, lambda _: None)
+        assert (group.settings["session.timeout.ms"], group.settings["group.id"]) == (taken, "views")
 
 
 def test_a_role_chooses_the_views_of_a_run() -> None:

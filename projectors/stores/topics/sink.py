@@ -106,7 +106,8 @@ class TopicSink(Publisher):
         self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
-        self._watermarks: dict[str, int] = {}  # seen, and not told to consumers yet
+        self._seen: dict[str, int] = {}  # watermarks up to the position that is written next
+        self._watermarks: dict[str, int] = {}  # that are published, and not told to consumers yet
         self._progress: Progress | None = None  # goes with the transaction that is open
         self._told: Position | None = None  # by the last progress
         self._told_at = 0.0
@@ -140,6 +141,7 @@ class TopicSink(Publisher):
         published = last_published(client, topics, self._positions, self._key)
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
+        self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
         self._told = self._kept
         return refused
 
@@ -193,15 +195,16 @@ class TopicSink(Publisher):
                 self._open_count += found.count
             if upto is None:
                 return letters
-            value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress).to_json()
-            self._produce(producer, self._positions, value, self._key, [])
+            told = {} if self._progress is None else self._progress.watermarks
+            untold = {token: at for token, at in {**self._watermarks, **self._seen}.items() if token not in told}
+            value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress, watermarks=untold)
+            self._produce(producer, self._positions, value.to_json(), self._key, [])
             failpoints.reach("before commit")
             self._commit(producer, self._open_count)
             failpoints.reach("after commit")
         self._is_open, self._ended_at = False, time.perf_counter()
         self._kept = upto
-        if self._progress is not None:
-            self._watermarks = {}
+        self._seen, self._watermarks = {}, untold
         return letters
 
     def _commit(self, producer: Producer, count: int) -> None:
@@ -230,15 +233,18 @@ class TopicSink(Publisher):
                 found.made.append(self._envelopes[found.view].messages(some, _now_us()))
 
     def saw(self, watermarks: Sequence[Watermark]) -> None:
-        """These came in the batch that was published last: consumers that wait for one are told at once."""
-        if watermarks:
-            self._watermarks.update({mark.token: mark.version for mark in watermarks})
+        """They go into the record of the next position: a successor tells them, should this process die before."""
+        self._seen.update({mark.token: mark.version for mark in watermarks})
+
+    def tell(self) -> None:
+        """Consumers that wait for a watermark are told at once."""
+        if self._watermarks:
             assert self._kept is not None
             self.write([], self._kept)
 
     def settle(self) -> None:
         """Nothing is waiting: tell consumers how far they are when they have read all."""
-        if self._kept is not None and self._is_progress_due() and not self._is_open:
+        if self._kept is not None and (self._watermarks or self._is_progress_due()) and not self._is_open:
             self.write([], self._kept)
 
     def _is_progress_due(self) -> bool:
