@@ -3,6 +3,8 @@
 One record a pipeline, keyed by it; compaction keeps the newest. Its value is a JSON object:
 
     position    as the source writes it: everything up to here is in the topics. It is the pipeline's witness.
+    newest      version of the newest change that is in the topics. It is behind the position's where that had to stay
+                before a transaction that was prepared (XA) and not ended
     fills       how far the filling of each new topic has come, by view
     watermarks  seen up to here, and not told by a progress yet: whoever publishes next tells them
     progress    now and then: a version, and by topic the end of each partition behind all messages up to that version;
@@ -45,13 +47,14 @@ class Published:
     """What a record says."""
 
     position: str
+    newest: int = 0
     fills: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     watermarks: Mapping[str, int] = field(default_factory=dict)  # token -> version
 
     def to_json(self) -> bytes:
         """Versions are texts: JavaScript's numbers end at 2^53."""
-        found: dict[str, Any] = {"position": self.position}
+        found: dict[str, Any] = {"position": self.position, "newest": str(self.newest)}
         if self.fills:
             found["fills"] = dict(self.fills)
         if self.watermarks:
@@ -69,6 +72,7 @@ class Published:
             progress = found.get("progress")
             return cls(
                 position=str(found["position"]),
+                newest=int(found.get("newest", 0)),
                 fills={str(view): str(key) for view, key in found.get("fills", {}).items()},
                 progress=None if progress is None else _progress(progress),
                 watermarks=_numbers(found.get("watermarks", {})),

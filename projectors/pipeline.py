@@ -162,6 +162,7 @@ class Pipeline:
         self.life.cannot_read(batch.halts)
         if batch.table_changes:
             self._table_changes.prepare(batch.table_changes)
+        self._leave_out_published(batch)
         projected = self._projected(batch)
         if self.windows is not None:
             self.windows.take_part(batch, projected)
@@ -195,6 +196,18 @@ class Pipeline:
         self.vitals.write_count += sum(found.count for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
+
+    def _leave_out_published(self, batch: Batch) -> None:
+        """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""
+        if self._publisher is None:
+            return
+        newest = self._publisher.newest
+        if batch.changes and batch.changes[0].version <= newest:
+            batch.changes = [change for change in batch.changes if change.version > newest]
+        if batch.refused:
+            batch.refused = [row for row in batch.refused if row.version > newest]
+        changed = [change.version for change in batch.changes[-1:]]
+        self._publisher.newest = max(newest, *changed, *(row.version for row in batch.refused[-1:]), 0)
 
     def _look_ahead(self, batches: ReadAhead) -> None:
         """Project the next batch while the store is busy with this one."""

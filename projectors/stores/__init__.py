@@ -91,6 +91,7 @@ class Publisher(WitnessedSink, Protocol):
     """A sink that appends every change exactly once, since the witness is written with the changes, or not at all."""
 
     fills: dict[str, str]  # by view, how far its filling has come; durable with the next write, and read by `prepare`
+    newest: int  # version of the newest change that was appended; durable and read in the same way
     most_rows: int = 6_000  # of one batch: what a sink makes of every change is larger than the change, and waits
 
     def incarnations(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,6 +88,37 @@ def test_each_change_comes_once_however_a_kill_falls(
         wait_for("it is killed after a chunk", lambda: run.log.count("ended with code -9") > killed)
         run.kill()
         run.start()
+
+
+def test_what_is_published_behind_a_prepared_transaction_comes_once_over_a_restart(
+    mysql_server: Server, kafka_server: Server, tmp_path: Path
+) -> None:
+    """The position stays before XA PREPARE, so what came since is read again."""
+    world = TopicWorld(mysql_server, kafka_server, "topic_xa")
+    world.drop()
+    world.make(10)
+    update = "UPDATE topic_xa.user SET email = '{0}' WHERE id = {1}"
+    with running(tmp_path, world.views, world.environment) as run:
+        wait_for("the views are filled", world.is_filled)
+        with closing(world.connect()) as session, session.cursor() as cursor:
+            for statement in ("XA START 'x'", update.format("prepared", 1), "XA END 'x'", "XA PREPARE 'x'"):
+                cursor.execute(statement)
+        world.ask(update.format("behind", 2))
+        wait_for("the change behind it is published", lambda: _is_told(world, 2))
+        assert run.stop() == 0
+        run.start()
+        world.ask(update.format("after the restart", 3))
+        wait_for("the change after the restart is published", lambda: _is_told(world, 3))
+        world.ask("XA COMMIT 'x'")
+        wait_for("the prepared change is published", lambda: _is_told(world, 1))
+        updates = Counter(one.key for one in world.log("user") if one.op == "u")
+        assert run.stop() == 0
+    assert updates == {(1,): 1, (2,): 1, (3,): 1}
+    world.drop()
+
+
+def _is_told(world: TopicWorld, key: int) -> bool:
+    return any(one.key == (key,) and one.op == "u" for one in world.log("user"))
 
 
 def test_a_broker_that_hangs_is_waited_for(mysql_server: Server, harmed_kafka: Server, tmp_path: Path) -> None:

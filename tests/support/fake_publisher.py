@@ -33,6 +33,7 @@ class Broker:
     made_count: int = 0
     witness: Position | None = None
     fills: dict[str, str] = field(default_factory=dict)
+    newest: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)  # told to consumers
     untold: dict[str, int] = field(default_factory=dict)
     told: Position | None = None  # of the newest progress
@@ -56,6 +57,7 @@ class FakePublisher(Publisher):
         self.faults = Faults()
         self.meanwhile = nothing
         self.fills: dict[str, str] = {}
+        self.newest = 0
         self._views = {view.id: view for view in views}
         self._fence: int | None = None
         self._pending: list[Entry] = []
@@ -72,6 +74,7 @@ class FakePublisher(Publisher):
             self.broker.made_count += 1
             self.broker.places[view] = self.broker.made_count
         self._kept, self.fills, self._seen = self.broker.witness, dict(self.broker.fills), {}
+        self.newest = self.broker.newest
         return {}
 
     def incarnations(self) -> Mapping[str, str]:
@@ -111,7 +114,7 @@ class FakePublisher(Publisher):
             broker.untold = self._seen
             if self._kept is not None:
                 broker.told = self._kept
-            broker.witness, broker.fills = upto, dict(self.fills)
+            broker.witness, broker.fills, broker.newest = upto, dict(self.fills), self.newest
             broker.commit_count += 1
             self.faults.after()
         except StoreUnavailableError:

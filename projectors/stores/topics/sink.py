@@ -106,6 +106,7 @@ class TopicSink(Publisher):
         self._under_way: Future[None] | None = None  # the last large commit
         self._kept: Position | None = None  # published up to here, as the last transaction says
         self.fills: dict[str, str] = {}
+        self.newest = 0
         self._seen: dict[str, int] = {}  # watermarks up to the position that is written next
         self._watermarks: dict[str, int] = {}  # that are published, and not told to consumers yet
         self._progress: Progress | None = None  # goes with the transaction that is open
@@ -141,6 +142,7 @@ class TopicSink(Publisher):
         published = last_published(client, topics, self._positions, self._key)
         self._kept = None if published is None else self._position(published.position)
         self.fills = {} if published is None else dict(published.fills)
+        self.newest = 0 if published is None else published.newest
         self._seen, self._watermarks = {}, {} if published is None else dict(published.watermarks)
         self._told = self._kept
         return refused
@@ -197,7 +199,13 @@ class TopicSink(Publisher):
                 return letters
             told = {} if self._progress is None else self._progress.watermarks
             untold = {token: at for token, at in {**self._watermarks, **self._seen}.items() if token not in told}
-            value = Published(position=upto.to_text(), fills=self.fills, progress=self._progress, watermarks=untold)
+            value = Published(
+                position=upto.to_text(),
+                newest=self.newest,
+                fills=self.fills,
+                progress=self._progress,
+                watermarks=untold,
+            )
             self._produce(producer, self._positions, value.to_json(), self._key, [])
             failpoints.reach("before commit")
             self._commit(producer, self._open_count)
