@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers fuzz differential limits verdicts convergence topics matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -50,6 +50,10 @@ bench: venv
 # The tailer of topics beside Debezium on a MySQL and Maxwell on a MariaDB: a section of docs/performance.md.
 bench-peers: venv
 	$(BIN)/python -m bench.peers --out docs/performance.md
+
+# What a fleet of projectors costs, by partitions and by processes: docs/scale.md.
+scale: venv
+	$(BIN)/python -m bench.scale --out docs/scale.md
 
 # A million damaged inputs for the event parser, in two processes. Events of both servers are kept in build/.
 fuzz: venv

@@ -36,9 +36,9 @@ _VIEWS = (
 )
 _WITHIN_S = 180.0
 _STEP_S = 0.05
-_OWNERS = (  # of pipelines that report: a report is a second old at most while its owner lives
+_OWNERS = (
     "SELECT s.owner, COUNT(*) FROM viewtail.pipeline_status s JOIN viewtail.pipeline p ON p.id = s.pipeline_id "
-    "WHERE p.store = 'mysql' AND s.state = 'running' AND s.updated_at > NOW(6) - INTERVAL 3 SECOND GROUP BY 1"
+    "WHERE p.store = 'mysql' AND s.state = 'running' GROUP BY 1"
 )
 _OPEN = "SELECT COUNT(*) FROM viewtail.view v JOIN viewtail.pipeline p ON p.id = v.pipeline_id WHERE p.store = 'mysql'"
 _FILLED = f"{_OPEN} AND v.state = 'filled'"
@@ -123,7 +123,7 @@ class Fleet:
         share = self.partitions // processes
 
         def is_shared() -> bool:
-            counts = [int(count) for _, count in self.ask(_OWNERS)]
+            counts = [int(count) for owner, count in self.ask(_OWNERS) if _is_alive(owner)]
             return len(counts) == processes and sum(counts) == self.partitions and min(counts) >= share
 
         return self.wait(f"{processes} processes share {self.partitions} partitions", is_shared)
@@ -138,7 +138,7 @@ class Fleet:
             try:
                 if is_so():
                     return time.monotonic()
-            except pymysql.err.ProgrammingError:
+            except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
                 pass  # viewtail has not made its tables yet
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{what}: not within {_WITHIN_S:.0f} s")
@@ -258,6 +258,11 @@ def _kill_one(made: Fleet, projectors: list[subprocess.Popen[bytes]]) -> float:
     projectors.append(made.begin("project"))
     made.wait_shared(len(projectors))
     return seconds
+
+
+def _is_alive(owner: str) -> bool:
+    """HOST:PID, and it is this host."""
+    return Path("/proc", owner.rpartition(":")[2]).exists()
 
 
 # -- what /proc says --------------------------------------------------------------------------------------------

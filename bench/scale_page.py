@@ -36,7 +36,7 @@ def page(machine: str, idles: Sequence[Idle], shared: Sequence[Shared], partitio
         all_partitions=PARTITIONS,
         most_views=SMALLINT // PARTITIONS,
         smallint=SMALLINT,
-        processor_us=statistics.median(one.processor_us for one in shared),
+        sessions=_fitted(idles)["sessions"][0],
     )
 
 
@@ -79,7 +79,7 @@ def _slopes(idles: Sequence[Idle]) -> list[str]:
 def _shared(shared: Sequence[Shared]) -> str:
     heads = [
         "Processes", "Memory of each", "MySQL sessions of all", "One more joins within", "One killed is replaced",
-        "Processor for a row", "Statements for a row", "Rows from commit to the view",
+        "Processor for a row", "Statements for a row", "Rows, written to seen",
     ]  # fmt: skip
 
     def seconds(value: float | None) -> str:
@@ -125,8 +125,10 @@ def _paper(idles: Sequence[Idle], shared: Sequence[Shared]) -> str:
 TEXT = """# Scale
 
 You run viewtail on one machine and want to know what comes when one is not enough. `python -m bench.scale --out
-docs/scale.md` printed this page from what it measured, on this machine: {machine}. MySQL, the broker, the tailer and
-all projectors run on those cores. So times and rates are of a full machine; counts are the same everywhere.
+docs/scale.md` printed this page from what it measured. The machine: {machine}.
+
+MySQL, the broker, the tailer and all projectors run on those cores. So times and rates are of a full machine; counts
+are the same everywhere.
 
 ## A partition's cost
 
@@ -153,8 +155,8 @@ its own topics, 10 partitions a shard. {processes} projector processes, {first} 
 
 ## What gives out first, and what to do
 
-1. **Sessions in the MySQL of the offsets.** Each pipeline keeps a few sessions (lease, offsets, reports, the store
-   itself where that is MySQL), so `max_connections` is the first limit. Raise it; a session that sleeps costs MySQL
+1. **Sessions in the MySQL of the offsets.** Each pipeline keeps {sessions:.0f} sessions (lease, offsets, reports, the
+   store itself where that is MySQL), so `max_connections` is the first limit. Raise it; a session that sleeps costs MySQL
    well below 1 MiB. Or give each deployment its own database server for offsets: a deployment is a views.py with its
    settings, and a shard, or a group of shards, can be one. Deployments know nothing of each other.
 2. **Partitions.** Take as many as the projectors that you will ever run for a topic, not more. Partitions cannot be
