@@ -157,8 +157,8 @@ its own topics, 10 partitions a shard. {processes} projector processes, {first} 
 
 1. **Sessions in the MySQL of the offsets.** Each pipeline keeps {sessions:.0f} sessions (lease, offsets, reports, the
    store itself where that is MySQL), so `max_connections` is the first limit. Raise it; a session that sleeps costs
-   MySQL well below 1 MiB. Or give each deployment its own database server for offsets: a deployment is a views.py with its
-   settings, and a shard, or a group of shards, can be one. Deployments know nothing of each other.
+   MySQL well below 1 MiB. Or give each deployment its own database server for offsets: a deployment is a views.py with
+   its settings, and a shard, or a group of shards, can be one. Deployments know nothing of each other.
 2. **Partitions.** Take as many as the projectors that you will ever run for a topic, not more. Partitions cannot be
    taken away, and a key stays where it is only while their number stays.
 3. **Statements while nothing happens.** They grow with partitions, not with rows. Above some thousand a second, split
