@@ -94,7 +94,8 @@ def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Kafka broker that all tests share; each makes topics of its own."""
-    server = stack.kafka.start(tmp_path_factory.mktemp("kafka"))
+    # Compaction looks for work at once. To set this while a broker runs may end its cleaner (an error in Kafka 4.1.2).
+    server = stack.kafka.start(tmp_path_factory.mktemp("kafka"), options=["log.cleaner.backoff.ms=100"])
     yield server
     server.kill()
 

@@ -111,7 +111,6 @@ def tailer(mysql_server: Server, kafka_server: Server, tmp_path: Path) -> Iterat
     ask(mysql_server, USER)
     rows = ", ".join(f"({key}, '{key}@example.org', 0)" for key in range(2 * EARLY))
     ask(mysql_server, f"INSERT INTO {SCHEMA}.user VALUES {rows}")
-    configure(kafka_server, ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "100")
     folder = tmp_path / "tailer"
     folder.mkdir()
     own = {"VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{OWN}", "VIEWTAIL_KAFKA__URL": kafka_server.url}

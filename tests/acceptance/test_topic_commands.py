@@ -170,22 +170,6 @@ def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_a
     assert topic_log.faults_of_order(deployed.log()) == []
 
 
-def test_a_truncate_halts_the_view_and_a_replay_publishes_the_deletes(deployed: Deployed) -> None:
-    deployed.ask(f"TRUNCATE {SCHEMA}.user")
-    deployed.ask(f"INSERT INTO {SCHEMA}.user VALUES (9, 'nine')")
-    wait_for("the view halts", lambda: deployed.state() == "halted")
-    said = deployed.command("status")
-    assert said.returncode == 1
-    assert "TRUNCATE" in said.stdout
-    assert f"viewtail replay kafka:{SCHEMA}.user" in said.stdout
-    deployed.ask(f"INSERT INTO {SCHEMA}.odd VALUES ('2024-02-04', 0x01, 1, '2024-01-02', 'goes on', 2)")
-    wait_for("the other view goes on", lambda: len(deployed.log("odd")) == 2)
-    assert deployed.command("replay", f"kafka:{SCHEMA}.user").returncode == 0
-    deployed.wait_filled("user")
-    wait_for("the topic gives its table", deployed.equals_its_table)
-    assert topic_log.faults_of_order(deployed.log()) == []
-
-
 def test_a_topic_that_is_not_as_it_is_declared_is_refused_and_check_says_why(deployed: Deployed) -> None:
     deployed.declare(
         VIEWS.replace("partitions=2", "partitions=5").replace("partitions=1,", 'config={"retention.ms": 1},')
