@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+import stack.kafka
 import stack.mariadb
 import stack.mysql
 from stack import Server
@@ -72,10 +73,20 @@ def changes_of(messages: list[Told]) -> list[tuple[Any, ...]]:
     return [(one.partition, one.key, one.version, one.op, one.before, one.after, one.source) for one in messages]
 
 
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A MySQL with a short history, and a broker: a pipeline that is killed in a commit hides what others publish."""
+    mysql, kafka = stack.mysql.start(tmp_path / "mysql"), stack.kafka.start(tmp_path / "kafka")
+    yield mysql, kafka
+    kafka.kill()
+    mysql.kill()
+
+
 @pytest.mark.mysql
 def test_a_stretch_is_published_once_and_in_order_over_kills_and_beside_the_live_topic(
-    mysql_server: Server, kafka_server: Server, tmp_path: Path
+    servers: tuple[Server, Server], tmp_path: Path
 ) -> None:
+    mysql_server, kafka_server = servers
     world, into = TopicWorld(mysql_server, kafka_server, "stretch_world"), "stretch_world.since"
     world.drop()
     forget(kafka_server, into, *(f"stretch_world.{name}" for name in ("user", "even", "pair")))

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka]
 @pytest.fixture
 def client(kafka_server: Server) -> dict[str, Any]:
     found = {"bootstrap.servers": f"127.0.0.1:{kafka_server.port}", "log_level": 0}
-    Topics(found).make_positions()
+    Topics(found).make_positions(POSITIONS)
     return found
 
 
