@@ -143,8 +143,9 @@ its own offset, fence, lease, consumer and threads. Each store is a process, so 
 
 {shared}
 
-The processor time for a row is what scales: the processes share no state, so it stays about the same however many there
-are, and rows a second grow with the cores. Here they cannot: all of it shares the machine's cores with the servers.
+The processes share no state but MySQL and the broker, so rows a second grow with the cores that there are. Here all of
+it shares the machine's cores with the servers: with more processes than cores they take turns, each takes smaller
+batches, and a row costs more.
 
 ## On paper: {shards} shards, {all_partitions:,} partitions
 

@@ -47,7 +47,7 @@ def publish(client: dict[str, Any], key: bytes, position: str) -> None:
 
 
 def position_of(client: dict[str, Any], key: bytes) -> str:
-    found = last_published(client, Topics(client), key)
+    found = last_published(client, Topics(client), POSITIONS, key)
     assert found is not None
     return found.position
 
