@@ -60,7 +60,7 @@ def test_who_published_before_it_died_finds_its_position_at_once(client: dict[st
         began = time.monotonic()
         assert position_of(client, b"ours") == "second"
         assert time.monotonic() - began < 5
-        assert last_published(client, Topics(client), b"new") is None
+        assert last_published(client, Topics(client), POSITIONS, b"new") is None
 
 
 def test_who_published_since_waits_until_it_can_be_read(client: dict[str, Any]) -> None:
