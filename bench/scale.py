@@ -8,6 +8,7 @@ Exit 0 when everything was measured, 1 when something did not come about.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import statistics
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ import stack.mysql
 from bench import kafka
 from bench.peers.usage import members, recorded
 from bench.scale_page import page
-from bench.setting import Setting, prepare, say, start_broker, write_bulk_rows
+from bench.setting import Setting, prepare, say, start_broker, until, write_bulk_rows
 from stack import StackError
 
 _VIEWS = (
@@ -35,7 +36,6 @@ _VIEWS = (
     "views = [IndexTable('index_name', narrow, value='name'), Topic('bench.narrow', narrow, partitions={})]\n"
 )
 _WITHIN_S = 180.0
-_STEP_S = 0.05
 _OWNERS = (
     "SELECT s.owner, COUNT(*) FROM viewtail.pipeline_status s JOIN viewtail.pipeline p ON p.id = s.pipeline_id "
     "WHERE p.store = 'mysql' AND s.state = 'running' GROUP BY 1"
@@ -132,17 +132,14 @@ class Fleet:
         self.wait("the view is filled", lambda: self.ask(_FILLED)[0][0] == self.partitions)
 
     @staticmethod
-    def wait(what: str, is_so: Any) -> float:
-        deadline = time.monotonic() + _WITHIN_S
-        while True:
+    def wait(what: str, is_so: Callable[[], bool]) -> float:
+        def is_so_by_now() -> bool:
             try:
-                if is_so():
-                    return time.monotonic()
+                return is_so()
             except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
-                pass  # viewtail has not made its tables yet
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{what}: not within {_WITHIN_S:.0f} s")
-            time.sleep(_STEP_S)
+                return False  # viewtail has not made its tables yet
+
+        return until(what, is_so_by_now, _WITHIN_S)
 
     def sessions(self) -> int:
         """In MySQL, besides the one that asks."""
@@ -250,8 +247,7 @@ def _kill_one(made: Fleet, projectors: list[subprocess.Popen[bytes]]) -> float:
     """Seconds from SIGKILL to a whole process until the others run its partitions; then it is begun again."""
     victim = projectors.pop()
     began = time.monotonic()
-    for pid in members(victim.pid):
-        subprocess.run(["kill", "-9", str(pid)], check=False)
+    os.killpg(victim.pid, signal.SIGKILL)
     victim.wait(10)
     made.running.remove(victim)
     seconds = made.wait_shared(len(projectors)) - began

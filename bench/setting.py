@@ -8,6 +8,8 @@ import platform
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ VIEWS = {
 }
 _TITLES = {"mysql": "MySQL", "mariadb": "MariaDB"}
 ROWS_A_TRANSACTION = 500
+_STEP_S = 0.02  # between two looks
 CHECKOUT = Path(__file__).resolve().parents[1]
 Place = tuple[str, int]  # binlog file, position
 
@@ -165,6 +168,16 @@ def told(process: subprocess.Popen[str]) -> dict[str, float]:
         raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
     found: dict[str, float] = json.loads(output.splitlines()[-1])
     return found
+
+
+def until(what: str, is_so: Callable[[], bool], within_s: float) -> float:
+    """The time (time.monotonic) at which something became so. Raises RuntimeError when it did not."""
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {within_s:.0f} s")
+        time.sleep(_STEP_S)
+    return time.monotonic()
 
 
 def say(text: str) -> None:

@@ -14,10 +14,9 @@ from pathlib import Path
 import pymysql
 import redis
 
-from bench.setting import Setting, prepare, write_bulk_rows
+from bench.setting import Setting, prepare, until, write_bulk_rows
 
 Told = tuple[str, str, str, str]  # what, seconds, goal, whether it is met
-STEP_S = 0.02
 LONGEST_S = 300.0
 VIEW = {
     "mysql": "IndexTable('ix{0}', Entity('bench.t{0}'), value='name')",
@@ -42,12 +41,7 @@ def running(setting: Setting, views: str) -> Iterator[float]:
 
 def when(is_so: Callable[[], bool]) -> float:
     """The time at which something became so."""
-    deadline = time.monotonic() + LONGEST_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"`viewtail run` did not come so far within {LONGEST_S:.0f} s")
-        time.sleep(STEP_S)
-    return time.monotonic()
+    return until("`viewtail run` has come so far", is_so, LONGEST_S)
 
 
 def _asking(setting: Setting, sql: str, expected: int) -> Callable[[], bool]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,7 +16,7 @@ from bench.consuming import PARTITIONS, admin, ends, messages, require_each_once
 from bench.kafka import TOPIC
 from bench.lines import Limit, Line, by_turns
 from bench.projecting import FAKE_BATCH_S
-from bench.setting import Place, Setting, Sizes, prepare, say, told, write_bulk_rows
+from bench.setting import Place, Setting, Sizes, prepare, say, told, until, write_bulk_rows
 
 STORES = {"mysql": ("MySQL", "viewtail.index_name"), "redis": ("Redis", "narrow")}
 _WITHIN_S = 120.0
@@ -44,14 +43,15 @@ def _published(setting: Setting, rows: int) -> tuple[Place, Sequence[int]]:
         write_bulk_rows(setting, 0, rows)
         setting.place()
         client, found = admin(setting.brokers), Counter[int]()
-        _until("the topic grows", lambda: sum(ends(client, TOPIC)) >= rows)  # markers of transactions count too
+        # Markers of transactions count too.
+        until("the topic grows", lambda: sum(ends(client, TOPIC)) >= rows, _WITHIN_S)
 
         def is_there() -> bool:
             found.clear()
             found.update(message.partition() for message in messages(setting.brokers, TOPIC, [0] * PARTITIONS))
             return found.total() >= rows
 
-        _until("all rows are in the topic", is_there)
+        until("all rows are in the topic", is_there, _WITHIN_S)
     require_each_once(setting.brokers, TOPIC, range(rows))
     return place, [found[number] for number in _ALL]
 
@@ -181,15 +181,7 @@ def _wait_filled(setting: Setting, store: str) -> None:
         "SELECT COUNT(*) FROM viewtail.view JOIN viewtail.pipeline p ON p.id = pipeline_id "
         f"WHERE state = 'filled' AND p.store = '{store}'"
     )
-    _until(f"the views of {store} are filled", lambda: setting.run(sql)[0] >= pipelines)
-
-
-def _until(what: str, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WITHIN_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: not within {_WITHIN_S:.0f} s")
-        time.sleep(0.1)
+    until(f"the views of {store} are filled", lambda: setting.run(sql)[0] >= pipelines, _WITHIN_S)
 
 
 def _empty(setting: Setting, store: str) -> None:

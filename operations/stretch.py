@@ -177,7 +177,8 @@ class Replay:
     # -- publishing ----------------------------------------------------------------------------------------------
 
     def _publish_all(self, source: Source, projections: Projections) -> None:
-        with ReadAhead(source, self._at, self.deployment.limits) as batches:
+        limits = self.deployment.limits.with_at_most(self._sink.most_rows)
+        with ReadAhead(source, self._at, limits) as batches:
             for batch in batches:
                 if batch is not None:
                     self._publish(projections, batch)

@@ -188,15 +188,14 @@ def take(
         )
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
+        marks = Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}")
         pipeline = Pipeline(
             source=history.reader(followed, life.fits_from),
             sink=sink,
             offsets=offsets,
             life=life,
             dead_letters=letters,
-            watermarks=Watermarks(
-                deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}"
-            ),
+            watermarks=marks,
             open_source=history.open_session,
             raise_epoch_above=partial(deployment.raise_epoch_above, identity),
             stop=stop,

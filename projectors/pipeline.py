@@ -206,8 +206,8 @@ class Pipeline:
             batch.changes = [change for change in batch.changes if change.version > newest]
         if batch.refused:
             batch.refused = [row for row in batch.refused if row.version > newest]
-        changed = [change.version for change in batch.changes[-1:]]
-        self._publisher.newest = max(newest, *changed, *(row.version for row in batch.refused[-1:]), 0)
+        last = [change.version for change in batch.changes[-1:]] + [row.version for row in batch.refused[-1:]]
+        self._publisher.newest = max([newest, *last])
 
     def _look_ahead(self, batches: ReadAhead) -> None:
         """Project the next batch while the store is busy with this one."""

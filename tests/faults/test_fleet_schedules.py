@@ -174,16 +174,24 @@ def _hangs_until_it_is_replaced(scene: Scene, process: Process) -> None:
         scene.pause(0, 0.5)
 
 
-def _kill_the_broker(scene: Scene) -> None:
-    scene.world.kafka.kill()
+def _is_killed(scene: Scene, server: Server) -> None:
+    server.kill()
     scene.pause(0, 0.5)
-    scene.world.kafka.start()
+    server.start()
+
+
+def _hangs(scene: Scene, server: Server, most_s: float) -> None:
+    server.pause()
+    scene.pause(0.1, most_s)
+    server.resume()
+
+
+def _kill_the_broker(scene: Scene) -> None:
+    _is_killed(scene, scene.world.kafka)
 
 
 def _pause_the_broker(scene: Scene) -> None:
-    scene.world.kafka.pause()
-    scene.pause(0.1, 2.0)
-    scene.world.kafka.resume()
+    _hangs(scene, scene.world.kafka, 2.0)
 
 
 def _the_disk_of_the_broker_is_full(scene: Scene) -> None:
@@ -196,15 +204,11 @@ def _kill_mysql(scene: Scene) -> None:
 
 
 def _kill_redis(scene: Scene) -> None:
-    scene.world.redis.kill()
-    scene.pause(0, 0.5)
-    scene.world.redis.start()
+    _is_killed(scene, scene.world.redis)
 
 
 def _pause_redis(scene: Scene) -> None:
-    scene.world.redis.pause()
-    scene.pause(0.1, 1.0)
-    scene.world.redis.resume()
+    _hangs(scene, scene.world.redis, 1.0)
 
 
 # The first fault is dealt out by the seed. Those of the broker take seconds, and a schedule has one.

@@ -274,9 +274,10 @@ class TopicSink(Publisher):
         topic, limit, made = view.view.name, self._most_bytes[found.view], found.made or []
         produce, last, headers = producer.produce, -1, Headers()
         for number, some in enumerate(_slices(found.changes)):
-            messages = made[number] if number < len(made) else encode(some, _now_us())
             if number < len(made):
-                made[number] = None  # so that its memory can be had again
+                messages, made[number] = made[number], None  # so that its memory can be had again
+            else:
+                messages = encode(some, _now_us())
             if max([len(key) + len(value or b"") for key, value, _ in messages]) > limit:
                 messages = encode(self._that_fit(view, some, limit, letters), _now_us())
             for key, value, version in messages:
