@@ -101,7 +101,7 @@ class Publisher(WitnessedSink, Protocol):
         """Pages of (key, version) of what was appended and not deleted; asked in any thread."""
 
     def is_empty(self, view: str) -> bool:
-        """Whether nothing was ever appended to it."""
+        """Whether nothing is to be read in it; what was written and taken back does not count."""
 
     def look_at(self, writes: Sequence[ViewWrites]) -> None:
         """These come next, as a rule: what can be made of them meanwhile is left in `made`."""

@@ -6,6 +6,7 @@ The stores are in sinks.py beside this file, the fake among them.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -122,6 +123,10 @@ def test_a_place_is_empty_until_something_is_appended_to_it(store: PublisherStor
     assert sink.is_empty(store.person.id)
     sink.write([], position(400))
     assert sink.is_empty(store.person.id), "a position alone is kept elsewhere"
+    sink.write([changes(store.person, range(50, 60))], None)
+    time.sleep(0.3)  # a real store has them by then
+    assert sink.prepare() == {}
+    assert sink.is_empty(store.person.id), "what a process had written when it died is taken back"
     sink.write([changes(store.person, range(100, 101), "delete")], position(500))
     assert not sink.is_empty(store.person.id)
 

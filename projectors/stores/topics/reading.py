@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -57,6 +57,11 @@ class TopicReader(ViewReader):
                 present[key] = version_in(message.headers()) or 0
         yield from _pages(present)
 
+    def has_messages(self) -> bool:
+        """Whether anything in it is committed. Offsets do not say so: those of taken-back messages count too."""
+        with closing(self._messages()) as messages:
+            return next(messages, None) is not None
+
     def close(self) -> None:
         """Nothing is open between two calls."""
 
@@ -78,7 +83,7 @@ class TopicReader(ViewReader):
         except NOT_TAKEN:
             raise StoreError(f"Kafka: the topic {self.view.view.name} has a key that viewtail did not write") from None
 
-    def _messages(self) -> Iterator[Any]:
+    def _messages(self) -> Generator[Any]:
         """Every committed message of the topic, each partition from its beginning to its end."""
         name = self.view.view.name
         present = Topics(self._client).present([name]).get(name)

@@ -177,9 +177,7 @@ class TopicSink(Publisher):
         return TopicReader(self._client(), self._views[view]).keys()
 
     def is_empty(self, view: str) -> bool:
-        name = self._views[view].view.name
-        assert self._topics is not None
-        return not any(self._topics.end_offsets(name, self._partitions[name]))
+        return not TopicReader(self._client(), self._views[view]).has_messages()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
