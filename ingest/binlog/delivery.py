@@ -8,9 +8,11 @@ from itertools import chain
 from changes.batches import DELETE, UPDATE, Batch, RowChanges, Watermark
 from ingest.binlog.compressed_transactions import Compressed, CompressedTransactions
 from ingest.binlog.gtids import committed_us
+from ingest.binlog.open_transaction import PIECE_BYTES
 from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.payload import MalformedPayloadError
 from ingest.binlog.place import TransactionEnd
+from ingest.binlog.spool import Piece
 from ingest.binlog.stream_errors import MALFORMED, malformed
 from ingest.binlog.table_readers import OWN_TABLE
 from ingest.binlog.walk import Walk
@@ -62,7 +64,7 @@ class Delivery:
         transaction.is_quiet = False  # only rows that are followed are spooled
         in_memory = (transaction.changes, transaction.refused, transaction.held_bytes)
         try:
-            for piece in chain(spool.pieces(), (in_memory,)):
+            for piece in chain.from_iterable(map(_parts, chain(spool.pieces(), (in_memory,)))):
                 transaction.changes, transaction.refused, transaction.held_bytes = piece
                 transaction.committed = len(transaction.changes)
                 yield self._large_piece(end[3])
@@ -140,6 +142,25 @@ class Delivery:
         transaction.committed = transaction.committed_bytes = 0
         transaction.committed_refused, tables.halts, tables.table_changes = [], [], []
         return batch
+
+
+def _parts(piece: Piece) -> Iterator[Piece]:
+    """The first piece of a spooled transaction is all that memory held: in parts, or what stores make of it adds up.
+
+    No part ends among changes that share a version: those of one row event of which a row was refused.
+    """
+    changes, refused, byte_count = piece
+    step = max(1, len(changes) * PIECE_BYTES // max(byte_count, PIECE_BYTES))
+    while len(changes) > step:
+        end, last = step, changes[step - 1].version
+        while end < len(changes) and changes[end].version == last:
+            end += 1
+        some = [one for one in refused if one.version <= last]
+        part = changes[:end], some, byte_count * end // len(changes)
+        del changes[:end]
+        refused, byte_count = refused[len(some) :], byte_count - part[2]
+        yield part
+    yield changes, refused, byte_count
 
 
 def _without_last_version(changes: list[RowChanges]) -> int:

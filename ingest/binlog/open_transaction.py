@@ -13,7 +13,7 @@ from ingest.binlog.packed_integers import Buffer
 from ingest.binlog.place import Place, TransactionEnd
 from ingest.binlog.spool import Spool
 
-_PIECE_BYTES = 1 << 20  # of a spooled transaction: written while the processor's cache still has them
+PIECE_BYTES = 1 << 20  # of a spooled transaction: written while the processor's cache still has them
 _NO_PLACE = -1
 
 
@@ -58,7 +58,7 @@ class OpenTransaction:
     @property
     def most_held(self) -> int:
         """Bytes of row events that are kept in memory: fewer once the transaction is in a file."""
-        return self.spool_bytes if self.spool is None else min(self.spool_bytes, _PIECE_BYTES)
+        return self.spool_bytes if self.spool is None else min(self.spool_bytes, PIECE_BYTES)
 
     @property
     def has_begun(self) -> bool:

@@ -447,11 +447,32 @@ def test_pieces_of_a_spooled_transaction_count_the_bytes_of_their_events() -> No
     assert max(batch.byte_count for batch in batches) < 2 << 20
 
 
-def test_once_a_transaction_is_in_a_file_it_is_written_in_smaller_pieces() -> None:
+def test_a_transaction_that_was_in_a_file_comes_in_pieces_of_a_mebibyte() -> None:
     made = spooled(30_000, b"x" * 150)
-    sizes = [batch.byte_count for batch in walk(dispatcher(spool_bytes=3 << 20), bytes(made.stream.data), 1 << 16)]
-    assert sum(sizes) == made.row_bytes and 2 << 20 < sizes[0] <= 3 << 20
-    assert max(sizes[1:]) <= 1 << 20
+    batches = walk(dispatcher(spool_bytes=3 << 20), bytes(made.stream.data), 1 << 16)
+    sizes = [batch.byte_count for batch in batches]
+    assert sum(sizes) == made.row_bytes and 6 <= len(sizes) <= 8
+    assert max(sizes) <= 1 << 20
+    versions = [change.version for batch in batches for change in batch.changes]
+    assert versions == sorted(versions) and sum(batch.row_count for batch in batches) == 30_000
+
+
+def test_changes_of_one_version_and_the_rows_refused_among_them_are_in_one_piece() -> None:
+    stream = Stream()
+    stream.gtid(1)
+    stream.query("BEGIN")
+    stream.table_map()
+    for number in range(150):  # each event has 100 rows, and every tenth one that cannot be read
+        names = [b"\xff" if number % 10 == 0 and at == 50 else b"x" * 200 for at in range(100)]
+        stream.rows(30, [(number * 100 + at, name) for at, name in enumerate(names)])
+    stream.commit()
+    batches = walk(dispatcher(spool_bytes=2 << 20), bytes(stream.data), 1 << 16)
+    seen = [{one.version for one in [*batch.changes, *batch.refused]} for batch in batches]
+    in_order = [version for found in seen for version in sorted(found)]
+    assert in_order == sorted(set(in_order)) and len(in_order) == 150
+    assert [len(found) > 0 for found in seen].count(True) >= 4
+    assert sum(len(batch.refused) for batch in batches) == 15
+    assert len(rows_of(batches)) == 150 * 100 - 15
 
 
 def test_refused_rows_of_a_spooled_transaction_come_with_its_pieces() -> None:
