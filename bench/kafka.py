@@ -19,11 +19,13 @@ from bench.setting import ROWS_A_TRANSACTION, Setting
 from changes.batches import Origin
 from changes.envelope import Envelope, Message
 from changes.published import POSITIONS, VERSION_HEADER
+from ingest.limits import Limits
 from changes.writes import KeptChange
-from projectors.stores.topics.sink import _PRODUCER, TopicSink
+from projectors.stores.topics.sink import _PRODUCER
 
 TOPIC = "bench.narrow"
 _WITHIN_S = 60.0
+_ROWS = Limits().batch_rows  # of one transaction, while more waits
 Messages = list[list[Message]]  # by transaction
 
 
@@ -49,9 +51,9 @@ def ready_made(setting: Setting, rows: int) -> Messages:
     (view,) = deployment(setting).views_of("kafka")
     envelope = Envelope(view.table, view.key, view.values, name="viewtail", release=release_of("viewtail"))
     found: Messages = []
-    for first in range(0, rows, TopicSink.most_rows):
+    for first in range(0, rows, _ROWS):
         changes = []
-        for at in range(first, min(first + TopicSink.most_rows, rows), ROWS_A_TRANSACTION):
+        for at in range(first, min(first + _ROWS, rows), ROWS_A_TRANSACTION):
             origin = Origin(1795348324126000, f"3d32fdf6-e66e-11f1-bde1-02fc00000001:{at}", "binlog.000004", at * 40, 1)
             version = (1 << 53) + at
             for i in range(at, at + ROWS_A_TRANSACTION):

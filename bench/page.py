@@ -42,7 +42,7 @@ The references:
   raw dump connection with a hard-wired parser that writes each row to the store at once (in MySQL by the same
   guarded upsert).
 - **bare, to a topic**: a producer that sends the same messages, ready-made, with the tailer's own settings, as many a
-  transaction as the tailer's batch has. It is the faster of `produce`, with the version as a header, and
+  transaction as the tailer takes when it is behind. It is the faster of `produce`, with the version as a header, and
   `produce_batch`, which takes no headers. Live, it is the raw dump connection with a transaction of one message a row.
   It falls behind where a transaction takes longer than 3.3 ms; viewtail puts several rows
   into one then.

@@ -94,11 +94,15 @@ class Pipeline:
     windows: Windows | None = None  # of fillings in the order of the stream
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
+    _open_rows: int = 0  # in the publisher's transaction, without those of the batch at hand
+    _most_open_rows: int = 0
+    _following: Callable[[], Batch | None] = lambda: None  # the batch that comes next, where it is known already
 
     def __post_init__(self) -> None:
         self._witnessed, self._publisher = witnessed(self.sink), publisher(self.sink)
         if self._publisher is not None:
             self.windows = Windows(self._publisher, self.life.projections.is_halted)
+            self._most_open_rows = self.limits.batch_rows
             self.limits = self.limits.with_at_most(self._publisher.most_rows)
         self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
@@ -133,9 +137,10 @@ class Pipeline:
                 raise
 
     def _keep_up(self, offset: Position) -> None:
-        self._ahead = None
+        self._ahead, self._open_rows = None, 0
         with ReadAhead(self.source, offset, self.limits, self.tick_s) as batches:
-            self.sink.meanwhile = lambda: self._look_ahead(batches)
+            self._following = batches.following
+            self.sink.meanwhile = self._look_ahead
             self.vitals.state = "running"
             self.vitals.error = None
             for batch in batches:
@@ -178,12 +183,13 @@ class Pipeline:
             self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):
             return
-        if batch.end is None:
-            self.offsets.save_rows()  # a piece of a large transaction: the offset stays before it
+        if batch.end is None or self._stays_open(batch):
+            self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
         else:
             if self._publisher is not None and self.windows is not None:
                 if not batch.table_changes:
                     self.sink.write([], batch.end)
+                self._open_rows = 0
                 self.windows.written()
                 self._publisher.tell()
             self.offsets.save(batch.end)
@@ -197,6 +203,19 @@ class Pipeline:
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
 
+    def _stays_open(self, batch: Batch) -> bool:
+        """Whether the batch that comes next goes into a publisher's transaction too: a commit costs what 2,000 rows do.
+
+        Only one that is sure to be applied: nothing else would end the transaction.
+        """
+        if self._publisher is None or batch.watermarks or batch.table_changes or self.stop.is_set():
+            return False
+        following = self._following()
+        if following is None or following.end is None or not following.changes or following.table_changes:
+            return False
+        self._open_rows += batch.row_count
+        return self._open_rows + following.row_count <= self._most_open_rows
+
     def _leave_out_published(self, batch: Batch) -> None:
         """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""
         if self._publisher is None:
@@ -209,9 +228,9 @@ class Pipeline:
         last = [change.version for change in batch.changes[-1:]] + [row.version for row in batch.refused[-1:]]
         self._publisher.newest = max([newest, *last])
 
-    def _look_ahead(self, batches: ReadAhead) -> None:
+    def _look_ahead(self) -> None:
         """Project the next batch while the store is busy with this one."""
-        following = None if self._ahead is not None else batches.following()
+        following = None if self._ahead is not None else self._following()
         if following is None or following.halts or following.table_changes:
             return
         with contextlib.suppress(Exception):  # it is raised when the batch's turn comes

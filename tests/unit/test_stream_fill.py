@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -322,21 +323,27 @@ def looped(scene: Scene, *batches: Batch) -> Loop:
     return Loop(scene.views, scene.followed, list(batches), scene.sink, EveryChange)
 
 
+def commits_of(scene: Scene) -> list[tuple[int, int]]:
+    """From now on: the version of each committed position, and how many changes were published by then."""
+    found: list[tuple[int, int]] = []
+    write = scene.sink.write
+
+    def noted(writes: list[ViewWrites], upto: Any) -> list[Parked]:
+        letters = write(writes, upto)
+        if upto is not None:
+            found.append((upto.version, len(scene.broker.of(VIEW))))
+        return letters
+
+    scene.sink.write = noted  # type: ignore[method-assign, assignment]
+    return found
+
+
 def test_a_piece_of_a_large_transaction_is_never_committed_with_an_older_position(scene: Scene) -> None:
     quiet = Batch(changes=[], end=at(1), row_count=0, byte_count=1, oldest_commit_us=0)
     scene.number = 1
     loop = looped(scene, quiet, scene.batch((1, "a", 0)))
     pipeline = loop.pipeline
-    committed: list[tuple[int, int]] = []
-    write = scene.sink.write
-
-    def noted(writes: list[ViewWrites], upto: object) -> list[Parked]:
-        found = write(writes, upto)  # type: ignore[arg-type]
-        if upto is not None:
-            committed.append((upto.version, len(scene.broker.of(VIEW))))  # type: ignore[attr-defined]
-        return found
-
-    scene.sink.write = noted  # type: ignore[method-assign, assignment]
+    committed = commits_of(scene)
     pipeline._pass(quiet)
     pipeline._apply(scene.batch((2, "b", 0), is_piece=True))
     with no_idle_pause():
@@ -345,6 +352,34 @@ def test_a_piece_of_a_large_transaction_is_never_committed_with_an_older_positio
     assert committed == []
     pipeline._apply(scene.batch((3, "c", 0)))
     assert committed == [(at(scene.number).version, 2)]
+
+
+def test_while_more_waits_batches_are_committed_together_up_to_a_bound(scene: Scene) -> None:
+    batches = [scene.batch((number, "x", 0)) for number in range(1, 6)]
+    pipeline = looped(scene, *batches).pipeline
+    pipeline._most_open_rows = 3
+    committed = commits_of(scene)
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        pipeline._following = MagicMock(return_value=following)
+        pipeline._apply(batch)
+    assert committed == [(at(3).version, 3), (at(5).version, 5)]
+    assert pipeline.vitals.position == at(5)
+
+
+@pytest.mark.parametrize("what", ["nothing", "no change", "a piece", "a statement", "a watermark here", "a stop"])
+def test_a_batch_is_committed_at_once_where_the_next_might_not_be(scene: Scene, what: str) -> None:
+    batch = scene.batch((1, "x", 0), marks=("token",) * (what == "a watermark here"))
+    following = scene.batch(*[(2, "x", 0)] * (what != "no change"), is_piece=what == "a piece")
+    if what == "a statement":
+        following.table_changes = [TableChange(scene.table, 9, TableChangeKind.WIDENED, "ALTER TABLE")]
+    pipeline = looped(scene, batch).pipeline
+    pipeline._most_open_rows = 3
+    committed = commits_of(scene)
+    pipeline._following = MagicMock(return_value=None if what == "nothing" else following)
+    if what == "a stop":
+        pipeline.stop.set()
+    pipeline._apply(batch)
+    assert committed[:1] == [(at(1).version, 1)]
 
 
 def test_a_statement_beside_a_watermark_is_committed_with_the_position_behind_both(scene: Scene) -> None:
