@@ -19,8 +19,8 @@ from bench.setting import ROWS_A_TRANSACTION, Setting
 from changes.batches import Origin
 from changes.envelope import Envelope, Message
 from changes.published import POSITIONS, VERSION_HEADER
-from ingest.limits import Limits
 from changes.writes import KeptChange
+from ingest.limits import Limits
 from projectors.stores.topics.sink import _PRODUCER
 
 TOPIC = "bench.narrow"
