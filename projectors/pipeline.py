@@ -156,7 +156,7 @@ class Pipeline:
                         self._witnessed.settle()
                     self.offsets.settle()
                 self._save_when_idle()
-                if self.stop.is_set():
+                if self.stop.is_set() and not self._open_rows:  # the batch that ends the transaction is there already
                     return
 
     def _apply(self, batch: Batch) -> None:
@@ -183,12 +183,14 @@ class Pipeline:
             self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):
             return
-        if batch.end is None or self._stays_open(batch):
+        stays_open = batch.end is not None and self._stays_open(batch)
+        if batch.end is None or stays_open:
             self.offsets.save_rows()  # a piece of a transaction: the offset stays before it
         else:
             if self._publisher is not None and self.windows is not None:
                 if not batch.table_changes:
                     self.sink.write([], batch.end)
+                self.vitals.row_count += self._open_rows
                 self._open_rows = 0
                 self.windows.written()
                 self._publisher.tell()
@@ -198,7 +200,7 @@ class Pipeline:
         if batch.watermarks:
             self.offsets.settle()  # what a backfill relies on is saved, not about to be
         self.watermarks.saw(batch.watermarks)
-        self.vitals.row_count += batch.row_count
+        self.vitals.row_count += 0 if stays_open else batch.row_count
         self.vitals.write_count += sum(found.count for found in projected.writes)
         self.vitals.batch_count += 1
         self.vitals.oldest_waiting_us = 0
@@ -213,8 +215,10 @@ class Pipeline:
         following = self._following()
         if following is None or following.end is None or not following.changes or following.table_changes:
             return False
+        if self._open_rows + batch.row_count + following.row_count > self._most_open_rows:
+            return False
         self._open_rows += batch.row_count
-        return self._open_rows + following.row_count <= self._most_open_rows
+        return True
 
     def _leave_out_published(self, batch: Batch) -> None:
         """A position stays before a transaction that is prepared (XA), so changes behind it may come again."""

@@ -363,7 +363,33 @@ def test_while_more_waits_batches_are_committed_together_up_to_a_bound(scene: Sc
         pipeline._following = MagicMock(return_value=following)
         pipeline._apply(batch)
     assert committed == [(at(3).version, 3), (at(5).version, 5)]
-    assert pipeline.vitals.position == at(5)
+    assert pipeline.vitals.position == at(5) and pipeline.vitals.row_count == 5
+
+
+def slowly(write: Any) -> Any:
+    def written(*arguments: Any) -> Any:
+        time.sleep(0.02)
+        return write(*arguments)
+
+    return written
+
+
+def test_a_stop_while_a_transaction_is_open_comes_behind_the_batch_that_ends_it(scene: Scene) -> None:
+    loop = looped(scene, *[scene.batch((number, "x", 0)) for number in range(1, 9)])
+    pipeline = loop.pipeline
+    pipeline._most_open_rows = 8
+    committed = commits_of(scene)
+    save_rows = pipeline.offsets.save_rows
+
+    def stopped() -> None:
+        loop.stop.set()
+        save_rows()
+
+    pipeline.offsets.save_rows = stopped  # type: ignore[method-assign]
+    scene.sink.write = slowly(scene.sink.write)  # type: ignore[method-assign]  # the reader is ahead by then
+    loop.last = at(2)
+    loop.run()
+    assert committed[1:] == [(at(2).version, 2)] and pipeline.vitals.row_count == 2
 
 
 @pytest.mark.parametrize("what", ["nothing", "no change", "a piece", "a statement", "a watermark here", "a stop"])
