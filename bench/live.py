@@ -5,6 +5,7 @@ One thread commits single-row transactions on a clock, another looks for each ro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -136,11 +137,20 @@ def worker(setting: Setting, store: str) -> Iterator[subprocess.Popen[bytes]]:
         while b'"state":"running"' not in (told := os.read(read_end, 65536)):
             if not told:
                 raise RuntimeError(f"the worker of {store} ended before it was running")
+        reader = threading.Thread(target=_read_on, args=(read_end,), daemon=True)
+        reader.start()
         yield process
     finally:
         process.terminate()
         process.wait(20)
         os.close(read_end)
+
+
+def _read_on(pipe: int) -> None:
+    """As its supervisor does: a worker whose reports nobody reads would wait, once the pipe is full."""
+    with contextlib.suppress(OSError):
+        while os.read(pipe, 65536):
+            pass
 
 
 @contextmanager
