@@ -6,7 +6,7 @@ the rest is source made for the table, since this runs for every row. `envelope_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import orjson
@@ -18,7 +18,9 @@ from changes.tables import Column, Table
 from changes.writes import KeptChange
 
 Message: TypeAlias = tuple[bytes, bytes | None, int]  # key, value (None: a tombstone), version
-_Run: TypeAlias = Callable[[Sequence[KeptChange], str, str, int], list[Message]]
+_Made: TypeAlias = Callable[
+    [Sequence[KeptChange], Mapping[str, str], Origin | None, int], tuple[list[Message], Origin | None, int]
+]
 
 CONNECTOR = "mysql"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "read": "r"}
@@ -54,15 +56,14 @@ class Envelope:
         release: str,
         with_schemas: bool = False,
     ) -> None:
-        self._source = _source_of(table, name, release)
         about_key = about_value = ""
         if with_schemas:
             about_key = _embedded(key_schema(table, key, name))
             about_value = _embedded(value_schema(table, columns, name))
-        made = _compiled(table, key, columns, about_key, about_value)
-        self._runs: dict[str, _Run] = {op: made[_RUNS.get(op, "rows")] for op in _OPS}
-        self._end = "}" * with_schemas
-        self._last: tuple[Origin | None, int] = (None, 0)  # the origin of the change before, and its row's number + 1
+        source = _source_of(table, name, release)
+        self._made = _compiled(table, key, columns, source, about_key, about_value)
+        self._closing = "}" * with_schemas
+        self._last: list[Any] = [None, 0]  # the origin of the change before, and the number of the row that comes next
         self._made_at, self._ends = -1, dict[str, str]()  # what is behind the number of the row, by op
 
     def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
@@ -70,43 +71,12 @@ class Envelope:
 
         `row` counts the changes of one row event, which share an origin; they may come in several calls.
         """
-        found: list[Message] = []
-        last_origin, row = self._last
-        for run in _runs(changes):
-            _, version, op, _, _, origin = run[0]
-            row = row if origin is last_origin else 0
-            source, end = self._around(version, op, origin, now_us)
-            found += self._runs[op](run, source, end, row)
-            last_origin, row = origin, row + len(run)
-        self._last = last_origin, row
-        return found
-
-    def _around(self, version: int, op: str, origin: Origin, now_us: int) -> tuple[str, str]:
-        """What stands in the messages of a run between the images and the number of the row, and behind it."""
-        committed_us, gtid, file, start, server_id = origin
-        committed = str(committed_us)
-        source = self._source % (
-            committed[:-3] or "0", "incremental" if op == "read" else "false", version, committed,
-            committed + "000" if committed_us else "0", server_id, "null" if gtid is None else f'"{gtid}"', file, start,
-        )  # fmt: skip
         if self._made_at != now_us:
-            self._made_at, self._ends = now_us, {}
-        if (end := self._ends.get(op)) is None:
-            end = self._ends[op] = _END % (_OPS[op], now_us // 1000, now_us, now_us * 1000, self._end)
-        return source, end
-
-
-def _runs(changes: Sequence[KeptChange]) -> Iterator[Sequence[KeptChange]]:
-    """Neighbours of one row event with one version and op."""
-    begin = 0
-    last_version, last_op, last_origin = None, None, None
-    for at, (_, version, op, _, _, origin) in enumerate(changes):
-        if origin is not last_origin or op is not last_op or version != last_version:
-            if at:
-                yield changes[begin:at]
-            begin, last_version, last_op, last_origin = at, version, op, origin
-    if changes:
-        yield changes[begin:]
+            self._made_at = now_us
+            times = now_us // 1000, now_us, now_us * 1000, self._closing
+            self._ends = {op: _END % (letter, *times) for op, letter in _OPS.items()}
+        found, *self._last = self._made(changes, self._ends, *self._last)
+        return found
 
 
 # --- What is the same for all messages, or for those of one row event ---
@@ -115,64 +85,69 @@ _END = ',"thread":null,"query":null},"transaction":null,"op":"%s","ts_ms":%d,"ts
 
 
 def _source_of(table: Table, name: str, release: str) -> str:
-    """The source block up to the number of the row, as a template."""
+    """The source block up to the number of the row, as Python source over the parts of an origin."""
     constant = [_constant(quoted(text)) for text in (release, CONNECTOR, name, table.schema, table.name)]
     version, connector, server, schema, table_name = constant
-    return (
+    return _formatted(
         f',"source":{{"version":{version},"connector":{connector},"name":{server},"ts_ms":%s,"snapshot":"%s",'
-        f'"db":{schema},"sequence":"%d","ts_us":%s,"ts_ns":%s,"table":{table_name},'
-        '"server_id":%d,"gtid":%s,"file":"%s","pos":%d,"row":'
-    )
+        f'"db":{schema},"sequence":"%s","ts_us":%s,"ts_ns":%s,"table":{table_name},'
+        '"server_id":%s,"gtid":%s,"file":"%s","pos":%s,"row":',
+        [
+            "committed[:-3] or '0'", "'incremental' if op == 'read' else 'false'", "version", "committed",
+            "committed + '000' if committed_us else '0'", "server_id", """'null' if gtid is None else f'"{gtid}"'""",
+            "file", "start",
+        ],
+    )  # fmt: skip
 
 
 # --- The table's own part, as source ---
 
-_RUNS = {"update": "updates", "delete": "deletes"}
-
 
 def _compiled(
-    table: Table, key: Sequence[Column], columns: Sequence[Column], about_key: str, about_value: str
-) -> dict[str, Any]:
-    """The functions of a table: `rows`, `updates` and `deletes` give the messages of a run of changes."""
+    table: Table, key: Sequence[Column], columns: Sequence[Column], source: str, about_key: str, about_value: str
+) -> _Made:
+    """Compiled: gives the messages of changes, and the arguments `was` and `row` of the call that comes next."""
     keys = [f"k{at}" for at in range(len(key))]
     key_template, key_parts = _object(key, keys)
     key_json = _formatted(_constant(about_key) + key_template + "}" * bool(about_key), key_parts)
     values = [f"c{at}" for at in range(len(columns))]
-    row, (template, parts) = f"({''.join(f'{value}, ' for value in values)})", _object(columns, values)
+    image, (template, parts) = f"({''.join(f'{value}, ' for value in values)})", _object(columns, values)
     begin = _constant(about_value) + '{"before":'
     end = ["source", "row", "end"]
     before, after = (f"('null' if {name} is None else shown({name}))" for name in ("before", "after"))
     row_json = _formatted(begin + 'null,"after":' + template + "%s%s%s", parts + end)
-    update_json = _formatted(begin + '%s,"after":%s%s%s%s', [before, after, *end])
-    delete_json = _formatted(begin + '%s,"after":null%s%s%s', [before, *end])
-    read = f"for row, (({', '.join(keys)},), version, _, {{}}, _) in enumerate(changes, first)"
-    source = f"""
-def rows(changes, source, end, first):
-    return [
-        (({key_json}).encode(), ({row_json}).encode(), version)
-        {read.format(f"_, {row}")}
-    ]
-
+    any_json = _formatted(begin + '%s,"after":%s%s%s%s', [before, after, *end])
+    text = f"""
 def shown(image):
-    {row} = image
+    {image} = image
     return {_formatted(template, parts)}
 
-def updates(changes, source, end, first):
-    return [
-        (({key_json}).encode(), ({update_json}).encode(), version)
-        {read.format("before, after")}
-    ]
-
-def deletes(changes, source, end, first):
-    found = []
-    {read.format("before, _")}:
-        key, value = ({key_json}).encode(), ({delete_json}).encode()
-        found += ((key, value, version), (key, None, version))
-    return found
+def messages(changes, ends, was, row):
+    found, of, as_ = [], None, None
+    add = found.append
+    for ({', '.join(keys)},), version, op, before, after, origin in changes:
+        if origin is not was:
+            was, row, of = origin, 0, None
+        if version != of or op is not as_:
+            of, as_, end = version, op, ends[op]
+            committed_us, gtid, file, start, server_id = origin
+            committed = str(committed_us)
+            source = {source}
+        if op == "insert" or op == "read":
+            {image} = after
+            add((({key_json}).encode(), ({row_json}).encode(), version))
+        else:
+            key = ({key_json}).encode()
+            add((key, ({any_json}).encode(), version))
+            if op == "delete":
+                add((key, None, version))
+        row += 1
+    return found, was, row
 """
     namespace = dict(NAMESPACE)
-    exec(compile(source, f"<envelope of {table.full_name}>", "exec"), namespace)
-    return namespace
+    exec(compile(text, f"<envelope of {table.full_name}>", "exec"), namespace)
+    made: _Made = namespace["messages"]
+    return made
 
 
 def _object(columns: Sequence[Column], values: Sequence[str]) -> tuple[str, list[str]]:
