@@ -125,7 +125,7 @@ def shown(image):
 def messages(changes, ends, was, row):
     found, of, as_ = [], None, None
     add = found.append
-    for ({', '.join(keys)},), version, op, before, after, origin in changes:
+    for ({", ".join(keys)},), version, op, before, after, origin in changes:
         if origin is not was:
             was, row, of = origin, 0, None
         if version != of or op is not as_:
