@@ -44,8 +44,19 @@ class RunReader:
     def _runs(self, values: Sequence[bytes]) -> list[RowChanges]:
         images: list[bytes] = []
         begins, abouts = list[int](), list[tuple[int, int]]()  # of runs
-        last_head = last_tail = b""
+        last_head = last_tail = middle = b""
+        behind, tail_bytes = 1 << 62, 0  # bytes behind the images, and behind the number of the row
         for value in values:
+            # Most are framed as the one before them was, with a number of as many digits.
+            at = len(value) - behind
+            if (
+                at > 0
+                and value.startswith(middle, at)
+                and value.endswith(last_tail)
+                and value[at + len(middle) : -tail_bytes].isdigit()
+            ):
+                images.append(value[:at])
+                continue
             at = value.rindex(_SOURCE)
             row = value.index(_ROW, at)
             end = value.index(b",", row + _BEHIND_ROW)
@@ -58,6 +69,7 @@ class RunReader:
                     abouts.append(about)
             if not value[row + _BEHIND_ROW : end].isdigit():
                 raise ValueError
+            middle, behind, tail_bytes = value[at : row + _BEHIND_ROW], len(value) - at, len(tail)
             images.append(value[:at])
         found = orjson.loads(b"[" + b"},".join(images) + b"}]")
         if len(found) != len(values):

@@ -79,3 +79,13 @@ def test_a_damaged_message_among_others_is_told_as_it_is_alone(seed: int) -> Non
                 damaged[place:place] = rng.choice([b"}", b"},{", b'"', b',"row":7', b',"source":{', b"null"])
         values[at] = bytes(damaged)
         assert at_once(values) == alone(values), values[at]
+
+
+@pytest.mark.parametrize("row", [b"x", b"-", b'"', b"", b"5,5", b" 5"])
+def test_a_damaged_number_of_a_row_between_sound_ones_is_told_as_it_is_alone(row: bytes) -> None:
+    values = [
+        value for _, value, _ in messages(TABLE, [change("insert", key, 11, after=(key, "x")) for key in range(9)])
+    ]
+    assert b'"row":5,' in values[5]
+    values[5] = values[5].replace(b'"row":5,', b'"row":' + row + b",")
+    assert at_once(values) == alone(values)
