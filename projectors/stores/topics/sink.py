@@ -1,4 +1,4 @@
-"""The sink of topics: each batch is one Kafka transaction, and the source's position travels in it.
+"""The sink of topics: a batch or several are one Kafka transaction, and the source's position travels in it.
 
 So whatever happens, the topics hold exactly the changes up to the position that their last record in
 viewtail_positions names: a reader with isolation.level=read_committed sees each change once. The transactional id is
