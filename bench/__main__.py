@@ -281,6 +281,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the document here too")
     arguments = parser.parse_args()
+    if arguments.out is not None:
+        arguments.out.touch()  # a page that cannot be written is told before anything is measured
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="viewtail-bench-") as folder:
         setting = Setting(servers={}, folder=Path(folder) / "app")
@@ -291,7 +293,7 @@ def main() -> int:
                 for server in PARTS[name]:
                     start(setting, server, Path(folder))
                 getattr(bench, name.replace("-", "_"))()
-            text = page(arguments.out.read_text() if arguments.out is not None else "", bench.sections(arguments.only))
+            text = page("" if arguments.out is None else arguments.out.read_text(), bench.sections(arguments.only))
         except (RuntimeError, StackError, AssertionError) as error:
             say(f"failed: {error}")
             return 1
