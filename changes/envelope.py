@@ -106,7 +106,7 @@ def _source_of(table: Table, name: str, release: str) -> str:
 def _compiled(
     table: Table, key: Sequence[Column], columns: Sequence[Column], source: str, about_key: str, about_value: str
 ) -> _Made:
-    """Compiled: gives the messages of changes, and the arguments `was` and `row` of the call that comes next."""
+    """Compiled: gives the messages of changes, and the arguments `last_origin` and `row` of the next call."""
     keys = [f"k{at}" for at in range(len(key))]
     key_template, key_parts = _object(key, keys)
     key_json = _formatted(_constant(about_key) + key_template + "}" * bool(about_key), key_parts)
@@ -122,14 +122,14 @@ def shown(image):
     {image} = image
     return {_formatted(template, parts)}
 
-def messages(changes, ends, was, row):
-    found, of, as_ = [], None, None
+def messages(changes, ends, last_origin, row):
+    found, last_version, last_op = [], None, None
     add = found.append
     for ({", ".join(keys)},), version, op, before, after, origin in changes:
-        if origin is not was:
-            was, row, of = origin, 0, None
-        if version != of or op is not as_:
-            of, as_, end = version, op, ends[op]
+        if origin is not last_origin:
+            last_origin, row, last_version = origin, 0, None
+        if version != last_version or op is not last_op:
+            last_version, last_op, end = version, op, ends[op]
             committed_us, gtid, file, start, server_id = origin
             committed = str(committed_us)
             source = {source}
@@ -142,7 +142,7 @@ def messages(changes, ends, was, row):
             if op == "delete":
                 add((key, None, version))
         row += 1
-    return found, was, row
+    return found, last_origin, row
 """
     namespace = dict(NAMESPACE)
     exec(compile(text, f"<envelope of {table.full_name}>", "exec"), namespace)

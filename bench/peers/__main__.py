@@ -41,6 +41,8 @@ def main() -> int:
     parser.add_argument("--live-s", type=float, help="seconds of 300 transactions each")
     parser.add_argument("--out", type=Path, help="the page whose section about the peers is written")
     arguments = parser.parse_args()
+    if arguments.out is not None:
+        arguments.out.touch()  # a page that cannot be written is told before anything is measured
     sizes = _sizes(arguments)
     rounds = arguments.rounds or (1 if arguments.quick else 5)
     began = time.monotonic()
