@@ -1,4 +1,4 @@
-"""Kafka: addresses as users write them, and the settings that every client of it has. No client is imported here."""
+"""Kafka: addresses as users write them, and the settings that every client of it has."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+def _refusal_of(options: dict[str, Any]) -> str:
+    """What librdkafka has against these settings, or ''. Only who gives some needs its client for that."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        AdminClient({"log_level": 0, **options})
+    except KafkaException as error:
+        return str(error.args[0].str())
+    return ""
+
+
 class KafkaServer(Server):
     """How to reach a Kafka cluster."""
 
@@ -63,6 +75,8 @@ class KafkaServer(Server):
             raise ValueError(f"{', '.join(secret)}: a secret does not belong here; use password or password_file")
         if taken := sorted(_OURS & options.keys()):
             raise ValueError(f"{', '.join(taken)}: viewtail sets it, since its promises rest on it; leave it out")
+        if options and (wrong := _refusal_of(options)):
+            raise ValueError(f"librdkafka refuses it: {wrong}")
         return options
 
     def client(self) -> dict[str, Any]:

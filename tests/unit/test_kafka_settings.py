@@ -107,6 +107,19 @@ def test_users_choose_how_soon_a_projector_that_hangs_is_left_behind() -> None:
         assert (group.settings["session.timeout.ms"], group.settings["group.id"]) == (taken, "views")
 
 
+@pytest.mark.parametrize(
+    ("group", "options", "why"),
+    [
+        ("KAFKA", '{"linger.mss": 5}', "linger.mss"),
+        ("KAFKA", '{"batch.size": "much"}', "batch.size"),
+        ("SOURCE", '{"session.timeout.mss": 5}', "session.timeout.mss"),
+    ],
+)
+def test_a_setting_that_librdkafka_does_not_have_is_refused_by_name(group: str, options: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=f"VIEWTAIL_{group}__OPTIONS.*librdkafka refuses it.*{why}"):
+        settings(SOURCE__URL=KAFKA, KAFKA__URL=KAFKA, **{f"{group}__OPTIONS": options})
+
+
 def test_a_role_chooses_the_views_of_a_run() -> None:
     binlog, kafka = settings(SOURCE__URL="mysql://db"), settings(SOURCE__URL=KAFKA, MYSQL__URL="mysql://db")
     both = [TOPIC, HASH]
