@@ -7,6 +7,8 @@ inside it and appear in no repr.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -85,6 +87,19 @@ def open_session(address: MySQLAddress, *, role: str) -> pymysql.Connection[Any]
         )
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, role) from None
+
+
+@contextmanager
+def asking(address: MySQLAddress, *, role: str) -> Iterator[pymysql.Connection[Any]]:
+    """A session for some questions; a server that goes away between two of them is the same error as at the first."""
+    connection = open_session(address, role=role)
+    try:
+        yield connection
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, role) from None
+    finally:
+        with suppress(pymysql.err.MySQLError):
+            connection.close()
 
 
 def session_error(error: pymysql.err.MySQLError, address: MySQLAddress, role: str) -> ViewtailError:

@@ -25,7 +25,7 @@ from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
 from projectors.view_states import State, ViewStates, known_views
 from projectors.views import BoundView, View
-from servers.sessions import Connection, open_session
+from servers.sessions import Connection, asking, open_session
 from viewtail.settings import Settings
 from viewtail.sources import read_position
 
@@ -176,10 +176,9 @@ class Deployment:
 
 def deploy(settings: Settings, views: Sequence[View]) -> Deployment:
     """Describe the tables and bind the views to them; raises DeclarationError for what cannot work."""
-    with closing(open_session(settings.source_address(), role="source")) as connection:
+    with asking(settings.source_address(), role="source") as connection:
         described = Descriptions(connection, {view.entity.schema_and_table for view in views})
         bound = bind(views, described.table)
-        connection.commit()
     return Deployment(settings=settings, views=bound)
 
 
@@ -241,5 +240,5 @@ def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, tuple[str, 
 
 def _is_hidden(deployment: Deployment, view: View) -> bool:
     """Whether rights are missing: they may come back, and no change is lost until then."""
-    with closing(deployment.open_source()) as connection:
+    with asking(deployment.settings.source_address(), role="source") as connection:
         return is_denied(connection, *view.entity.schema_and_table, sorted(named_columns(view)[0]))
