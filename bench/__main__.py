@@ -25,7 +25,18 @@ from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
 from bench.page import BINLOG, TOPICS, page, section
-from bench.setting import QUICK, Place, Setting, Sizes, prepare, say, start_broker, write_bulk_rows, write_single_rows
+from bench.setting import (
+    QUICK,
+    Place,
+    Setting,
+    Sizes,
+    prepare,
+    say,
+    start_broker,
+    writable,
+    write_bulk_rows,
+    write_single_rows,
+)
 from stack import StackError
 
 # The servers that each part needs.
@@ -279,10 +290,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="write the document here too")
+    parser.add_argument("--out", type=writable, help="write the document here too")
     arguments = parser.parse_args()
-    if arguments.out is not None:
-        arguments.out.touch()  # a page that cannot be written is told before anything is measured
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="viewtail-bench-") as folder:
         setting = Setting(servers={}, folder=Path(folder) / "app")

@@ -29,7 +29,7 @@ import redis
 import stack.mysql
 import stack.redis
 from bench.measured import peak_memory_mib
-from bench.setting import CHECKOUT, Place, Setting
+from bench.setting import CHECKOUT, Place, Setting, writable
 from changes.batches import Followed
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
@@ -371,7 +371,7 @@ docs/limits.md`) printed this page from what it measured on this machine: {machi
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.limits", description=__doc__)
     parser.add_argument("--small", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--out", type=Path, help="write the page here too")
+    parser.add_argument("--out", type=writable, help="write the page here too")
     parser.add_argument("--read", nargs=6, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:

@@ -28,7 +28,7 @@ import stack.mysql
 from bench import kafka
 from bench.peers.usage import members, recorded
 from bench.scale_page import page
-from bench.setting import Setting, prepare, say, start_broker, until, write_bulk_rows
+from bench.setting import Setting, prepare, say, start_broker, until, writable, write_bulk_rows
 from stack import StackError
 
 _VIEWS = (
@@ -295,7 +295,7 @@ def _field(pid: int, file: str, pattern: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--small", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--out", type=Path, help="write the page here too")
+    parser.add_argument("--out", type=writable, help="write the page here too")
     arguments = parser.parse_args()
     sizes = SMALL if arguments.small else Sizes()
     with tempfile.TemporaryDirectory(prefix="viewtail-scale-") as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -168,6 +169,16 @@ def told(process: subprocess.Popen[str]) -> dict[str, float]:
         raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
     found: dict[str, float] = json.loads(output.splitlines()[-1])
     return found
+
+
+def writable(text: str) -> Path:
+    """An argument: the file of a page. One that cannot be written is told before anything is measured."""
+    path = Path(text)
+    try:
+        path.touch()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be written: {error.strerror}") from None
+    return path
 
 
 def until(what: str, is_so: Callable[[], bool], within_s: float) -> float:

@@ -7,7 +7,7 @@ the rest is source made for the table, since this runs for every row. `envelope_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import orjson
 
@@ -63,7 +63,7 @@ class Envelope:
         source = _source_of(table, name, release)
         self._made = _compiled(table, key, columns, source, about_key, about_value)
         self._closing = "}" * with_schemas
-        self._last: list[Any] = [None, 0]  # the origin of the change before, and the number of the row that comes next
+        self._last: tuple[Origin | None, int] = (None, 0)  # origin of the last change, number of the next row
         self._made_at, self._ends = -1, dict[str, str]()  # what is behind the number of the row, by op
 
     def messages(self, changes: Sequence[KeptChange], now_us: int) -> list[Message]:
@@ -75,7 +75,8 @@ class Envelope:
             self._made_at = now_us
             times = now_us // 1000, now_us, now_us * 1000, self._closing
             self._ends = {op: _END % (letter, *times) for op, letter in _OPS.items()}
-        found, *self._last = self._made(changes, self._ends, *self._last)
+        found, origin, row = self._made(changes, self._ends, *self._last)
+        self._last = origin, row
         return found
 
 

@@ -72,7 +72,6 @@ class Ownership:
     session: OwnSession  # of the pipeline's thread
     life: ViewLife
     pipeline: Pipeline
-    source: Source
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
@@ -80,6 +79,11 @@ class Ownership:
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
     was_fenced: bool = False  # another process had taken it when it was closed
+
+    @property
+    def source(self) -> Source:
+        """What its pipeline reads."""
+        return self.pipeline.source
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -205,9 +209,7 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return Ownership(
-        deployment, identity, taken.owner, session, life, pipeline, pipeline.source, offset, taken_from, stop
-    )
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop)
 
 
 def _projections(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
-
-import pymysql
 
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail
-from servers.sessions import Connection, MySQLAddress, open_session, session_error
+from servers.sessions import Connection, MySQLAddress, asking
 
 
 def findings(
@@ -22,10 +19,9 @@ def findings(
     """
     found: list[Finding] = []
     try:
-        with closing(open_session(replace(address, database=None), role=role)) as connection:
+        with asking(replace(address, database=None), role=role) as connection:
             found.extend(ask(connection))
-    except (ViewtailError, pymysql.err.MySQLError) as error:
-        seen = once(error if isinstance(error, ViewtailError) else session_error(error, address, role))
+    except ViewtailError as error:
         mend = f"what the message says, or {variable}"
-        found.append(fail(where, "reachable", seen, "nothing can be read or written there", mend))
+        found.append(fail(where, "reachable", once(error), "nothing can be read or written there", mend))
     return found

@@ -20,7 +20,7 @@ from bench.peers import readers
 from bench.peers.course import QUICK, Course, Sizes
 from bench.peers.page import Source, section
 from bench.peers.readers import Reader
-from bench.setting import Setting, prepare, say, start_broker
+from bench.setting import Setting, prepare, say, start_broker, writable
 from stack import Server, StackError, maxwell
 
 # By source server: how it is started, and who is measured beside viewtail.
@@ -39,10 +39,8 @@ def main() -> int:
     parser.add_argument("--bulk", type=int, help="rows in transactions of 500")
     parser.add_argument("--killed", type=int, help="rows in the middle of which a reader is killed")
     parser.add_argument("--live-s", type=float, help="seconds of 300 transactions each")
-    parser.add_argument("--out", type=Path, help="the page whose section about the peers is written")
+    parser.add_argument("--out", type=writable, help="the page whose section about the peers is written")
     arguments = parser.parse_args()
-    if arguments.out is not None:
-        arguments.out.touch()  # a page that cannot be written is told before anything is measured
     sizes = _sizes(arguments)
     rounds = arguments.rounds or (1 if arguments.quick else 5)
     began = time.monotonic()

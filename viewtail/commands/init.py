@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import closing
 from pathlib import Path
-
-import pymysql
 
 from changes.errors import MisuseError, ViewtailError
 from operations import first_views
 from projectors.stores import Choice
 from projectors.stores.registry import STORES
 from servers.addresses import MYSQL, parse
-from servers.sessions import open_session, session_error
+from servers.sessions import asking
 from viewtail import settings
 
 URL = "VIEWTAIL_SOURCE__URL"
@@ -56,12 +53,9 @@ def _settings(toml: Path, source: str | None) -> settings.Settings:
 def _look(loaded: settings.Settings, schema: str | None) -> Choice:
     address = loaded.source_address()
     own = (loaded.store_database, loaded.source.database)
-    try:
-        with closing(open_session(address, role="source")) as connection:
-            chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)
-            return first_views.choose(connection, chosen)
-    except pymysql.err.MySQLError as error:
-        raise session_error(error, address, "source") from None
+    with asking(address, role="source") as connection:
+        chosen = first_views.schema_to_look_at(connection, schema or loaded.source_schema, own)
+        return first_views.choose(connection, chosen)
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import pymysql
 
 from changes.errors import MisuseError, ViewtailError, once
 from changes.pipelines import PipelineId
@@ -19,7 +16,7 @@ from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
 from operations.status import PipelineStatus, positions, read
 from projectors.stores.registry import STORES
-from servers.sessions import open_session, session_error
+from servers.sessions import asking
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
@@ -50,12 +47,9 @@ def status(config: Path | None, *, as_json: bool) -> int:
     # Who asks wants to know now; a server that hangs is an answer.
     address = replace(loaded.store_address(), database=None, io_timeout_s=_ANSWER_WITHIN_S)
     database = loaded.store_database
-    with closing(open_session(address, role="store")) as connection:
-        try:
-            pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
-            seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, address, "store") from None
+    with asking(address, role="store") as connection:
+        pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
+        seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
     found = _of_this_source(loaded, _compared(seen, _declared(loaded)))
     if as_json:
         print_json(_as_json(found))
