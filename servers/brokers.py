@@ -55,16 +55,16 @@ _REFUSALS = {
 }
 
 
-def failed(error: Exception, doing: str, side: Side = STORE) -> ViewtailError:
-    """What an error of the client means; its text holds no message's content."""
+def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") -> ViewtailError:
+    """What an error of the client means; its text holds no message's content. `heard`: why no broker answers."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
         why = "no answer in time" if isinstance(error, TimeoutError) else error
-        return side.unavailable(f"Kafka: {doing} failed: {why}. {RETRIES}")
+        return side.unavailable(f"Kafka: {doing} failed: {heard or why}. {RETRIES}")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if (mend := _REFUSALS.get(found.code())) is not None:
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights)}")
-    return side.unavailable(f"{said}. {RETRIES}")
+    return side.unavailable(f"{said}{heard and f': {heard}'}. {RETRIES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,15 @@ class Broker:
     """What is asked about topics and groups. Raises the errors of its side, after `within_s` where none answers."""
 
     def __init__(self, client: Mapping[str, Any], side: Side = STORE, within_s: float = ASK_WITHIN_S) -> None:
-        self._client = AdminClient({**client})
+        settings: dict[str, Any] = {**client, "error_cb": self._hear}
+        self._client = AdminClient(settings)
+        self._heard = ""  # of a broker that does not answer, last
         self._side = side
         self._within_s = within_s
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that says no more
+            self._heard = error.str()
 
     def partitions(self) -> dict[str, int]:
         """By topic, of all that the user may see: how many partitions it has."""
@@ -168,7 +174,8 @@ class Broker:
         try:
             return ask()
         except (KafkaException, TimeoutError, ValueError) as error:
-            raise failed(error, doing, self._side) from None
+            self._client.poll(0)  # what the client heard is handed over
+            raise failed(error, doing, self._side, self._heard) from None
 
     def _of(self, future: Any, doing: str) -> Any:
         return self._ask(doing, lambda: future.result(self._within_s))

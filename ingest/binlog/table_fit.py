@@ -41,7 +41,8 @@ def check_fits(table_map: TableMap, name: str, followed: Followed) -> None:
         raise TableUnreadableError(f"{where}: the table's description lacks it; this is a fault in viewtail, report it")
     if seen is None:
         raise TableUnreadableError(
-            f"{where}: it is gone from the table. Take it out of the views (or put it back), then {BACKFILL_TABLE}"
+            f"{where}: rows of the binlog lack it: it was dropped, or they are older than it. Take it out of the views "
+            f"(or put it back), then {BACKFILL_TABLE}"
         )
     kind = described.kind if is_text_in_binary(seen, described) else kind_of(seen)
     if kind is Kind.UNSUPPORTED:

@@ -10,6 +10,7 @@ from changes.findings import Finding, expect, fail, ok, warn
 from changes.published import POSITIONS
 from ingest import SourceAccess, Tables
 from ingest.kafka.place import Place
+from ingest.kafka.topics import idle
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
 from servers.brokers import SOURCE, Broker
@@ -42,6 +43,9 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield fail(_WHERE, "reachable", once(error), "no change can be read", mend)
         return
     yield ok(_WHERE, "reachable", "yes")
+    for one in idle(list(topics), access.section.topics):
+        why, mend = "no view has a row of such a table", "correct it in VIEWTAIL_SOURCE__TOPICS, or leave it out"
+        yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         what, count = f"topic {topic}", partitions.get(topic)
         seen = "not there" if count is None else f"{count} partitions, changes of {schema}.{table}"

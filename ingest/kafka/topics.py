@@ -18,6 +18,13 @@ def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], 
     return {table: _topic_of(".".join(table), named, alone) for table in tables}
 
 
+def idle(tables: Tables, given: Iterable[str]) -> list[str]:
+    """Of `given`, what names the topic of none of these tables."""
+    used = set(topics_of(tables, given).items())
+    pairs = {one for (schema, table), topic in used for one in (topic, f"{schema}.{table}={topic}")}
+    return [one for one in given if one not in pairs]
+
+
 def check_form(given: str) -> None:
     """Raises ValueError for what cannot be an entry."""
     table, is_named, topic = given.rpartition("=")

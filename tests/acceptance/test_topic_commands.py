@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from changes.findings import Level
+from projectors.stores.topics.admin import Topics
+from projectors.stores.topics.checks import checks
+from projectors.stores.topics.views import Topic
+from projectors.views import Entity
 from stack import Server
 from tests.support import topic_log
 from tests.support.asking import ask
@@ -237,3 +242,16 @@ def test_every_column_type_is_published_by_the_stream_as_by_the_fill(deployed: D
 def _good(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+def test_check_says_which_topic_kafka_would_refuse_and_why_no_broker_answers(kafka_server: Server) -> None:
+    slip = Topic(f"{SCHEMA}.slip", Entity("a.b"), config={"retentoin.ms": 5})
+    sound = Topic(f"{SCHEMA}.sound", Entity("a.b"))
+    brokers = f"{kafka_server.host}:{kafka_server.port}"
+    found = {one.what: one for one in checks({"bootstrap.servers": brokers}, [slip, sound])}
+    assert found[f"topic {SCHEMA}.slip"].level is Level.FAIL and "retentoin.ms" in found[f"topic {SCHEMA}.slip"].seen
+    assert found[f"topic {SCHEMA}.sound"].seen == "not there yet; viewtail makes it"
+    assert not [name for name in Topics({"bootstrap.servers": brokers}).partitions() if name.startswith(SCHEMA)]
+    (away,) = checks({"bootstrap.servers": "127.0.0.1:1"}, [sound])
+    assert away.level is Level.FAIL and "127.0.0.1:1 failed: Connection refused" in away.seen
+    assert "by itself" not in away.seen

@@ -8,7 +8,7 @@ import pytest
 
 from changes.errors import MisuseError, SettingsError
 from ingest.kafka.group import Group
-from ingest.kafka.topics import topics_of
+from ingest.kafka.topics import idle, topics_of
 from projectors.stores.redis.views import RedisHash
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
@@ -97,6 +97,13 @@ def test_topics_are_called_as_their_tables_unless_a_setting_says_otherwise() -> 
     for wrong in ("=orders", "shop.order=", "a=b=c"):
         with pytest.raises(SettingsError, match=r"SCHEMA\.TABLE=TOPIC"):
             settings(SOURCE__URL=KAFKA, SOURCE__TOPICS=wrong)
+
+
+def test_a_topic_of_no_table_is_told_as_a_slip() -> None:
+    tables = [("shop", "user"), ("shop", "order")]
+    given = ["shop.usr=users", "shop.user=shop.order", "dbz.shop.order", "elsewhere", "shop.user"]
+    assert idle(tables, given) == ["shop.usr=users", "elsewhere", "shop.user"]
+    assert idle(tables, []) == []
 
 
 def test_users_choose_how_soon_a_projector_that_hangs_is_left_behind() -> None:

@@ -47,16 +47,16 @@ class Topics(Broker):
         """Make those of these topics that are missing; returns all that are there, and why others are not, by name."""
         names = [one.name for one in topics]
         present = self.present(names)
-        refused = self._make([
-            NewTopic(one.name, num_partitions=one.partitions or -1, replication_factor=-1, config=config_of(one))
-            for one in topics
-            if one.name not in present
-        ])  # fmt: skip
+        refused = self._make([_new(one) for one in topics if one.name not in present])
         deadline = time.monotonic() + ASK_WITHIN_S
         while len(present) + len(refused) < len(names) and time.monotonic() < deadline:
             time.sleep(0.02)  # a topic is listed a moment after it was made
             present = self.present(names)
         return present, refused
+
+    def refusals(self, topics: Sequence[Topic]) -> dict[str, str]:
+        """By name: why the broker would not make a topic. Nothing is made."""
+        return self._make([_new(one) for one in topics], validate_only=True)
 
     def make_positions(self, name: str) -> None:
         """A topic of positions, where it is missing."""
@@ -64,11 +64,11 @@ class Topics(Broker):
         for why in self._make([new]).values():
             raise StoreError(why)
 
-    def _make(self, new: list[NewTopic]) -> dict[str, str]:
+    def _make(self, new: list[NewTopic], **options: bool) -> dict[str, str]:
         refused: dict[str, str] = {}
         if not new:
             return refused
-        for name, future in self._ask("creating topics", lambda: self._client.create_topics(new)).items():
+        for name, future in self._ask("creating topics", lambda: self._client.create_topics(new, **options)).items():
             try:
                 future.result(ASK_WITHIN_S)
             except (KafkaException, TimeoutError) as error:
@@ -79,6 +79,10 @@ class Topics(Broker):
                     raise found from None
                 refused[name] = str(found)
         return refused
+
+
+def _new(topic: Topic) -> NewTopic:
+    return NewTopic(topic.name, num_partitions=topic.partitions or -1, replication_factor=-1, config=config_of(topic))
 
 
 def config_of(topic: Topic) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from changes.errors import ViewtailError
+from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail, ok
 from changes.published import POSITIONS
 from projectors.stores.topics.admin import Present, Topics, config_of, contradictions
@@ -19,18 +19,23 @@ def checks(client: Mapping[str, Any], views: Sequence[View]) -> Iterator[Finding
     """Whether the broker answers, and whether topics that are there fit their declarations."""
     declared = [view for view in views if isinstance(view, Topic)]
     try:
-        present = Topics(client).present([POSITIONS, *(topic.name for topic in declared)])
+        topics = Topics(client)
+        present = topics.present([POSITIONS, *(topic.name for topic in declared)])
+        refused = topics.refusals([topic for topic in declared if topic.name not in present])
     except ViewtailError as error:
         mend = "start Kafka, or set VIEWTAIL_KAFKA__URL"
-        yield fail(_WHERE, "reachable", str(error), "nothing can be published", mend)
+        yield fail(_WHERE, "reachable", once(error), "nothing can be published", mend)
         return
     yield ok(_WHERE, "reachable", "yes")
     for topic in declared:
-        yield from _of_topic(topic, present.get(topic.name))
+        yield from _of_topic(topic, present.get(topic.name), refused.get(topic.name))
 
 
-def _of_topic(topic: Topic, there: Present | None) -> Iterator[Finding]:
+def _of_topic(topic: Topic, there: Present | None, refused: str | None) -> Iterator[Finding]:
     what = f"topic {topic.name}"
+    if refused is not None:
+        yield fail(_WHERE, what, refused, "viewtail cannot make it", "change the declaration, or what the user may do")
+        return
     if there is None:
         yield ok(_WHERE, what, "not there yet; viewtail makes it")
         return
