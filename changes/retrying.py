@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from changes.errors import AnotherServerError, FencedError, TemporaryError, ViewtailError
 
 RETRYING, HALTED, STANDBY = "retrying", "halted", "standby"
-GIVEN_UP = "given up"  # a pipeline that another process runs from now on
+STOPPED = "stopped"
+GIVEN_UP = "given up"  # by a process that goes on, for another to run
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
     unknown, redeclared = [], []
     refused: dict[str, str] = {}
     with closing(OwnSession(deployment.open_store)) as session:
-        kept = known_views(session(), deployment.database)
+        kept = known_views(session, deployment.database)
         for view in views:
             known = {name: one for (name, of), one in kept.items() if of == view.id}
             if not known:

@@ -6,13 +6,16 @@ writes do not feed themselves. Whether anybody runs it is asked of its lease, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from math import inf
 from typing import Any
 
 import pymysql
 
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
+from changes.retrying import GIVEN_UP, STOPPED
 from offsets import migrations
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
@@ -130,6 +133,32 @@ def positions(connection: pymysql.Connection[Any], database: str, read_position:
     return found
 
 
+def is_replaced(one: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
+    """Whether it is down, and each of its views is kept from another source by a pipeline that reported since."""
+    since = [other for other in others if other.state != "down" or _age_s(other) < _age_s(one)]
+
+    def is_kept(view: ViewStatus) -> bool:
+        return bool(kept_elsewhere(since, [view.name], is_default=_is_of_default(one)))
+
+    return one.state == "down" and bool(one.views) and all(map(is_kept, one.views))
+
+
+def kept_elsewhere(
+    pipelines: Sequence[PipelineStatus], views: Collection[str], *, is_default: bool
+) -> list[PipelineStatus]:
+    """Pipelines of topics that keep one of these views; where `is_default` is false, those of the default source."""
+    others = [one for one in pipelines if _is_of_default(one) != is_default]
+    return [one for one in others if any(view.name in views for view in one.views)]
+
+
+def _is_of_default(one: PipelineStatus) -> bool:
+    return PipelineId.parse(one.name).source == DEFAULT_SOURCE
+
+
+def _age_s(one: PipelineStatus) -> float:
+    return inf if one.reported_s_ago is None else one.reported_s_ago
+
+
 def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
     """One view of several pipelines: as it is where it is least well. One of them backfilled it for all."""
     worst = max(views, key=lambda one: _FROM_WELL.index(one.state))
@@ -172,7 +201,12 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: R
 
 
 def _down(state: str | None, reported_s_ago: float | None) -> str:
-    if state == "stopped":
+    if state == GIVEN_UP:
+        return (
+            "its process gave it up, and none has taken it since. Where members live, their group gives it to one "
+            "once the broker answers; where none does, start one: viewtail run"
+        )
+    if state == STOPPED:
         return "viewtail was stopped. Start it: viewtail run"
     if reported_s_ago is None or reported_s_ago > RECENT_S:
         return "no viewtail runs this pipeline. Start one: viewtail run"

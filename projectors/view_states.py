@@ -13,10 +13,9 @@ from enum import Enum, StrEnum
 from typing import Any, TypeAlias
 
 import orjson
-import pymysql
 
 from changes.errors import DeclarationError
-from offsets import Owner
+from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.views import BoundView
@@ -347,18 +346,18 @@ class KnownView:
     declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
 
 
-def known_views(connection: pymysql.Connection[Any], database: str) -> dict[tuple[str, str], KnownView]:
+def known_views(session: Session, database: str) -> dict[tuple[str, str], KnownView]:
     """By pipeline and id; none where viewtail's tables are not there or not readable."""
-    try:
-        with connection.cursor(pymysql.cursors.DictCursor) as cursor:
-            # All columns: an earlier viewtail's table has fewer.
-            cursor.execute(
-                f"SELECT v.*, p.name AS pipeline FROM {quote(database, 'view')} v "
-                f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
-            )
-            return {
-                (row["pipeline"], row["name"]): KnownView(state=row["state"], declaration=row.get("declaration", ""))
-                for row in cursor.fetchall()
-            }
-    except pymysql.err.MySQLError:
-        return {}
+    with transaction(session, "reading the views' states") as cursor:
+        present = migrations.columns(cursor, database)
+        if not {"pipeline", "view"} <= present.keys():
+            return {}
+        declaration = "v.declaration" if "declaration" in present["view"] else "''"  # of an earlier viewtail
+        cursor.execute(
+            f"SELECT p.name, v.name, v.state, {declaration} FROM {quote(database, 'view')} v "
+            f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id"
+        )
+        return {
+            (pipeline, name): KnownView(state=state, declaration=hashed)
+            for pipeline, name, state, hashed in cursor.fetchall()
+        }

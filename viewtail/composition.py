@@ -156,6 +156,20 @@ class Deployment:
         with closing(self.open_store()) as connection:
             return {one.name: one for one in status.read(connection, self.database, read_position)}
 
+    def check_kept_by_one(self) -> None:
+        """Raises MisuseError while a view is kept from another kind of source: both would backfill it in turns."""
+        is_default = not self.settings.source_kind.is_shared_out
+        views, pipelines = {view.id for view in self._declared()}, list(self.pipelines_now().values())
+        running = [one for one in status.kept_elsewhere(pipelines, views, is_default=is_default) if one.state != "down"]
+        for one in running[:1]:
+            view = next(view.name for view in one.views if view.name in views)
+            raise MisuseError(
+                f"view {view} is kept from {'Kafka' if is_default else 'the binlog'} by pipeline {one.name} of "
+                f"{one.owner}, and VIEWTAIL_SOURCE__URL of this viewtail is another source. Set it to "
+                f"{'kafka://...' if is_default else 'mysql://...'} as there; or, to move the view over, stop that "
+                "viewtail first"
+            )
+
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""
         with closing(OwnSession(self.open_store)) as session:
@@ -213,8 +227,8 @@ def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, tuple[str, 
     """
     deployment = Deployment(settings=settings)
     try:
-        with closing(deployment.open_store()) as connection:
-            known = known_views(connection, deployment.database)
+        with closing(OwnSession(deployment.open_store)) as session:
+            known = known_views(session, deployment.database)
     except TemporaryError:  # once the store answers, it says which of them were kept
         raise
     except ViewtailError:

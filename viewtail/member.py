@@ -21,7 +21,7 @@ import structlog
 from changes.errors import MisuseError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from changes.retrying import GIVEN_UP, reaction_to
+from changes.retrying import GIVEN_UP, STOPPED, reaction_to
 from ingest import Members
 from operations.check import tables_of
 from viewtail import declarations, settings
@@ -78,7 +78,7 @@ class Member:
                 attempt += 1
         if self._failure is not None:
             raise self._failure
-        self._state = "stopped"
+        self._state = STOPPED
         report.join()
 
     def _be_one(self) -> None:
@@ -102,6 +102,7 @@ class Member:
         _log.info("partitions given up", partitions=[f"{source}/{part}" for source, part in parts])
         leaving = [self._hired.pop(part) for part in parts if part in self._hired]
         for one in leaving:
+            one.worker.ends_as = STOPPED if self.stop.is_set() else GIVEN_UP
             one.worker.stop.set()
         deadline = time.monotonic() + GIVE_UP_WITHIN_S
         for one in leaving:

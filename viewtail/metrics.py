@@ -94,7 +94,7 @@ class Server:
         self._waiting: threading.Thread | None = None
         if not self._listens():
             _log.warning(
-                "metrics wait: another process listens there, perhaps the viewtail that this one stands by for",
+                "metrics wait: another process listens there, as a second viewtail on this machine does",
                 url=self.url,
                 mend="for metrics of both at once, set another VIEWTAIL_METRICS__PORT for one",
             )

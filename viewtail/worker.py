@@ -16,7 +16,7 @@ import structlog
 
 from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
-from changes.retrying import STANDBY, reaction_to
+from changes.retrying import STANDBY, STOPPED, reaction_to
 from offsets.lease import Lease
 from operations.check import tables_of
 from projectors.backfills import Backfills
@@ -48,6 +48,7 @@ class Worker:
         self._presence = presence
         self.settings = config
         self.stop = threading.Event()
+        self.ends_as = STOPPED  # the state that it ends in
         self.reporter = Reporter(identity.name, report_to, Deployment(settings=config), self.stop, more)
         self._fits_from: dict[tuple[str, str], int] = {}  # kept from one ownership to the next
         self._views: tuple[str, ...] = ()  # the ids of those that are kept
@@ -68,7 +69,7 @@ class Worker:
             except ViewtailError as error:
                 attempt = 0 if time.monotonic() - began_at > 60 else attempt + 1
                 self._react(error, attempt)
-        self.reporter.say("stopped", None)
+        self.reporter.say(self.ends_as, None)
         report.join()
 
     def _react(self, error: ViewtailError, attempt: int) -> None:
@@ -100,7 +101,7 @@ class Worker:
                     lease.check()
                     following = self._run_owned(following, lease)
                 if self.stop.is_set():
-                    self.reporter.say("stopped", None)
+                    self.reporter.say(self.ends_as, None)
                     self.reporter.save()  # while nobody else may own the pipeline
         finally:
             lease.release()

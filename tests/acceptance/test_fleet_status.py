@@ -59,12 +59,17 @@ class Fleet:
         self.query(*[f"INSERT INTO {SCHEMA}.user (name) VALUES ('{'n' * 20}')"] * count)
 
     def start(self, name: str, role: str) -> Run:
-        source = self._mysql.url if role == "tail" else self._kafka.url
+        run = self.process(name, from_kafka=role == "project")
+        run.start("--role", role)
+        return run
+
+    def process(self, name: str, *, from_kafka: bool) -> Run:
+        """Not started yet."""
+        source = self._kafka.url if from_kafka else self._mysql.url
         self.ports[name] = free_port()
         environment = {"VIEWTAIL_SOURCE__URL": source, "VIEWTAIL_METRICS__PORT": str(self.ports[name])}
         (self._folder / name).mkdir()
         run = Run(self._folder / name, VIEWS, {**self._settings, **environment})
-        run.start("--role", role)
         self._runs.callback(run.kill)
         return run
 
@@ -126,7 +131,8 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
         fenced = wait_for("it is fenced", lambda: status(other)["fenced"], 30)
         assert [(one["taken_from"], one["is_silent"]) for one in fenced] == [(stopped, True)]
         assert stopped not in owners(other).values()
-        assert f"{stopped} is fenced: {fenced[0]['process']} took pipeline" in other.command("status").stdout
+        told = other.command("status").stdout
+        assert re.search(f"{stopped} is silent: {fenced[0]['process']} took pipeline", told), told
         wait_for("it counts as silent", lambda: "silent" in states(other, "redis"))
         wait_for("one took over", lambda: sum(_taken(fleet, name) for name in names if name != zombie) == 1)
     finally:
@@ -162,6 +168,51 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
         assert f"{SCHEMA}.user.0.redis" in found.stdout and "tailer" in found.stdout
     finally:
         harmed_kafka.resume()
+
+
+@pytest.mark.timeout(240)
+def test_a_view_is_kept_from_kafka_or_from_the_binlog_and_status_shows_the_one_that_keeps_it(fleet: Fleet) -> None:
+    fleet.start("tailer", "tail")
+    from_kafka, from_binlog = fleet.start("one", "project"), fleet.process("other", from_kafka=False)
+    wait_for("all is well", from_kafka.is_well, 60)
+    refused = from_binlog.command("run", "--role", "project")
+    assert refused.returncode == 2, refused.stderr
+    assert f"view redis:{SCHEMA} is kept from Kafka by pipeline {SCHEMA}.user." in refused.stderr, refused.stderr
+    assert "Set it to kafka://" in refused.stderr
+    assert "redis" not in {one["name"] for one in status(from_binlog)["pipelines"]}
+
+    assert from_kafka.stop() == 0
+    from_binlog.start("--role", "project")
+    wait_for("the view has moved over", from_binlog.is_well, 60)
+    assert {one["name"] for one in status(from_binlog)["pipelines"]} == {"kafka", "redis"}
+    refused = from_kafka.command("run", "--role", "project")
+    assert refused.returncode == 2, refused.stderr
+    assert f"view redis:{SCHEMA} is kept from the binlog by pipeline redis of" in refused.stderr, refused.stderr
+
+    assert from_binlog.stop() == 0
+    assert "redis" in {one["name"] for one in status(from_binlog)["pipelines"]}, "the one that reported last is down"
+    from_kafka.start("--role", "project")
+    wait_for("and back", from_kafka.is_well, 60)
+    assert "redis" not in {one["name"] for one in status(from_kafka)["pipelines"]}
+
+
+def test_projectors_that_wait_for_the_broker_are_not_called_stopped(fleet: Fleet, harmed_kafka: Server) -> None:
+    fleet.start("tailer", "tail")
+    run = fleet.start("one", "project")
+    wait_for("all is well", run.is_well, 60)
+
+    def all_given_up() -> bool:
+        of_redis = [one for one in status(run)["pipelines"] if one["name"].endswith(".redis")]
+        return all("its process gave it up" in (one["error"] or "") for one in of_redis)
+
+    harmed_kafka.pause()
+    try:
+        wait_for("it gave its partitions up", all_given_up, 60)
+        assert states(run, "redis") == ["standby"]
+        assert "was stopped" not in run.command("status").stdout
+    finally:
+        harmed_kafka.resume()
+    wait_for("all is well again", run.is_well, 60)
 
 
 def _taken(fleet: Fleet, name: str) -> float:

@@ -147,8 +147,8 @@ def test_a_views_state_and_backfill_are_one_pipelines(tables: Tables) -> None:
     assert kept[OTHER_PART].read(view).watermark_version == 300
     kept[OTHER_PART].sync([replace(tables.view, fingerprint="1" * 64)])
     assert states() == ["new", "new", "halted"]
-    with closing(tables.open()) as connection:
-        known = known_views(connection, tables.database)
+    with closing(OwnSession(tables.open)) as session:
+        known = known_views(session, tables.database)
     assert {name: one.state for (name, _), one in known.items()} == {
         "redis": "new",
         "default.1.redis": "new",

@@ -14,7 +14,7 @@ from ingest import Sharer
 from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
-from operations.status import PipelineStatus, positions, read
+from operations.status import PipelineStatus, is_replaced, positions, read
 from projectors.stores.registry import STORES
 from servers.sessions import asking
 from viewtail import declarations, settings
@@ -117,15 +117,11 @@ def _compared(found: Findings, declared: set[str] | None) -> Findings:
 
 
 def _of_this_source(loaded: settings.Settings, found: Findings) -> Findings:
-    """Where changes come from Kafka: without what followed the binlog before that; topics are others' to publish."""
-    if not loaded.source_kind.is_shared_out:
-        return found
-    published = {store.name for store in STORES if store.keeps_every_change}
-    of_binlog = {PipelineId.of(store.name).name for store in STORES} - published
+    """Without pipelines whose views another source keeps by now. Where that is Kafka, others publish the topics."""
+    kept = [one for one in found.pipelines if not is_replaced(one, found.pipelines)]
+    published = {store.name for store in STORES if store.keeps_every_change and loaded.source_kind.is_shared_out}
     return replace(
-        found,
-        pipelines=[one for one in found.pipelines if one.name not in of_binlog or one.state != "down"],
-        not_run=[view for view in found.not_run if view.partition(":")[0] not in published],
+        found, pipelines=kept, not_run=[view for view in found.not_run if view.partition(":")[0] not in published]
     )
 
 

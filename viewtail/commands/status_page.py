@@ -177,7 +177,8 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 def _of_fleet(fleet: Fleet) -> Iterator[str]:
     for one in fleet.fenced[:_MOST_NAMES]:
-        yield f"{one.taken_from} is fenced: {_taken(one)} {_believes(one)}"
+        what = "is silent" if one.is_silent else "is fenced"
+        yield f"{one.taken_from} {what}: {_taken(one)} {_believes(one)}"
     if len(fleet.fenced) > _MOST_NAMES:
         yield f"{len(fleet.fenced) - _MOST_NAMES} more are fenced: viewtail status --json"
     last = fleet.last_takeover
@@ -200,7 +201,7 @@ def _taken(one: Takeover) -> str:
 
 def _believes(one: Takeover) -> str:
     if one.is_silent:
-        return "It is silent since: it died, or hangs. If it wakes up, its writes are refused and it stands by"
+        return "It died, or hangs. It is fenced: if it wakes up, its writes are refused and it stands by"
     return "It lives, and may believe that it owns them still: its next write is refused, and then it stands by"
 
 
