@@ -105,7 +105,14 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def is_waiting(scene: Scene) -> bool:
-    return bool(scene.ask("SELECT 1 FROM performance_schema.data_lock_waits LIMIT 1"))
+    """For a row of this table: the server itself may wait for one of its own."""
+    return bool(
+        scene.ask(
+            "SELECT l.lock_data FROM performance_schema.data_lock_waits w JOIN performance_schema.data_locks l "
+            "ON l.engine_lock_id = w.requesting_engine_lock_id "
+            f"WHERE CONCAT(l.object_schema, '.', l.object_name) = '{scene.table}'"
+        )
+    )
 
 
 def deadlocks(scene: Scene) -> int:
