@@ -78,7 +78,7 @@ class Backfills:
         return False
 
     def _note(self, error: ViewtailError) -> None:
-        _log.warning("backfill interrupted", error=str(error))
+        _log.warning("backfills wait", error=str(error))
         self._own.backfill_error = str(error)
         self._errors.append(error)
 
