@@ -166,6 +166,14 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     assert "kafka-topics.sh" in forgotten.stdout
 
 
+def test_a_topic_that_is_declared_is_not_forgotten_with_a_projectors_settings(deployed: Deployed) -> None:
+    assert deployed.run.stop() == 0
+    projector = Run(deployed.run.folder, VIEWS, {**deployed.environment, "VIEWTAIL_SOURCE__URL": deployed.kafka.url})
+    refused = projector.command("forget", f"kafka:{SCHEMA}.odd")
+    assert refused.returncode == 2 and "is declared in views.py" in refused.stderr
+    assert deployed.state("odd") == "filled"
+
+
 def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_are_of_the_new_form(
     deployed: Deployed,
 ) -> None:
