@@ -113,9 +113,9 @@ class Deployment:
         number = len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
         now = self.settings.source_kind.history(self.settings.source_access(), pipeline, number)
 
-        def check_continues() -> None:
+        def check_continues(before: str) -> None:
             if saved is not None:
-                now.reader({}, {}).check(saved)
+                now.check_continues(saved, before)
 
         with closing(OwnSession(self.open_store)) as session:
             saved = saved_position(session, self.database, pipeline.name, read_position)
