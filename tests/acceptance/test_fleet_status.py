@@ -15,6 +15,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pymysql
 import pytest
+import redis
 from confluent_kafka.admin import AdminClient
 
 from stack import Server
@@ -79,6 +80,8 @@ class Fleet:
 
 @pytest.fixture
 def fleet(mysql_server: Server, redis_server: Server, harmed_kafka: Server, tmp_path: Path) -> Iterator[Fleet]:
+    with redis.Redis(port=redis_server.port) as client:  # witnesses of the deployment that another test had
+        client.delete("none", *client.scan_iter(f"viewtail:{DATABASE}:*"))
     with ExitStack() as runs:
         yield Fleet(mysql_server, redis_server, harmed_kafka, tmp_path, runs)
 
