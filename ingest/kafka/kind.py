@@ -15,7 +15,7 @@ from changes.positions import Position
 from ingest import Members, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
-from ingest.kafka.topics import topics_of
+from ingest.kafka.topics import groups_of, topics_of
 from offsets.owners import this_process
 from servers.kafka import KAFKA
 from servers.sessions import Connection, open_session
@@ -31,7 +31,7 @@ ANSWER_WITHIN_S = 2.5  # where a person waits, who can be told that the broker d
 
 
 def _group(access: SourceAccess, store: str) -> str:
-    return f"{access.section.group or f'viewtail.{access.own_database}'}.{store}"
+    return f"{groups_of(access)}{store}"
 
 
 @dataclass(frozen=True, slots=True)
