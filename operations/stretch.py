@@ -35,7 +35,7 @@ from servers.sessions import Connection
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
-_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.REDEFINED)
+_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
 
 
 class Deployment(Protocol):
