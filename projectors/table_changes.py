@@ -188,7 +188,7 @@ def _tell_of_new_column(view: BoundView, change: TableChange) -> None:
     _, uses_all = named_columns(view.view)
     if uses_all:
         _log.warning(
-            "the view lacks a new column until viewtail is started again, which backfills the view with it",
+            "the view lacks a new column until its pipeline starts again, which backfills the view with it",
             view=view.id,
             why=change.reason,
         )

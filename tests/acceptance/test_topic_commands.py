@@ -184,7 +184,7 @@ def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_a
 
 
 def test_a_new_column_is_told_at_once_and_published_after_the_next_start(deployed: Deployed) -> None:
-    told = '"event":"the view lacks a new column until viewtail is started again, which backfills the view with it"'
+    told = '"event":"the view lacks a new column until its pipeline starts again, which backfills the view with it"'
     deployed.ask(f"ALTER TABLE {SCHEMA}.odd ADD COLUMN more INT")  # a view with fields= shows none
     deployed.ask(f"ALTER TABLE {SCHEMA}.user ADD COLUMN age INT DEFAULT 7")
     deployed.ask(f"ALTER TABLE {SCHEMA}.user MODIFY name LONGTEXT")  # the view is bound to the table as it is now
