@@ -120,6 +120,7 @@ class TableChangeKind(Enum):
     THINNED = "thinned"  # some are gone; the statement does not say which
     REPLACED = "replaced"  # others may have come in their place: another table has the name, or a partition changed
     WIDENED = "widened"  # they are as they were, but a column that views use takes larger values from here on
+    EXTENDED = "extended"  # they are as they were, and have a column more
     REDEFINED = "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
 
 

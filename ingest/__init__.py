@@ -145,6 +145,9 @@ class History(Protocol):
     def at(self, epoch: int) -> History:
         """The same, with the number that viewtail gave it."""
 
+    def check_continues(self, after: Position, before: str) -> None:
+        """Raises HistoryGoneError where this does not go on behind a position of a history whose text was another."""
+
     def reader(self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]) -> Source:
         """A reader for the pipeline, not connected yet."""
 

@@ -11,31 +11,28 @@ from typing import Any
 
 import structlog
 
-from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
+from changes.errors import RETRIES, SourceUnavailableError
 from offsets.mysql import Session, transaction
 from servers.sessions import quote
 
 _log = structlog.get_logger("viewtail.source")
 
 
-def current(session: Session, database: str, source: str, description: str, check_continues: Callable[[], None]) -> int:
+def current(
+    session: Session, database: str, source: str, description: str, check_continues: Callable[[str], None]
+) -> int:
     """The epoch of a source, 1 when there is none yet.
 
-    `description` is what the source says of itself. When it is another than before, `check_continues` says whether the
-    source continues what was read (it raises HistoryGoneError when not); then a new epoch begins: its positions cannot
-    be compared with those of before. Of several pipelines that come here one raises it.
+    `description` is what the source says of itself. When it is another than before, `check_continues` is given that of
+    before, and says whether the source continues what was read (it raises HistoryGoneError when not); then a new epoch
+    begins: its positions cannot be compared with those of before. Of several pipelines that come here one raises it.
     """
     table = quote(database, "source")
     inserting = f"INSERT IGNORE INTO {table} (name, description, epoch) VALUES (%s, %s, 1)"
     before, epoch = _stored(session, table, source) or _written(session, table, source, inserting, source, description)
     if before == description:
         return epoch
-    try:
-        check_continues()
-    except HistoryGoneError as error:
-        raise HistoryGoneError(
-            f"the source is another server than before: it was {before}, it is {description}. {error}"
-        ) from None
+    check_continues(before)
     raising = "description = %s, epoch = epoch + 1 WHERE name = %s AND description = %s AND epoch = %s"
     update = f"UPDATE {table} SET {raising}"
     now, raised = _written(session, table, source, update, description, source, before, epoch)

@@ -1,7 +1,7 @@
-"""The rights that viewtail needs, as the statements that grant them and no more.
+"""The rights that viewtail needs, as the statements and commands that grant them and no more.
 
-Made from settings and declarations alone: no server is asked, since nobody may be able to log in yet. The checks ask
-for the same rights, by the same names.
+Made from settings and declarations alone: no server is asked, since nobody may be able to log in yet. The checks of
+MySQL ask for the same rights, by the same names.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from projectors.views import View
 
 
 def statements(servers: Servers, views: Sequence[View]) -> list[str]:
-    """GRANT statements, each group behind a comment that names its server; the users must exist."""
+    """For MySQL GRANT statements, for Kafka shell commands, each group behind a comment that names its server.
+
+    The users must exist.
+    """
     lines = list(servers.kind.grants(servers.source, tables_of(views)))
     for store, access in servers.stores:
-        lines += store.grants(access)
+        lines += store.grants(access, [view for view in views if view.store == store.name])
     return lines

@@ -7,7 +7,7 @@ continues what the offsets say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,10 +88,11 @@ def _running(known: Iterable[str], pipelines: Mapping[str, status.PipelineStatus
 def begin_new_history(deployment: Deployment) -> int:
     """A new epoch from the source as it is now: every view is backfilled again under it. Returns the epoch.
 
-    Refused while a pipeline runs: its process would go on in the old epoch.
+    Refused while a pipeline of such a source runs: its process would go on in the old epoch. A tailer and the
+    projectors of its topics read other sources than each other.
     """
-    with _all_leases(deployment), closing(OwnSession(deployment.open_store)) as session:
-        pipelines, now = deployment.pipelines(), deployment.sources_now()
+    pipelines, now = deployment.pipelines(), deployment.sources_now()
+    with _leases_of(deployment, now), closing(OwnSession(deployment.open_store)) as session:
         above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
         states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
@@ -116,11 +117,12 @@ def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
 
 
 @contextmanager
-def _all_leases(deployment: Deployment) -> Iterator[None]:
-    """Own every pipeline for a moment, so that none goes on in the old epoch. Refused while one is running."""
+def _leases_of(deployment: Deployment, sources: Collection[str]) -> Iterator[None]:
+    """Own every pipeline of them for a moment, so that none goes on in the old epoch. Refused while one is running."""
+    pipelines = {*map(PipelineId.parse, deployment.pipelines_now()), *deployment.pipelines()}
     held: list[Lease] = []
     try:
-        for name in sorted({*deployment.pipelines_now(), *(one.name for one in deployment.pipelines())}):
+        for name in sorted(one.name for one in pipelines if one.source in sources):
             lease = Lease(deployment.open_store, deployment.database, name)
             held.append(lease)
             if not lease.acquire(LEASE_WAIT_S):

@@ -35,7 +35,7 @@ from servers.sessions import Connection
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
-_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.REDEFINED)
+_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
 
 
 class Deployment(Protocol):
@@ -187,7 +187,12 @@ class Replay:
                     return
 
     def _publish(self, projections: Projections, batch: Batch) -> None:
-        upto, cut_short = self._end_in(batch)
+        try:
+            upto, cut_short = self._end_in(batch)
+        except SourceError:
+            if not self._is_open:  # the error says how far it is, and so must the next run's
+                self._save()
+            raise
         within = self._within(batch, upto)
         projected = projections.of(within)
         too_large = []
@@ -203,9 +208,13 @@ class Replay:
         if is_over:
             self._stretch = replace(self._stretch, end=str(batch.end), cut_short=cut_short)
         if self._is_open or is_over or time.monotonic() - self._saved_at > SAVE_EVERY_S:
-            self._sink.fills = {self.view.id: orjson.dumps(self._stretch).decode()}
-            self._sink.write([], batch.end)
-            self._is_open, self._saved_at = False, time.monotonic()
+            self._save()
+
+    def _save(self) -> None:
+        """How far it is, with what was published since the last time."""
+        self._sink.fills = {self.view.id: orjson.dumps(self._stretch).decode()}
+        self._sink.write([], self._at)
+        self._is_open, self._saved_at = False, time.monotonic()
 
     def _end_in(self, batch: Batch) -> tuple[int, str]:
         """The version at which the stretch ends in this batch, above all versions where it does not; and why so early.

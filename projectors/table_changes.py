@@ -9,6 +9,7 @@
 - Other rows may have come (the tables of gh-ost, an exchanged partition): the view is backfilled again in place, if the
   table as it is now still fits it.
 - A column became wider: the store makes room before the first row behind the statement.
+- A column was added: views that show every column have it after the next start, which the log says.
 - Rows are read in another way from here on (another character set, another order of the keys): the view is bound to the
   table as it is now, and a backfill under way begins again.
 """
@@ -18,20 +19,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pymysql
 import structlog
 
 from changes.batches import Row, TableChange, TableChangeKind
 from changes.errors import RETRIES, DeclarationError, SourceError, SourceUnavailableError, StopRequested, StoreError
-from changes.tables import unlike
+from changes.tables import Table, unlike
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
 from ingest.canonical import describe, fetch_rows
 from ingest.canonical.chunks import absent_keys, reading_of
 from offsets import OffsetStore
-from projectors.binding import bind
+from projectors.binding import bind, named_columns
 from projectors.dead_letters import DeadLetters
 from projectors.stores import GuardedSink, Sink, guarded, publisher
 from projectors.view_life import ViewLife
@@ -41,7 +42,7 @@ from servers.sessions import Connection
 _log = structlog.get_logger("viewtail.pipeline")
 
 # These leave every row where it is.
-_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.REDEFINED)
+_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +63,9 @@ class TableChanges:
             if change.kind not in (*_KEEPS_ROWS, TableChangeKind.REPLACED):
                 continue
             for view in self.life.following(change.followed):
+                if change.kind is TableChangeKind.EXTENDED:
+                    _tell_of_new_column(view, change)
+                    continue
                 try:
                     self._bind(view, change)
                 except (SourceError, DeclarationError, StoreError) as error:
@@ -168,8 +172,26 @@ class TableChanges:
 
     def _bound_now(self, view: BoundView) -> BoundView:
         with closing(self.open_source()) as connection:
-            (now,) = bind([view.view], lambda schema, name: describe(connection, schema, name))
+            (now,) = bind([view.view], lambda schema, name: _without_new(describe(connection, schema, name), view))
         return now
+
+
+def _without_new(table: Table, view: BoundView) -> Table:
+    """Of a view that shows every column: its sink and its projection know those that there were when it was bound."""
+    if view.view.shown or not view.view.shows_table:
+        return table
+    known = {column.name for column in view.table.columns} | {*table.paging_key}
+    return replace(table, columns=tuple(column for column in table.columns if column.name in known))
+
+
+def _tell_of_new_column(view: BoundView, change: TableChange) -> None:
+    _, uses_all = named_columns(view.view)
+    if uses_all:
+        _log.warning(
+            "the view lacks a new column until its pipeline starts again, which backfills the view with it",
+            view=view.id,
+            why=change.reason,
+        )
 
 
 def _cannot_go_on(view: BoundView, change: TableChange, error: Exception) -> str:

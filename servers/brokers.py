@@ -34,15 +34,16 @@ class Side:
     refused: type[ViewtailError]
 
 
-STORE = Side("KAFKA", "WRITE, CREATE and DESCRIBE", StoreUnavailableError, StoreError)
-SOURCE = Side("SOURCE", "READ, DESCRIBE and DESCRIBE_CONFIGS", SourceUnavailableError, SourceError)
+STORE = Side("KAFKA", "CREATE, DESCRIBE_CONFIGS, READ and WRITE", StoreUnavailableError, StoreError)
+SOURCE = Side("SOURCE", "DESCRIBE_CONFIGS and READ", SourceUnavailableError, SourceError)
 
+_HOW = " (viewtail check --print-grants has the commands)"
 # By code: the broker answered, and no other answer will come of itself.
 _REFUSALS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user {rights} on the topic",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user {rights} on the topic{how}",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the user IDEMPOTENT_WRITE on the cluster",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant the user WRITE and DESCRIBE on the transactional id",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant the user WRITE on the transactional id{how}",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user DESCRIBE on the group viewtail, and READ on its own{how}",
     KafkaError.SASL_AUTHENTICATION_FAILED: "correct the user and password of VIEWTAIL_{group}__URL",
     KafkaError._AUTHENTICATION: "correct the user and password of VIEWTAIL_{group}__URL",
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "set VIEWTAIL_{group}__SASL_MECHANISM to what the broker takes",
@@ -63,7 +64,7 @@ def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") ->
         return side.unavailable(f"Kafka: {doing} failed: {heard or why}. {RETRIES}")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if (mend := _REFUSALS.get(found.code())) is not None:
-        return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights)}")
+        return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights, how=_HOW)}")
     return side.unavailable(f"{said}{heard and f': {heard}'}. {RETRIES}")
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
+from servers.kafka import NO_GROUP
+
 CONSUMER = {
-    "group.id": "viewtail",  # none is joined, and no offset committed
+    "group.id": NO_GROUP,
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",

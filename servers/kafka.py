@@ -24,6 +24,7 @@ KAFKA = AddressForm(
     path=_no_path,
     is_list=True,
 )
+NO_GROUP = "viewtail"  # of consumers that join none: librdkafka wants a name, and asks for the group's coordinator
 KafkaUrl = Annotated[SecretStr, is_address(KAFKA)]
 
 # What viewtail's promises rest on.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from changes.errors import DeclarationError, MisuseError, SourceError, TemporaryError, ViewtailError
+from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from ingest import History, Tables
@@ -113,9 +113,9 @@ class Deployment:
         number = len(STORES) * pipeline.partition + STORES.index(store_named(pipeline.store))
         now = self.settings.source_kind.history(self.settings.source_access(), pipeline, number)
 
-        def check_continues() -> None:
+        def check_continues(before: str) -> None:
             if saved is not None:
-                now.reader({}, {}).check(saved)
+                now.check_continues(saved, before)
 
         with closing(OwnSession(self.open_store)) as session:
             saved = saved_position(session, self.database, pipeline.name, read_position)
@@ -128,8 +128,6 @@ class Deployment:
         Raises SourceError where they know of none, or of another server's.
         """
         kind, access = self.settings.source_kind, self.settings.source_access()
-        if kind.is_shared_out:
-            raise MisuseError("only a binlog can be read from a time on: set VIEWTAIL_SOURCE__URL=mysql://...")
         now = kind.history(access, PipelineId.of(STORES[0].name), len(STORES) + number)
         with closing(OwnSession(self.open_store)) as session:
             known = epochs.known(session, self.database, DEFAULT_SOURCE)

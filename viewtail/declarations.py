@@ -8,11 +8,13 @@ import os
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from changes.errors import DeclarationError, nearest
+from changes.errors import DeclarationError, MisuseError, nearest
+from operations.reading import choose
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings
@@ -28,6 +30,19 @@ def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
     if loaded.source_kind.is_shared_out:
         views = [view for view in views if not store_of(view).keeps_every_change]
     return loaded, views
+
+
+def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
+    """The one of a command's `configured` views that a user names. Raises MisuseError."""
+    if not any(name in (view.name, view.id) for view in views):
+        for view in load(loaded.views):
+            if name in (view.name, view.id):
+                raise MisuseError(
+                    f"view {view.id} is published by the tailer, and these are a projector's settings "
+                    f"(VIEWTAIL_SOURCE__URL={loaded.source_kind.address.schemes[0]}://...). Run this command with the "
+                    "tailer's: VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306"
+                )
+    return choose(views, name)
 
 
 def load(name: str) -> list[View]:

@@ -57,7 +57,11 @@ Source = Annotated[
 Schema = Annotated[str | None, typer.Option(metavar="NAME", help="The schema to read; by default the address's.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 PrintGrants = Annotated[
-    bool, typer.Option("--print-grants", help="Print the GRANT statements that viewtail needs. Asks no server.")
+    bool,
+    typer.Option(
+        "--print-grants",
+        help="Print the GRANT statements and kafka-acls.sh commands that viewtail needs. Asks no server.",
+    ),
 ]
 _KEY = "The entity's key. Join several columns by ':'; write bytes in hexadecimal."
 _VALUES = "Values of the value columns, in order. The last ones may be left out."

@@ -10,9 +10,10 @@ import pymysql
 from pydantic import Field
 
 from changes.batches import Followed
-from changes.errors import ViewtailError
+from changes.errors import HistoryGoneError, ViewtailError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
+from changes.positions import Position
 from ingest import SourceAccess, SourceKind, Tables
 from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
@@ -55,6 +56,14 @@ class BinlogHistory:
 
     def at(self, epoch: int) -> BinlogHistory:
         return replace(self, epoch=epoch)
+
+    def check_continues(self, after: Position, before: str) -> None:
+        try:
+            self.reader({}, {}).check(after)
+        except HistoryGoneError as error:
+            raise HistoryGoneError(
+                f"the source is another server than before: it was {before}, it is {self}. {error}"
+            ) from None
 
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]

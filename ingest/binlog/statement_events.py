@@ -96,15 +96,21 @@ class StatementEvents:
         for table in followed:
             tables.last_statements[table] = f"{statements.shown(statement)} (at {place})"
         for verdict in statements.judge(statement, query.database, followed, query.sql_mode):
-            why, kind = statements.reason(verdict, statement), verdict.kind
-            if kind is None:
-                self._halt(verdict.followed, why, log_pos, verdict.columns)
-                continue
-            if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
-                # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
-                kind = TableChangeKind.THINNED
-            reason = f"{verdict.followed.table.full_name} at {place}: {why}"
-            tables.table_changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
+            self._note(verdict, statement, query, log_pos)
+        for verdict in statements.extended(statement, query.database, set(followed) - tables.halted):
+            self._note(verdict, statement, query, log_pos)
+
+    def _note(self, verdict: statements.Verdict, statement: str, query: Query, log_pos: int) -> None:
+        place, why, kind = self._walk.place, statements.reason(verdict, statement), verdict.kind
+        if kind is None:
+            self._halt(verdict.followed, why, log_pos, verdict.columns)
+            return
+        if kind is TableChangeKind.EMPTIED and query.uses_temporary_tables:
+            # Perhaps a temporary table was emptied: viewtail looks up which rows are gone.
+            kind = TableChangeKind.THINNED
+        reason = f"{verdict.followed.table.full_name} at {place}: {why}"
+        changes = self._walk.tables.table_changes
+        changes.append(TableChange(verdict.followed, place.version(log_pos), kind, reason))
 
     def _halt(self, table: Followed, why: str, log_pos: int, columns: frozenset[str] | None = None) -> None:
         why = f"{why}. When the table is as it should be, {BACKFILL_TABLE}"

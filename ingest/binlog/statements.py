@@ -166,6 +166,24 @@ def judge(text: str, database: str, followed: Iterable[Followed], sql_mode: int 
     return [Verdict(table, *meant) for table, meant in found if meant is not None]
 
 
+def extended(text: str, database: str, followed: Iterable[Followed]) -> list[Verdict]:
+    """The followed tables to which a statement that `judge` has seen added a column."""
+    if not _ALTER.match(text) or not (tables := concerned(text, database, followed)):
+        return []
+    from ingest import ddl
+    from ingest.binlog import table_effects
+
+    try:
+        effects = ddl.read(text, database)
+    except ddl.Unread:
+        return []
+    return [
+        Verdict(table, TableChangeKind.EXTENDED, "a column was added")
+        for table in tables
+        if table_effects.extends(table, effects)
+    ]
+
+
 def reason(verdict: Verdict, text: str) -> str:
     """Why the table changed, and the statement: for messages."""
     return f"{verdict.why}: {shown(text)}"
@@ -199,6 +217,7 @@ _ROWS_STAY = re.compile(
     r"(?:ANALYZE|OPTIMIZE|REPAIR|CHECK|CHECKSUM|FLUSH|GRANT|REVOKE|SET|INSTALL|UNINSTALL|LOCK|UNLOCK|RENAME\s+USER)\b",
     re.IGNORECASE,
 )
+_ALTER = re.compile(r"ALTER\b", re.IGNORECASE)
 _READ = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _DROP_DATABASE = re.compile(r"(DROP|CREATE\s+OR\s+REPLACE)\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 # SELECT, DO and CALL may call a function that changes rows.

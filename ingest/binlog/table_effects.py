@@ -37,6 +37,14 @@ def meant(followed: Followed, effects: list[ddl.Effect], is_strict: bool) -> Mea
     return next((one for one in found if one[0] is None), found[0] if found else None)
 
 
+def extends(followed: Followed, effects: list[ddl.Effect]) -> bool:
+    """Whether a table got a column that it had not yet when it was described."""
+    own, known = ddl.Name(followed.table.schema, followed.table.name), {one.name for one in followed.table.columns}
+    altered = [effect for effect in effects if isinstance(effect, ddl.Altered) and effect.table == own]
+    added = [one.name for effect in altered for one in effect.changes if isinstance(one, ddl.ColumnAdded)]
+    return not known.issuperset(added)
+
+
 def _of_effect(followed: Followed, effect: ddl.Effect, is_strict: bool) -> Meant | None:
     match effect:
         case ddl.Truncated(table):

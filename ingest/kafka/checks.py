@@ -48,7 +48,11 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
         what, count = f"topic {topic}", partitions.get(topic)
-        seen = "not there" if count is None else f"{count} partitions, changes of {schema}.{table}"
+        seen = (
+            "not there, or the user may not see it"
+            if count is None
+            else f"{count} partitions, changes of {schema}.{table}"
+        )
         mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
         yield expect(count, _WHERE, what, seen, "the views of its table get no changes", mend)
         if count is not None and access.section.fill_from == "topic":
@@ -57,8 +61,8 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         yield ok(_WHERE, f"topic {POSITIONS}", "there: quiet partitions make progress")
     else:
         why = "without it views are not filled from their tables, but from what the topics hold of them"
-        mend = "nothing, where another program writes the topics; else: viewtail run --role tail"
-        yield warn(_WHERE, f"topic {POSITIONS}", "not there", why, mend)
+        mend = "nothing, where another program writes the topics; else: viewtail run --role tail, and READ on it"
+        yield warn(_WHERE, f"topic {POSITIONS}", "not there, or the user may not see it", why, mend)
 
 
 def _fillable(access: SourceAccess, topic: str, partitions: int) -> Finding:

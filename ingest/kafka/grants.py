@@ -6,18 +6,23 @@ from collections.abc import Iterator, Mapping
 
 from changes.published import POSITIONS
 from ingest import SourceAccess
+from ingest.kafka.topics import groups_of
 from ingest.watermarks import WATERMARK_PRIVILEGES
+from servers.acls import TO_CONSUME, Right, commands
 from servers.privileges import account
 from servers.privileges import grants as grants_on
 from servers.sessions import quote
 
 
 def grants(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """The statements for MySQL; for Kafka, whose rights no SQL gives, comments that say which."""
-    group = access.section.group or f"viewtail.{access.own_database}"
-    yield "-- On the Kafka cluster whose topics are read: READ, DESCRIBE and DESCRIBE_CONFIGS on"
-    yield f"-- the topics {', '.join(sorted({*topics.values(), POSITIONS}))},"
-    yield f"-- and READ on the groups that begin with {group}."
+    """The commands for Kafka, and the statements for MySQL."""
+    rights = [
+        Right(operations=("DescribeConfigs", "Read"), of="topic", names=tuple(sorted(set(topics.values())))),
+        Right(operations=("Read",), of="topic", names=(POSITIONS,)),
+        Right(operations=("Read",), of="group", names=(groups_of(access),), pattern="prefixed"),
+        TO_CONSUME,
+    ]
+    yield from commands(access.section, "whose topics are read", rights)
     address, primary = access.address(), access.primary()
     if access.section.fill_from == "table":
         yield f"-- On {address}, which has the canonical rows:"

@@ -13,9 +13,9 @@ from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from ingest import Members, Sharer, SourceAccess, SourceKind, Tables
-from ingest.kafka.position import BEFORE_ALL, KafkaPosition
+from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
-from ingest.kafka.topics import topics_of
+from ingest.kafka.topics import groups_of, topics_of
 from offsets.owners import this_process
 from servers.kafka import KAFKA
 from servers.sessions import Connection, open_session
@@ -31,7 +31,7 @@ ANSWER_WITHIN_S = 2.5  # where a person waits, who can be told that the broker d
 
 
 def _group(access: SourceAccess, store: str) -> str:
-    return f"{access.section.group or f'viewtail.{access.own_database}'}.{store}"
+    return f"{groups_of(access)}{store}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,9 @@ class KafkaHistory:
 
     def at(self, epoch: int) -> KafkaHistory:
         return replace(self, epoch=epoch)
+
+    def check_continues(self, after: Position, before: str) -> None:
+        self.place.check(own(after))
 
     def reader(
         self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
@@ -99,19 +102,20 @@ class KafkaKind(SourceKind):
         return [(topic, number) for topic in topics for number in range(there.get(topic, 0))]
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> KafkaHistory:
-        from ingest.kafka.place import Place
+        from ingest.kafka.place import NEW_HISTORY, Place
 
         broker = self._broker(access)
         there = broker.partitions().get(pipeline.source)
         if there is None:
             raise SourceUnavailableError(
-                f"Kafka has no topic {pipeline.source}, or the user may not see it. It is there once `viewtail run` "
-                "publishes it; for a topic of another name set VIEWTAIL_SOURCE__TOPICS"
+                f"Kafka has no topic {pipeline.source}: it was deleted or not made yet, or the user may not see it. A "
+                "running tailer makes it (viewtail run --role tail). For a topic of another name set "
+                "VIEWTAIL_SOURCE__TOPICS"
             )
         if pipeline.partition >= there:
             raise HistoryGoneError(
                 f"topic {pipeline.source} has {there} partitions, and this pipeline is of number {pipeline.partition}: "
-                "it was made again with fewer. Backfill every view in a new history: viewtail replay --new-history"
+                f"it was deleted and made anew with fewer. {NEW_HISTORY}"
             )
         place = Place(broker, pipeline.source, broker.id_of(pipeline.source), pipeline.partition)
         return KafkaHistory(access, place, self._feed(access))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from changes.errors import HistoryGoneError, SourceError
+from changes.errors import HistoryGoneError, SourceError, SourceUnavailableError
 from ingest.kafka.position import KafkaPosition
 from servers.brokers import Broker
 
 _DAY_MS = 86_400_000
 _POLICY = "cleanup.policy"
-NEW_HISTORY = "Backfill every view in a new history: viewtail replay --new-history"
+NEW_HISTORY = "Stop the projectors, then have every view backfilled: viewtail replay --new-history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,19 @@ class Place:
             )
 
     def check_is_there(self) -> None:
-        """Raises HistoryGoneError where another topic has the name now, whose offsets only look like those of this."""
-        now = self.broker.id_of(self.topic)
+        """Raises HistoryGoneError where another topic has the name now, whose offsets only look like those of this.
+
+        SourceUnavailableError where none has it.
+        """
+        try:
+            now = self.broker.id_of(self.topic)
+        except SourceUnavailableError:
+            if self.topic in self.broker.partitions():
+                raise
+            raise SourceUnavailableError(
+                f"the topic {self.topic} was deleted (its id was {self.topic_id}), or the user may not see it any "
+                "more. A running tailer makes and fills it again"
+            ) from None
         if now != self.topic_id:
             raise self._made_again(self.topic_id, now)
 
@@ -58,8 +69,8 @@ class Place:
 
     def _made_again(self, was: str, now: str) -> HistoryGoneError:
         return HistoryGoneError(
-            f"topic {self.topic} was deleted and made again (its id was {was} and is {now}): what viewtail had not "
-            f"read of it is gone. {NEW_HISTORY}"
+            f"the topic {self.topic} was deleted and made anew since viewtail read it (its id was {was} and is {now}): "
+            f"what viewtail had not read of the earlier one is gone. {NEW_HISTORY}"
         )
 
     def check_deletes(self, shown: int) -> None:

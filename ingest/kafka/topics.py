@@ -1,10 +1,10 @@
-"""Which topic holds the changes of which table: the setting `topics`."""
+"""Which topic holds the changes of which table, and which groups share them out: the settings `topics`, `group`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ingest import Tables
+from ingest import SourceAccess, Tables
 
 
 def topics_of(tables: Tables, given: Iterable[str]) -> Mapping[tuple[str, str], str]:
@@ -23,6 +23,11 @@ def idle(tables: Tables, given: Iterable[str]) -> list[str]:
     used = set(topics_of(tables, given).items())
     pairs = {one for (schema, table), topic in used for one in (topic, f"{schema}.{table}={topic}")}
     return [one for one in given if one not in pairs]
+
+
+def groups_of(access: SourceAccess) -> str:
+    """What the names of a deployment's consumer groups begin with; behind it comes the store."""
+    return f"{access.section.group or f'viewtail.{access.own_database}'}."
 
 
 def check_form(given: str) -> None:

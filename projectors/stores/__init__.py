@@ -283,8 +283,8 @@ class Store(ABC):
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         """What its server and the places of these views must be like; a server that is away is a finding too."""
 
-    def grants(self, access: Access) -> Iterable[str]:
-        """The statements that grant what viewtail needs there."""
+    def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
+        """The statements that grant what viewtail needs there for these views, behind comments that name the server."""
         return ()
 
     def beside(self, access: Access, view: View, name: str) -> View:

@@ -241,7 +241,7 @@ def write(case: Case) -> None:
     if case.toml is not None:
         Path("viewtail.toml").write_text(case.toml)
     if case.views is not None:
-        names = "Entity, IndexTable, RedisHash, RedisJson, SearchIndex"
+        names = "Entity, IndexTable, RedisHash, RedisJson, SearchIndex, Topic"
         head = f"from viewtail import {names}\n\nentity = Entity('{SCHEMA}.user')\n"
         Path("views.py").write_text(head + case.views)
         importlib.invalidate_caches()
@@ -323,6 +323,19 @@ def test_a_view_of_a_store_without_address_is_refused_with_its_name(
     monkeypatch.setenv("VIEWTAIL_SOURCE__URL", GOOD_URL)
     said = "view redis:h needs Redis: the address of Redis is not set; set VIEWTAIL_REDIS__URL=redis://HOST:6379/0"
     ends(Case(views=FOR_ARGUMENTS, said=said), monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    "line", ["schema t", "replay kafka:t", "replay t --since 03:00 --into of_t"], ids=["schema", "replay", "since"]
+)
+def test_a_command_for_a_topic_says_that_it_wants_the_tailers_settings(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VIEWTAIL_MYSQL__URL", GOOD_URL)
+    monkeypatch.setenv("VIEWTAIL_SOURCE__URL", "kafka://127.0.0.1:1")
+    declared = "views = [Topic('t', entity), IndexTable('i', entity, value='age')]"
+    said = "view kafka:t is published by the tailer, and these are a projector's settings"
+    ends(Case(arguments=tuple(line.split()), views=declared, said=said), monkeypatch, capsys)
 
 
 def test_everything_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,8 @@ from urllib.request import ProxyHandler, build_opener
 
 import pymysql
 import pytest
+import redis
+from confluent_kafka.admin import AdminClient
 
 from stack import Server
 from stack.server import free_port
@@ -83,6 +85,8 @@ class Fleet:
 
 @pytest.fixture
 def fleet(mysql_server: Server, redis_server: Server, harmed_kafka: Server, tmp_path: Path) -> Iterator[Fleet]:
+    with redis.Redis(port=redis_server.port) as client:  # witnesses of the deployment that another test had
+        client.delete("none", *client.scan_iter(f"viewtail:{DATABASE}:*"))
     with ExitStack() as runs:
         yield Fleet(mysql_server, redis_server, harmed_kafka, tmp_path, runs)
 
@@ -103,6 +107,30 @@ def owners(run: Run) -> dict[str, str]:
 
 def pid_of(process: str) -> int:
     return int(process.rpartition(":")[2])
+
+
+@pytest.mark.timeout(240)
+def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet: Fleet, harmed_kafka: Server) -> None:
+    fleet.start("tailer", "tail")
+    projector = fleet.start("one", "project")
+    wait_for("all is well", projector.is_well, 60)
+    admin = AdminClient({"bootstrap.servers": f"{harmed_kafka.host}:{harmed_kafka.port}"})
+    for future in admin.delete_topics([f"{SCHEMA}.user"]).values():
+        future.result(10)
+
+    def reasons() -> list[str]:
+        fleet.insert(1)  # the tailer notices when it publishes
+        found = [str(one["error"]) for one in status(projector)["pipelines"] if one["name"].endswith(".redis")]
+        assert all("made anew" in reason for reason in found), found
+        return found
+
+    for reason in wait_for("both partitions say it", reasons, 60):
+        assert re.search(rf"the topic {SCHEMA}.user was deleted and made anew .*id was \S+ and is \S+\)", reason)
+        assert "viewtail replay --new-history" in reason and "another server" not in reason
+    assert projector.stop() == 0
+    assert projector.command("replay", "--new-history").returncode == 0
+    projector.start("--role", "project")
+    wait_for("all is well again", projector.is_well, 60)
 
 
 @pytest.mark.timeout(240)

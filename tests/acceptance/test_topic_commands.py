@@ -166,6 +166,14 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     assert "kafka-topics.sh" in forgotten.stdout
 
 
+def test_a_topic_that_is_declared_is_not_forgotten_with_a_projectors_settings(deployed: Deployed) -> None:
+    assert deployed.run.stop() == 0
+    projector = Run(deployed.run.folder, VIEWS, {**deployed.environment, "VIEWTAIL_SOURCE__URL": deployed.kafka.url})
+    refused = projector.command("forget", f"kafka:{SCHEMA}.odd")
+    assert refused.returncode == 2 and "is declared in views.py" in refused.stderr
+    assert deployed.state("odd") == "filled"
+
+
 def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_are_of_the_new_form(
     deployed: Deployed,
 ) -> None:
@@ -173,6 +181,26 @@ def test_a_view_whose_fields_change_is_published_again_and_the_newest_messages_a
     wait_for("the rows come again", lambda: [one.op for one in deployed.log()].count("r") == 6)
     assert topic_log.folded(deployed.log()) == {(key,): (key,) for key in (1, 2, 18446744073709551615)}
     assert topic_log.faults_of_order(deployed.log()) == []
+
+
+def test_a_new_column_is_told_at_once_and_published_after_the_next_start(deployed: Deployed) -> None:
+    told = '"event":"the view lacks a new column until its pipeline starts again, which backfills the view with it"'
+    deployed.ask(f"ALTER TABLE {SCHEMA}.odd ADD COLUMN more INT")  # a view with fields= shows none
+    deployed.ask(f"ALTER TABLE {SCHEMA}.user ADD COLUMN age INT DEFAULT 7")
+    deployed.ask(f"ALTER TABLE {SCHEMA}.user MODIFY name LONGTEXT")  # the view is bound to the table as it is now
+    deployed.ask(f"INSERT INTO {SCHEMA}.user VALUES (3, 'Lin', 8)")
+    wait_for("the row comes", lambda: [one.after for one in deployed.log() if one.op == "c"] == [(3, "Lin")])
+    (line,) = [line for line in deployed.run.log.splitlines() if told in line]
+    assert f"kafka:{SCHEMA}.user" in line and "ADD COLUMN age" in line and '"level":"warning"' in line
+    assert deployed.command("replay", f"kafka:{SCHEMA}.user").returncode == 0
+    wait_for("a replay before that is as before", lambda: _filled(deployed, (3, "Lin")))
+    deployed.declare(VIEWS)
+    wait_for("all rows come again with it", lambda: _filled(deployed, (3, "Lin", 8)) and deployed.equals_its_table())
+    assert [one.op for one in deployed.log("odd")].count("r") == 1
+
+
+def _filled(deployed: Deployed, row: tuple[object, ...]) -> bool:
+    return any(one.op == "r" and one.after == row for one in deployed.log())
 
 
 def test_a_topic_that_is_not_as_it_is_declared_is_refused_and_check_says_why(deployed: Deployed) -> None:

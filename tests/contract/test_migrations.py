@@ -159,7 +159,7 @@ class Place:
                 assert (taken.owner.fence, taken.position) == (41 + number, at), name
                 connection.rollback()
 
-            def never() -> None:
+            def never(_: str) -> None:
                 raise AssertionError("it is the same server")
 
             assert epochs.current(lambda: connection, self.database, "default", str(HISTORY), never) == 7

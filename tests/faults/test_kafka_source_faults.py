@@ -94,7 +94,7 @@ def test_a_topic_made_again_under_the_reader_ends_the_history(
     assert isinstance(reader.error, HistoryGoneError | SourceUnavailableError), reader.error
     again = source_of(topic)
     for ask in (lambda: again.check(begin), lambda: again.resume(begin, begin), lambda: list(again.read(begin))):
-        with pytest.raises(HistoryGoneError, match=r"deleted and made again .*replay --new-history"):
+        with pytest.raises(HistoryGoneError, match=r"deleted and made anew .*replay --new-history"):
             ask()
 
 

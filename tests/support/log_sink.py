@@ -118,5 +118,5 @@ class LogStore(Store):
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         return [ok("log", "reachable", "yes")]
 
-    def grants(self, access: Access) -> Iterable[str]:
+    def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
         return ["-- On the log: nothing to grant"]

@@ -335,6 +335,27 @@ def test_a_statement_that_takes_rows_away_is_told_between_the_rows_before_and_af
 
 
 @pytest.mark.parametrize(
+    ("statement", "kinds"),
+    [
+        ("ALTER TABLE user ADD COLUMN age INT", [TableChangeKind.EXTENDED]),
+        ("ALTER TABLE user ADD COLUMN age INT, DROP COLUMN name", []),
+        ("ALTER TABLE user ADD COLUMN name VARCHAR(40)", []),
+        ("ALTER TABLE user ADD INDEX i (name)", []),
+        ("ALTER TABLE other.user ADD COLUMN age INT", []),
+    ],
+)
+def test_a_column_is_told_that_was_not_there_when_the_table_was_described(
+    statement: str, kinds: list[TableChangeKind]
+) -> None:
+    stream = Stream()
+    stream.gtid(1)
+    stream.query(statement)
+    stream.transaction(2, [(2, b"two")])
+    batches = walk(dispatcher(), bytes(stream.data))
+    assert [one.kind for batch in batches for one in batch.table_changes] == kinds
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "TRUNCATE TABLE users",

@@ -89,6 +89,8 @@ class Scene:
                     self.followed, version, TableChangeKind.EMPTIED, "TRUNCATE user at binlog.000001:9"
                 )
                 batch.table_changes = [change]
+            elif step == "nothing of it":
+                pass
             elif step == "halt":
                 batch.halts = [Halt(self.followed, version, "column name was dropped. Mend it")]
             else:
@@ -199,6 +201,16 @@ def test_rows_that_cannot_be_read_end_the_run_with_what_was_seen(scene: Callable
         with pytest.raises(SourceError, match=r"published up to binlog.000001:\d+.*column name was dropped"):
             made.replay().run()
     assert made.keys() == [1]
+
+
+def test_the_place_that_an_error_names_is_where_the_next_run_begins(scene: Callable[..., Scene]) -> None:
+    made = scene((1, 1000), "nothing of it", "halt", "token")
+    with pytest.raises(SourceError, match=f"published up to {at(2)},"):
+        made.replay().run()
+    next_run = made.replay()
+    next_run.stop.set()
+    next_run.run()
+    assert next_run._at == at(2)
 
 
 def test_a_change_that_cannot_be_published_is_counted_and_listed(scene: Callable[..., Scene]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from changes.errors import MisuseError
 from operations import replay as operation
-from operations.reading import choose
 from operations.status import PipelineStatus
 from viewtail import declarations
 from viewtail.composition import Deployment, deploy
@@ -19,7 +18,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = declarations.configured(config)
-    chosen = views if all_views else [choose(views, name) for name in names]
+    chosen = views if all_views else [declarations.chosen(loaded, views, name) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
     done = operation.replay(Deployment(settings=loaded), list({view.id: view for view in chosen}.values()))
     for view, pipeline in done.marked.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from changes.errors import MisuseError
-from operations.reading import choose
 from projectors.stores.registry import store_of
 from viewtail import declarations
 from viewtail.commands.output import print_json
@@ -15,7 +14,7 @@ from viewtail.composition import deploy
 def schema(config: Path | None, view: str, *, of_key: bool) -> int:
     """Print the schema of the values, or of the keys; returns the exit code."""
     loaded, views = declarations.configured(config)
-    chosen = choose(views, view)
+    chosen = declarations.chosen(loaded, views, view)
     deployment = deploy(loaded, [chosen])
     store = store_of(chosen)
     found = store.schemas(deployment.access(store), deployment.views[0])

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from changes.errors import MisuseError, TemporaryError
 from changes.positions import Position
-from operations.reading import choose
 from operations.stretch import MOST_TOLD, Replay, Stretch
 from projectors.stores.registry import store_of
 from projectors.views import View
@@ -40,7 +39,7 @@ def replay_since(config: Path | None, name: str, since: str, topic: str) -> int:
     """Publish what the binlog says changed since a time; returns the exit code."""
     moment = moment_of(since, datetime.now(UTC))
     loaded, views = declarations.configured(config)
-    view = choose(views, name)
+    view = declarations.chosen(loaded, views, name)
     if not store_of(view).keeps_every_change:
         raise MisuseError(f"--into is for views that keep every change, and {view.id} keeps the newest: name a Topic")
     if any(topic == other.name for other in views if store_of(other).keeps_every_change):

@@ -87,7 +87,7 @@ class IndexTablesStore(Store):
 
         return checks(access.own, access.database)
 
-    def grants(self, access: Access) -> Iterable[str]:
+    def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
         from projectors.stores.index_tables.checks import PRIVILEGES
         from servers.privileges import grants
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from changes.errors import ViewtailError, once
 from changes.findings import Finding, fail, ok
-from changes.published import POSITIONS
 from projectors.stores.topics.admin import Present, Topics, config_of, contradictions
 from projectors.stores.topics.views import Topic
 from projectors.views import View
@@ -20,7 +19,7 @@ def checks(client: Mapping[str, Any], views: Sequence[View]) -> Iterator[Finding
     declared = [view for view in views if isinstance(view, Topic)]
     try:
         topics = Topics(client)
-        present = topics.present([POSITIONS, *(topic.name for topic in declared)])
+        present = topics.present([topic.name for topic in declared])
         refused = topics.refusals([topic for topic in declared if topic.name not in present])
     except ViewtailError as error:
         mend = "start Kafka, or set VIEWTAIL_KAFKA__URL"

@@ -35,6 +35,11 @@ def problems_between(views: Sequence[BoundView]) -> Iterable[tuple[BoundView, st
             yield view, f"its topic's name differs from that of {other.id} in '.' and '_' alone, which Kafka refuses"
 
 
+def transactional_id(database: str, pipeline: str) -> str:
+    """Of the producer of a pipeline, of the deployment whose own tables are in `database`."""
+    return f"viewtail.{database}.{pipeline}"
+
+
 def topic_of(view: BoundView) -> Topic:
     """The declaration, which is a topic's."""
     assert isinstance(view.view, Topic)

@@ -29,7 +29,7 @@ from projectors.stores import Publisher, nothing, parked
 from projectors.stores.topics.admin import Topics, contradictions
 from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
-from projectors.stores.topics.rules import topic_of
+from projectors.stores.topics.rules import topic_of, transactional_id
 from projectors.views import BoundView
 from servers.brokers import failed
 
@@ -84,7 +84,7 @@ class TopicSink(Publisher):
         self._read_position = read_position
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
-        self._id = f"viewtail.{database}.{pipeline}"
+        self._id = transactional_id(database, pipeline)
         self._pipeline, self._positions = pipeline, positions
         self._key = record_key(database, pipeline)
         release = release_of("viewtail")

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from changes.published import REPLAYS
+from changes.pipelines import PipelineId
+from changes.published import POSITIONS, REPLAYS
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.topics import rules
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
+from servers.acls import TO_CONSUME, Right, commands
 from servers.kafka import KAFKA, KafkaServer
 from servers.login import Name
 
@@ -78,6 +80,18 @@ class TopicsStore(Store):
         from projectors.stores.topics.checks import checks
 
         return checks(access.section.client(), views)
+
+    def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
+        """Of the tailer. It reads topics to find the keys of deleted rows, and its own last position."""
+        writer = rules.transactional_id(access.database, PipelineId.of(self.name).name)
+        topics = tuple(view.name for view in views)
+        rights = [
+            Right(operations=("Create", "DescribeConfigs", "Read", "Write"), of="topic", names=topics),
+            Right(operations=("Create", "Read", "Write"), of="topic", names=(POSITIONS,)),
+            Right(operations=("Write",), of="transactional-id", names=(writer,)),
+            TO_CONSUME,
+        ]
+        return commands(access.section, "where topics are published", rights)
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
         from changes.envelope_json_schema import json_schemas
