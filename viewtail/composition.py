@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
+from changes.errors import DeclarationError, MisuseError, SourceError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from ingest import History, Tables
