@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -199,11 +200,12 @@ class FleetWorld(TopicWorld):
                     client.delete(keys)
 
 
-@dataclass(kw_only=True)  # no slots: Python 3.11 finds no super() in such a dataclass
 class SearchedFleetWorld(FleetWorld):
     """As FleetWorld, with search documents too."""
 
-    elasticsearch: Server
+    def __init__(self, *, elasticsearch: Server, **of_others: Any) -> None:
+        super().__init__(**of_others)
+        self.elasticsearch = elasticsearch
 
     @property
     def stores(self) -> tuple[str, ...]:
