@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import redis
+from pymysql.constants import ER
 
 from offsets.lease import lock_name
 from stack import Server
@@ -124,7 +126,14 @@ class FleetWorld(TopicWorld):
         names = [name for (name,) in self.ask(f"SELECT name FROM {self.own}.pipeline")]
         for session, pid in self._owners(names).items() if names else ():
             if pid in pids:
-                self.ask(f"KILL {session}")
+                self._end(session)
+
+    def _end(self, session: int) -> None:
+        try:
+            self.ask(f"KILL {session}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.NO_SUCH_THREAD:  # MySQL has ended it by now
+                raise
 
     def _owners(self, pipelines: Sequence[str]) -> dict[int, int]:
         """By session that has a lease of these: its process."""
