@@ -1,10 +1,10 @@
 """Whatever is killed, stopped or cut between a table and the views of a fleet, they are equal afterwards.
 
 A tailer publishes to topics of several partitions, another stands by for it, and two or three projectors keep index
-tables and Redis hashes from them. At the end the topics hold every change once and in order, every view equals its
-table, and no key and no offset ever went backward. One seed is one schedule: `VIEWTAIL_TEST_SEED=7 pytest
-tests/faults/test_fleet_schedules.py` runs the seventh alone. A run of all tests takes the first few; `make topics`
-takes 100.
+tables and Redis hashes from them, and every fourth seed search documents. At the end the topics hold every change once
+and in order, every view equals its table, and no key and no offset ever went backward. One seed is one schedule:
+`VIEWTAIL_TEST_SEED=7 pytest tests/faults/test_fleet_schedules.py` runs the seventh alone. A run of all tests takes the
+first few; `make topics` takes 100.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 from projectors.failpoints import COMMIT_STEPS, STEPS
 from stack import Server
-from tests.support.fleet import SESSION_MS, Fleet, FleetWorld, Process
+from tests.support.fleet import SESSION_MS, Fleet, FleetWorld, Process, SearchedFleetWorld
 from tests.support.running import IN_COMMIT, death_at, wait_for
 from tests.support.small_disk import SmallDisk
 from tests.support.topic_world import TopicWriters
@@ -29,6 +29,7 @@ from tests.support.watcher import Watcher
 LOAD_S = 4.0
 ENDS_S = 15.0  # of a stop in the midst of all this; how soon one ends otherwise, other tests say
 CLEAN = {0, -signal.SIGTERM}  # the latter while Python itself was starting
+SEARCHED_EVERY = 4  # seeds: each projector has a process more then, and a node that is killed takes 10 s to start
 REPLACED_S = SESSION_MS / 1000 + 2.0  # so long it takes, and a moment more
 # Where one process of each role dies. Behind `after offset` MySQL has committed, and nothing was polled since.
 DEATHS = {
@@ -63,13 +64,18 @@ def test_views_of_a_fleet_equal_their_tables_after_any_schedule_of_faults(
     harmed_kafka: Server,
     disk_of_harmed_kafka: SmallDisk,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
     chance = random.Random(seed)
     steps = {role: deaths[seed % len(deaths)] for role, deaths in DEATHS.items()}
     print(f"  {steps}")
     servers = {"mysql": mysql_server, "kafka": harmed_kafka, "redis": redis_server}
-    world = FleetWorld(name=f"fleet_{seed}", disk=disk_of_harmed_kafka, **servers)
+    make: Callable[..., FleetWorld] = FleetWorld
+    if _is_searched(seed):
+        make = SearchedFleetWorld
+        servers["elasticsearch"] = request.getfixturevalue("harmed_elasticsearch")
+    world = make(name=f"fleet_{seed}", disk=disk_of_harmed_kafka, **servers)
     world.drop()
     world.make(users=chance.choice((0, 2000)))
     with Fleet(world, tmp_path, {role: _death(step, chance) for role, step in steps.items()}) as fleet:
@@ -102,10 +108,16 @@ def _death(step: str, chance: random.Random) -> str:
     return death_at(step, chance, 1, 1) if step == "after chunk" else death_at(step, chance, 20, 200)
 
 
+def _is_searched(seed: int) -> bool:
+    return seed % SEARCHED_EVERY == 0
+
+
 def _faults(seed: int, scene: Scene) -> None:
     """Three faults or more at random moments, for LOAD_S seconds."""
     deadline = time.monotonic() + LOAD_S
     dealt = [_OTHERS[seed % len(_OTHERS)]]
+    if _is_searched(seed):
+        dealt.insert(0, _SEARCH[seed // SEARCHED_EVERY % len(_SEARCH)])
     of_broker = _BROKER[seed % len(_BROKER)]
     faults, count = [*_OTHERS, of_broker, of_broker, of_broker], 0
     while time.monotonic() < deadline or count < 3:
@@ -137,7 +149,7 @@ def _kill_a_projector(scene: Scene) -> None:
 
 
 def _kill_a_member(scene: Scene) -> None:
-    scene.chance.choice(scene.fleet.projecting()).kill_worker(scene.chance.choice(("mysql", "redis")))
+    scene.chance.choice(scene.fleet.projecting()).kill_worker(scene.chance.choice(scene.world.stores))
 
 
 def _a_projector_comes_or_goes(scene: Scene) -> None:
@@ -211,8 +223,24 @@ def _pause_redis(scene: Scene) -> None:
     _hangs(scene, scene.world.redis, 1.0)
 
 
-# The first fault is dealt out by the seed. Those of the broker take seconds, and a schedule has one.
+def _kill_elasticsearch(scene: Scene) -> None:
+    """It is away in the faults that follow; `mend` starts it, when the writers no longer need the processors."""
+    _elasticsearch(scene).kill()
+
+
+def _pause_elasticsearch(scene: Scene) -> None:
+    _hangs(scene, _elasticsearch(scene), 2.0)
+
+
+def _elasticsearch(scene: Scene) -> Server:
+    assert isinstance(scene.world, SearchedFleetWorld)
+    return scene.world.elasticsearch
+
+
+# The first fault is dealt out by the seed, and behind it that of Elasticsearch. Those of the broker take seconds, and a
+# schedule has one.
 _BROKER: tuple[Callable[[Scene], None], ...] = (_kill_the_broker, _pause_the_broker, _the_disk_of_the_broker_is_full)
+_SEARCH: tuple[Callable[[Scene], None], ...] = (_kill_elasticsearch, _pause_elasticsearch)
 _OTHERS: list[Callable[[Scene], None]] = [
     _kill_the_tailer,
     _the_tailer_hangs_past_its_lease,

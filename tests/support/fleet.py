@@ -7,19 +7,24 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import redis
+from pymysql.constants import ER
 
 from offsets.lease import lock_name
 from stack import Server
 from tests.support import topic_world
 from tests.support.binlog_truth import Truth
+from tests.support.indices import Indices
 from tests.support.running import Run, addresses
 from tests.support.topic_world import TopicWorld
 from tests.support.watcher import Watched
-from tests.support.world import Content, differences, escaped, fields
+from tests.support.world import Content, columns, differences, document, escaped, fields
 
 VIEWS = (
     topic_world.VIEWS
@@ -35,9 +40,25 @@ views += [
 ]
 """
 )
-# Rows of viewtail's table of views: topics; views of user, in three partitions, and of pair, in two; MySQL, then Redis.
-RECORDS = 3 + (2 * 3 + 2) + (3 + 2)
-PIPELINES = 1 + 5 + 5
+SEARCH_VIEWS = """
+from viewtail import SearchIndex
+
+
+def document(row):
+    return {{"email": row["email"], "n": row["n"], "tag": (row["email"] or "")[:3]}}
+
+
+views += [
+    SearchIndex("{0}_user", user, fields={{"email": "keyword", "n": "integer"}}),
+    SearchIndex("{0}_even", user, fields={{"email": "keyword", "n": "integer", "tag": "keyword"}},
+                document=document, where=lambda row: row["n"] % 2 == 0),
+    SearchIndex("{0}_pair", pair, fields={{"v": "keyword"}}),
+]
+"""
+# Rows of viewtail's table of views: views of user are in three partitions, those of pair in two.
+TOPIC_RECORDS = 3
+RECORDS = {"mysql": 2 * 3 + 2, "redis": 3 + 2, "elasticsearch": 2 * 3 + 2}
+PARTITIONS = 3 + 2
 SESSION_MS = 1_500  # of a projector, at Kafka's coordinator
 
 
@@ -46,6 +67,10 @@ class FleetWorld(TopicWorld):
     """As TopicWorld, with views of what the topics hold."""
 
     redis: Server
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return ("mysql", "redis")
 
     @property
     def views(self) -> str:
@@ -78,13 +103,14 @@ class FleetWorld(TopicWorld):
             f"SELECT p.name, v.name, v.state FROM {self.own}.view v JOIN {self.own}.pipeline p ON p.id = v.pipeline_id"
         )
         missing = [row for row in found if row[2] != "filled"]
-        assert len(found) == RECORDS and not missing, missing or found
+        records = TOPIC_RECORDS + sum(RECORDS[store] for store in self.stores)
+        assert len(found) == records and not missing, missing or found
         return True
 
     def is_shared_out(self) -> bool:
-        """Whether projectors have taken the partitions for both stores."""
+        """Whether projectors have taken the partitions for each store."""
         ((found,),) = self.ask(f"SELECT COUNT(*) FROM {self.own}.pipeline WHERE position IS NOT NULL")
-        return bool(found == PIPELINES)
+        return bool(found == 1 + PARTITIONS * len(self.stores))
 
     def fences(self) -> int:
         """Rises whenever somebody takes a pipeline."""
@@ -100,7 +126,14 @@ class FleetWorld(TopicWorld):
         names = [name for (name,) in self.ask(f"SELECT name FROM {self.own}.pipeline")]
         for session, pid in self._owners(names).items() if names else ():
             if pid in pids:
-                self.ask(f"KILL {session}")
+                self._end(session)
+
+    def _end(self, session: int) -> None:
+        try:
+            self.ask(f"KILL {session}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.NO_SUCH_THREAD:  # MySQL has ended it by now
+                raise
 
     def _owners(self, pipelines: Sequence[str]) -> dict[int, int]:
         """By session that has a lease of these: its process."""
@@ -138,8 +171,7 @@ class FleetWorld(TopicWorld):
         return True
 
     def _expected(self) -> Content:
-        users = self.ask(f"SELECT id, email, n FROM {self.name}.user")
-        pairs = self.ask(f"SELECT a, b, v FROM {self.name}.pair")
+        users, pairs = self.rows()
         user, pair = f"{self.name}_user", f"{self.name}_pair"
         return {
             "email": {(i,): (email,) for i, email, _ in users if email is not None},
@@ -151,8 +183,8 @@ class FleetWorld(TopicWorld):
 
     def _actual(self) -> Content:
         found: dict[str, dict[object, object]] = {}
-        for name, columns in (("email", "id, email"), ("even", "id, n"), ("pair", "a, b, v")):
-            rows = self.ask(f"SELECT {columns} FROM {self.own}.{name}")
+        for name, chosen in (("email", "id, email"), ("even", "id, n"), ("pair", "a, b, v")):
+            rows = self.ask(f"SELECT {chosen} FROM {self.own}.{name}")
             found[name] = {_texts(row[:-1]): row[-1:] for row in rows if row[-1] is not None}
         for name in (f"{self.name}_user", f"{self.name}_pair"):
             found[name] = self._hashes(name)
@@ -175,6 +207,58 @@ class FleetWorld(TopicWorld):
             for pattern in (f"{self.name}_*", f"{{{self.name}_*"):
                 for keys in client.scan_iter(pattern, 5000):
                     client.delete(keys)
+
+
+class SearchedFleetWorld(FleetWorld):
+    """As FleetWorld, with search documents too."""
+
+    def __init__(self, *, elasticsearch: Server, **of_others: Any) -> None:
+        super().__init__(**of_others)
+        self.elasticsearch = elasticsearch
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (*super().stores, "elasticsearch")
+
+    @property
+    def views(self) -> str:
+        return super().views + SEARCH_VIEWS.format(self.name)
+
+    @property
+    def watched(self) -> Watched:
+        return replace(super().watched, documents=partial(self._indices.stored, f"{self.name}_user"))
+
+    @property
+    def projecting(self) -> dict[str, str]:
+        return {**super().projecting, "VIEWTAIL_ELASTICSEARCH__URL": self.elasticsearch.url}
+
+    @property
+    def _indices(self) -> Indices:
+        return Indices(self.elasticsearch)
+
+    @property
+    def _searched(self) -> list[str]:
+        return [f"{self.name}_{view}" for view in ("user", "even", "pair")]
+
+    def servers(self) -> list[Server]:
+        return [*super().servers(), self.elasticsearch]
+
+    def _expected(self) -> Content:
+        users, pairs = self.rows()
+        user, even, pair = (f"elasticsearch:{name}" for name in self._searched)
+        return {
+            **super()._expected(),
+            user: {str(i): columns(email=email, n=n) for i, email, n in users},
+            even: {str(i): document(email, n) for i, email, n in users if n % 2 == 0},
+            pair: {f"{escaped(a)}:{b}": columns(v=v) for a, b, v in pairs},
+        }
+
+    def _actual(self) -> Content:
+        return {**super()._actual(), **self._indices.contents(self._searched)}
+
+    def drop(self) -> None:
+        super().drop()
+        self._indices.drop(self._searched)
 
 
 def _texts(key: tuple[object, ...]) -> tuple[object, ...]:

@@ -136,9 +136,14 @@ class TopicWorld:
 
     # -- what must be, and what is -----------------------------------------------------------------------------
 
-    def tables(self) -> dict[str, dict[Row, Row]]:
+    def rows(self) -> tuple[list[Row], list[Row]]:
+        """Of `user`, and of `pair`."""
         users = self.ask(f"SELECT id, email, n FROM {self.name}.user")
         pairs = self.ask(f"SELECT a, b, v FROM {self.name}.pair")
+        return users, pairs
+
+    def tables(self) -> dict[str, dict[Row, Row]]:
+        users, pairs = self.rows()
         return {
             "user": {row[:1]: row for row in users},
             "even": {row[:1]: row for row in users if row[2] % 2 == 0},

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pymysql
 import redis
 
 from stack import Server
+from tests.support.indices import Indices
 from tests.support.watcher import Watched
 
 VIEWS = """
@@ -73,8 +72,12 @@ class World:
     elasticsearch: Server
 
     @property
+    def indices(self) -> Indices:
+        return Indices(self.elasticsearch)
+
+    @property
     def watched(self) -> Watched:
-        return Watched("viewtail.ix_email", "user", self._documents_of)
+        return Watched("viewtail.ix_email", "user", lambda ids: self.indices.stored("user", ids))
 
     def connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.mysql.port, user="root", autocommit=False)
@@ -103,22 +106,10 @@ class World:
                 rows = ",".join(f"({i},'e{i}',{i})" for i in range(at, min(users, at + 500)))
                 cursor.execute(f"INSERT INTO conv.user VALUES {rows}")
         redis.Redis(port=self.redis.port).flushall()
-        for index in SEARCH_INDICES:
-            try:
-                self.search("DELETE", f"/viewtail-{index}")
-            except HTTPError as error:
-                if error.code != 404:
-                    raise
+        self.indices.drop(SEARCH_INDICES)
 
     def search(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(self.elasticsearch.url + path, data, {"Content-Type": "application/json"}, method=method)
-        with urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-
-    def _documents_of(self, ids: list[str]) -> list[Any]:
-        found: list[Any] = self.search("POST", "/viewtail-user/_mget", {"ids": ids})["docs"]
-        return found
+        return self.indices.ask(method, path, body)
 
     # -- what must be, and what is ------------------------------------------------------------------------------
 
@@ -135,17 +126,19 @@ class World:
             "mysql:ix_even": {(i,): (n,) for i, _, n in users if n % 2 == 0},
             "mysql:ix_pair": {(a, b): (v, w) for a, b, v, w in pairs},
             "redis:user": {f"user:{i}": fields(email=email, n=n) for i, email, n in users},
-            "redis:document": {f"document:{i}": _document(email, n) for i, email, n in users},
+            "redis:document": {f"document:{i}": document(email, n) for i, email, n in users},
             "redis:pair": {f"pair:{escaped(a)}:{b}": fields(v=v, w=w) for a, b, v, w in pairs},
             "redis:cell": {f"cell:{a}:{b}": fields(body=body) for (a, b), body in cells.items()},
-            "elasticsearch:user": {
-                str(i): {"n": n} | ({} if email is None else {"email": email}) for i, email, n in users
-            },
-            "elasticsearch:even": {str(i): _document(email, n) for i, email, n in users if n % 2 == 0},
+            "elasticsearch:user": {str(i): columns(email=email, n=n) for i, email, n in users},
+            "elasticsearch:even": {str(i): document(email, n) for i, email, n in users if n % 2 == 0},
         }
 
     def actual(self, stores: Iterable[str] = ("mysql", "redis", "elasticsearch")) -> Content:
-        look = {"mysql": self._index_tables, "redis": self._redis_keys, "elasticsearch": self._documents}
+        look = {
+            "mysql": self._index_tables,
+            "redis": self._redis_keys,
+            "elasticsearch": lambda: self.indices.contents(SEARCH_INDICES),
+        }
         return {view: content for store in stores for view, content in look[store]().items()}
 
     def _index_tables(self) -> dict[str, dict[Any, Any]]:
@@ -178,14 +171,6 @@ class World:
             found[f"redis:{names[raw]}"][raw.decode()] = content
         return found
 
-    def _documents(self) -> dict[str, dict[Any, Any]]:
-        found: dict[str, dict[Any, Any]] = {}
-        for index in SEARCH_INDICES:
-            self.search("POST", f"/viewtail-{index}/_refresh")
-            hits = self.search("GET", f"/{index}/_search?size=10000")["hits"]["hits"]
-            found[f"elasticsearch:{index}"] = {hit["_id"]: hit["_source"] for hit in hits}
-        return found
-
 
 def differences(expected: Content, actual: Content) -> dict[str, list[str]]:
     """Per view that differs: what should be and what is, of up to five keys."""
@@ -203,7 +188,13 @@ def fields(**values: Any) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _document(email: str | None, n: int) -> dict[str, Any]:
+def columns(**values: Any) -> dict[str, Any]:
+    """Of a search document; a NULL is an absent one."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def document(email: str | None, n: int) -> dict[str, Any]:
+    """What the function of that name in VIEWS makes of a row."""
     return {"email": email, "n": n, "tag": (email or "")[:3]}
 
 
