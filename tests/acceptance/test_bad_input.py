@@ -137,7 +137,7 @@ DECLARATIONS = [
     Case(views="views = IndexTable('i', entity, value='age')", said="must be a list of views"),
     Case(views="views = [entity]", said="views[0] is a value of type Entity, not a view"),
     Case(views="views = [1 / 0]", said="views.py:4: ZeroDivisionError"),
-    Case(views="views = [Topic('t', entity)]", said="views.py:4: NameError: name 'Topic' is not defined"),
+    Case(views="views = [Tropic('t', entity)]", said="views.py:4: NameError: name 'Tropic' is not defined"),
     views("IndexTable('i', Entity('user'), value='age')", "the table is written 'schema.table'"),
     views("IndexTable('i', 'shop.user', value='age')", "the second argument must be an Entity, not str"),
     views("IndexTable('', entity, value='age')", "the name must be a non-empty string"),

@@ -143,7 +143,7 @@ def test_each_change_comes_once_when_the_disk_of_the_broker_was_full(
         world.disk = disk_of_harmed_kafka
         with TopicWriters(world, 6, threads=1):
             wait_for("a change of now is published", lambda: _is_near(world))
-            assert world.fill_the_disk(), "the broker went on without room: nothing was tried here"
+            assert world.fill_the_disk(20.0), "the broker went on without room: nothing was tried here"
             wait_for("a change of now is published", lambda: _is_near(world), timeout_s=60)
 
 

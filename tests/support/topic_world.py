@@ -122,14 +122,16 @@ class TopicWorld:
         """From here on the binlog is compared with the topics."""
         self.begin = binlog_truth.end_of(self.mysql)
 
-    def fill_the_disk(self) -> bool:
+    def fill_the_disk(self, within_s: float = FULL_S) -> bool:
         """The broker has no room and ends, until there is some and it is started again; False: it wrote nothing."""
         assert self.disk is not None
         self.disk.fill()
-        deadline = time.monotonic() + FULL_S
+        deadline = time.monotonic() + within_s
         while self.kafka.is_running() and time.monotonic() < deadline:
             time.sleep(0.02)
         has_ended = not self.kafka.is_running()
+        if not has_ended:
+            self.kafka.kill()  # it may be about to end, and would not be started then
         self.disk.free()
         self.kafka.start()
         return has_ended
