@@ -37,6 +37,12 @@ def lock_name(database: str, pipeline: str) -> str:
     return name if len(name) <= 64 else "viewtail:" + hashlib.sha256(name.encode()).hexdigest()[:48]
 
 
+def is_held(cursor: Any, database: str, pipeline: str) -> bool:
+    """Whether somebody owns a pipeline now."""
+    cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, pipeline),))
+    return cursor.fetchone()[0] is not None
+
+
 _NOT_ENDED = frozenset({1094, 1095})  # no such session, not the owner of it
 
 

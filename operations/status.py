@@ -6,7 +6,7 @@ writes do not feed themselves. Whether anybody runs it is asked of its lease, no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from math import inf
 from typing import Any
@@ -17,7 +17,7 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
 from changes.retrying import GIVEN_UP, STOPPED
 from offsets import migrations
-from offsets.lease import lock_name
+from offsets.lease import is_held
 from offsets.mysql import Session, transaction
 from servers.sessions import quote
 
@@ -134,21 +134,14 @@ def positions(connection: pymysql.Connection[Any], database: str, read_position:
 
 
 def is_replaced(one: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
-    """Whether it is down, and each of its views is kept from another source by a pipeline that reported since."""
-    since = [other for other in others if other.state != "down" or _age_s(other) < _age_s(one)]
-
-    def is_kept(view: ViewStatus) -> bool:
-        return bool(kept_elsewhere(since, [view.name], is_default=_is_of_default(one)))
-
-    return one.state == "down" and bool(one.views) and all(map(is_kept, one.views))
-
-
-def kept_elsewhere(
-    pipelines: Sequence[PipelineStatus], views: Collection[str], *, is_default: bool
-) -> list[PipelineStatus]:
-    """Pipelines of topics that keep one of these views; where `is_default` is false, those of the default source."""
-    others = [one for one in pipelines if _is_of_default(one) != is_default]
-    return [one for one in others if any(view.name in views for view in one.views)]
+    """Whether it is down, and each of its views is kept from the other kind of source by one that reported since."""
+    since = [
+        other
+        for other in others
+        if _is_of_default(other) != _is_of_default(one) and (other.state != "down" or _age_s(other) < _age_s(one))
+    ]
+    kept = {view.name for other in since for view in other.views if view.state in ("filling", "filled")}
+    return one.state == "down" and bool(one.views) and all(view.name in kept for view in one.views)
 
 
 def _is_of_default(one: PipelineStatus) -> bool:
@@ -176,8 +169,7 @@ def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
 
 def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition) -> PipelineStatus:
     number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence = row
-    cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, name),))
-    is_owned = cursor.fetchone()[0] is not None
+    is_owned = is_held(cursor, database, name)
     # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
@@ -203,8 +195,8 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: R
 def _down(state: str | None, reported_s_ago: float | None) -> str:
     if state == GIVEN_UP:
         return (
-            "its process gave it up, and none has taken it since. Where members live, their group gives it to one "
-            "once the broker answers; where none does, start one: viewtail run"
+            "its process gave it up, and no other has taken it. Projectors that run take it when the broker answers. "
+            "If none runs: viewtail run"
         )
     if state == STOPPED:
         return "viewtail was stopped. Start it: viewtail run"

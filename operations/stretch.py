@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Protocol
@@ -17,7 +17,7 @@ from typing import Protocol
 import orjson
 
 from changes.batches import Batch, Refused, RowChanges, TableChangeKind
-from changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError
+from changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError
 from changes.positions import Position
 from changes.versions import MAX_VERSION
 from changes.writes import Parked
@@ -191,7 +191,8 @@ class Replay:
             upto, cut_short = self._end_in(batch)
         except SourceError:
             if not self._is_open:  # the error says how far it is, and so must the next run's
-                self._save()
+                with suppress(ViewtailError):
+                    self._save()
             raise
         within = self._within(batch, upto)
         projected = projections.of(within)

@@ -177,8 +177,12 @@ class TableChanges:
 
 
 def _without_new(table: Table, view: BoundView) -> Table:
-    """Of a view that shows every column: its sink and its projection know those that there were when it was bound."""
-    if view.view.shown or not view.view.shows_table:
+    """Of a view that shows every column: its sink, its projection and the stream have those of when it was bound.
+
+    So the next start finds it changed, and backfills it.
+    """
+    _, uses_all = named_columns(view.view)
+    if not uses_all:
         return table
     known = {column.name for column in view.table.columns} | {*table.paging_key}
     return replace(table, columns=tuple(column for column in table.columns if column.name in known))

@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 import orjson
 
 from changes.errors import DeclarationError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets import Owner, migrations
+from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.views import BoundView
@@ -344,6 +346,24 @@ class KnownView:
 
     state: str
     declaration: str  # hash, as of `declaration_hash`; '' where an earlier viewtail kept none
+
+
+def kept_elsewhere(
+    session: Session, database: str, pipeline: PipelineId, views: Collection[str]
+) -> tuple[str, str] | None:
+    """One of these views that somebody keeps from a topic now, and the pipeline that does; of a topic's, the binlog."""
+    if not views:
+        return None
+    with transaction(session, "reading who keeps a view") as cursor:
+        cursor.execute(
+            f"SELECT v.name, p.name FROM {quote(database, 'view')} v "
+            f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
+            f"WHERE (p.source = %s) <> %s AND v.state IN (%s, %s) AND v.name IN ({', '.join(['%s'] * len(views))})",
+            (DEFAULT_SOURCE, pipeline.source == DEFAULT_SOURCE, State.BACKFILLING, State.FILLED, *views),
+        )
+        found = {other: view for view, other in cursor.fetchall()}
+        held = next((other for other in found if is_held(cursor, database, other)), None)
+    return None if held is None else (found[held], held)
 
 
 def known_views(session: Session, database: str) -> dict[tuple[str, str], KnownView]:

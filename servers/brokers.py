@@ -50,6 +50,7 @@ _REFUSALS = {
     KafkaError._SSL: "set VIEWTAIL_{group}__TLS_CA and the other tls_ options",
     KafkaError.UNSUPPORTED_VERSION: "use Kafka 3 or newer",
     KafkaError.POLICY_VIOLATION: "change the declaration, or the broker's policy for topics",
+    KafkaError.TOPIC_EXCEPTION: "give the topic another name: letters, digits, '.', '_' and '-', unlike the others",
     KafkaError.INVALID_CONFIG: "correct config= of the declaration",
     KafkaError.INVALID_PARTITIONS: "correct partitions= of the declaration",
     KafkaError.INVALID_REPLICATION_FACTOR: "set default.replication.factor to no more than there are brokers",
@@ -60,8 +61,8 @@ def failed(error: Exception, doing: str, side: Side = STORE, heard: str = "") ->
     """What an error of the client means; its text holds no message's content. `heard`: why no broker answers."""
     found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
     if found is None:
-        why = "no answer in time" if isinstance(error, TimeoutError) else error
-        return side.unavailable(f"Kafka: {doing} failed: {heard or why}. {RETRIES}")
+        why = (heard or "no answer in time") if isinstance(error, TimeoutError) else error
+        return side.unavailable(f"Kafka: {doing} failed: {why}. {RETRIES}")
     said = f"Kafka: {doing} failed: {found.str()} ({found.name()})"
     if (mend := _REFUSALS.get(found.code())) is not None:
         return side.refused(f"{said}; {mend.format(group=side.group, rights=side.rights, how=_HOW)}")
@@ -77,23 +78,31 @@ class GroupMember:
     parts: tuple[tuple[str, int], ...]  # (topic, partition)
 
 
+class _Told:
+    """What a client told last of brokers that do not answer. No part of its user: both would live until collected."""
+
+    def __init__(self) -> None:
+        self.why = ""
+
+    def hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that says no more
+            self.why = error.str()
+
+
 class Broker:
     """What is asked about topics and groups. Raises the errors of its side, after `within_s` where none answers."""
 
     def __init__(self, client: Mapping[str, Any], side: Side = STORE, within_s: float = ASK_WITHIN_S) -> None:
-        settings: dict[str, Any] = {**client, "error_cb": self._hear}
+        self._told = _Told()
+        settings: dict[str, Any] = {**client, "error_cb": self._told.hear}
         self._client = AdminClient(settings)
-        self._heard = ""  # of a broker that does not answer, last
         self._side = side
         self._within_s = within_s
-
-    def _hear(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that says no more
-            self._heard = error.str()
 
     def partitions(self) -> dict[str, int]:
         """By topic, of all that the user may see: how many partitions it has."""
         listed = self._ask("listing topics", lambda: self._client.list_topics(timeout=self._within_s)).topics
+        self._forget_troubles()
         return {name: len(topic.partitions) for name, topic in listed.items() if not topic.error}
 
     def id_of(self, name: str) -> str:
@@ -176,7 +185,14 @@ class Broker:
             return ask()
         except (KafkaException, TimeoutError, ValueError) as error:
             self._client.poll(0)  # what the client heard is handed over
-            raise failed(error, doing, self._side, self._heard) from None
+            raise failed(error, doing, self._side, self._told.why) from None
+
+    def _forget_troubles(self) -> None:
+        """A broker answered: what was told before is no reason for what comes."""
+        self._client.poll(0)
+        self._told.why = ""
 
     def _of(self, future: Any, doing: str) -> Any:
-        return self._ask(doing, lambda: future.result(self._within_s))
+        found = self._ask(doing, lambda: future.result(self._within_s))
+        self._forget_troubles()
+        return found

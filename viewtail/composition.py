@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from changes.errors import DeclarationError, MisuseError, SourceError, TemporaryError, ViewtailError
+from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
 from ingest import History, Tables
@@ -23,7 +23,7 @@ from projectors.binding import bind, declaration_hash, named_columns
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
-from projectors.view_states import State, ViewStates, known_views
+from projectors.view_states import State, ViewStates, kept_elsewhere, known_views
 from projectors.views import BoundView, View
 from servers.sessions import Connection, asking, open_session
 from viewtail.settings import Settings
@@ -151,22 +151,26 @@ class Deployment:
 
     def pipelines_now(self) -> dict[str, PipelineStatus]:
         """By name, every pipeline that ever ran with this database."""
-        with closing(self.open_store()) as connection:
+        with asking(replace(self.settings.store_address(), database=None), role="store") as connection:
             return {one.name: one for one in status.read(connection, self.database, read_position)}
 
-    def check_kept_by_one(self) -> None:
-        """Raises MisuseError while a view is kept from another kind of source: both would backfill it in turns."""
-        is_default = not self.settings.source_kind.is_shared_out
-        views, pipelines = {view.id for view in self._declared()}, list(self.pipelines_now().values())
-        running = [one for one in status.kept_elsewhere(pipelines, views, is_default=is_default) if one.state != "down"]
-        for one in running[:1]:
-            view = next(view.name for view in one.views if view.name in views)
-            raise MisuseError(
-                f"view {view} is kept from {'Kafka' if is_default else 'the binlog'} by pipeline {one.name} of "
-                f"{one.owner}, and VIEWTAIL_SOURCE__URL of this viewtail is another source. Set it to "
-                f"{'kafka://...' if is_default else 'mysql://...'} as there; or, to move the view over, stop that "
-                "viewtail first"
-            )
+    def check_kept_by_one(self, pipeline: PipelineId) -> None:
+        """Raises SourceError while a view of this pipeline is kept from the other kind of source.
+
+        Both would write it, and backfill it again whenever they take turns.
+        """
+        with closing(OwnSession(self.open_store)) as session:
+            found = kept_elsewhere(session, self.database, pipeline, [view.id for view in self._declared()])
+        if found is None:
+            return
+        view, other = found
+        source, mend = "the binlog", "Set it to mysql://... as there"
+        if pipeline.source == DEFAULT_SOURCE:
+            source, mend = "Kafka", "Set it to kafka://... as there, or let this one publish alone (--role tail)"
+        raise SourceError(
+            f"view {view} is kept from {source} by pipeline {other}, and VIEWTAIL_SOURCE__URL of this viewtail is "
+            f"another source. {mend}. To move the view over, stop the viewtail that keeps it: this one then goes on"
+        )
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""

@@ -93,6 +93,7 @@ class Worker:
         lease = Lease(deployment.open_store, deployment.database, self.identity.name)
         try:
             if self._acquire(lease):
+                deployment.check_kept_by_one(self.identity)
                 if self.reporter.state == "standby":  # the tables may have changed while another viewtail ran
                     with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
                         deployment = self._deployed(views)

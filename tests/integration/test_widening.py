@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import redis
 
 from changes.errors import StopRequested
 from ingest.canonical.chunks import CanonicalRows
 from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.redis.views import RedisJson
 from projectors.views import Entity
 from stack import Server
 from tests.support.asking import ask
@@ -91,6 +94,30 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         assert owner.failure is None and owner.own.pipeline.vitals.parked_count == 0
     with owned(deployed([view], table.server), "mysql") as owner:
         assert owner.to_fill() == [], "nor after a restart"
+
+
+@pytest.mark.redis
+def test_a_document_of_any_column_gets_a_new_one_with_the_next_start_whatever_came_behind_it(
+    table: Item, redis_server: Server
+) -> None:
+    """The view is bound again where another column changes its form, and must not pass for one that has the new one."""
+    view = RedisJson("wide", ITEM, document=dict)
+    client = redis.Redis(port=redis_server.port)
+    client.flushall()
+    with owned(deployed([view], table.server, redis_server), "redis") as owner:
+        owner.fill_all()
+        table.execute(
+            "ALTER TABLE wide.item ADD COLUMN more INT DEFAULT 7",
+            "ALTER TABLE wide.item MODIFY name VARCHAR(80)",
+            "INSERT INTO wide.item (id, name) VALUES (500, 'new')",
+        )
+        owner.pass_everything()
+        assert owner.failure is None and owner.own.pipeline.vitals.parked_count == 0
+    with owned(deployed([view], table.server, redis_server), "redis") as owner:
+        assert owner.to_fill() == [view.id]
+        owner.fill_all()
+    documents = [json.loads(value or b"") for value in client.mget(client.keys("wide:*"))]
+    assert len(documents) == 101 and all(one["more"] == 7 for one in documents), documents[:3]
 
 
 def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such_row(table: Item) -> None:
