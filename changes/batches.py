@@ -123,6 +123,11 @@ class TableChangeKind(Enum):
     EXTENDED = "extended"  # they are as they were, and have a column more
     REDEFINED = "redefined"  # they are as they were, but may be read, or put in order, in another way from here on
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the table has the rows that it had."""
+        return self in (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
+
 
 class TableChange(NamedTuple):
     """A statement took rows of a table away, or put others in their place; it holds from `version` on."""

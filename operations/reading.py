@@ -103,9 +103,14 @@ def _kinds(stores: Sequence[Store]) -> str:
     return " and ".join(kind.__name__ for store in stores for kind in store.view_classes)
 
 
+def named(views: Iterable[View], name: str) -> list[View]:
+    """The views of that name, or of that 'store:name'."""
+    return [view for view in views if name in (view.name, view.id)]
+
+
 def choose(views: Sequence[View], name: str) -> View:
     """The view of that name, or of that 'store:name'. Raises MisuseError with the nearest one."""
-    found = [view for view in views if name in (view.name, view.id)]
+    found = named(views, name)
     if len(found) == 1:
         return found[0]
     if found:

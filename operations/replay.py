@@ -92,7 +92,9 @@ def begin_new_history(deployment: Deployment) -> int:
     projectors of its topics read other sources than each other.
     """
     pipelines, now = deployment.pipelines(), deployment.sources_now()
-    with _leases_of(deployment, now), closing(OwnSession(deployment.open_store)) as session:
+    known_now = map(PipelineId.parse, deployment.pipelines_now())
+    concerned = {*pipelines, *(one for one in known_now if one.source in now)}
+    with _leases_of(deployment, concerned), closing(OwnSession(deployment.open_store)) as session:
         above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
         states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
@@ -117,12 +119,11 @@ def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
 
 
 @contextmanager
-def _leases_of(deployment: Deployment, sources: Collection[str]) -> Iterator[None]:
-    """Own every pipeline of them for a moment, so that none goes on in the old epoch. Refused while one is running."""
-    pipelines = {*map(PipelineId.parse, deployment.pipelines_now()), *deployment.pipelines()}
+def _leases_of(deployment: Deployment, pipelines: Collection[PipelineId]) -> Iterator[None]:
+    """Own every one of them for a moment, so that none goes on in the old epoch. Refused while one is running."""
     held: list[Lease] = []
     try:
-        for name in sorted(one.name for one in pipelines if one.source in sources):
+        for name in sorted(one.name for one in pipelines):
             lease = Lease(deployment.open_store, deployment.database, name)
             held.append(lease)
             if not lease.acquire(LEASE_WAIT_S):

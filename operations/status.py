@@ -135,13 +135,13 @@ def positions(connection: pymysql.Connection[Any], database: str, read_position:
 
 def is_replaced(one: PipelineStatus, others: Sequence[PipelineStatus]) -> bool:
     """Whether it is down, and each of its views is kept from the other kind of source by one that reported since."""
-    since = [
-        other
-        for other in others
-        if _is_of_default(other) != _is_of_default(one) and (other.state != "down" or _age_s(other) < _age_s(one))
-    ]
+    since = [other for other in others if _is_newer(other, one) and _is_of_default(other) != _is_of_default(one)]
     kept = {view.name for other in since for view in other.views if view.state in ("filling", "filled")}
-    return one.state == "down" and bool(one.views) and all(view.name in kept for view in one.views)
+    return one.state == "down" and bool(one.views) and kept.issuperset(view.name for view in one.views)
+
+
+def _is_newer(one: PipelineStatus, other: PipelineStatus) -> bool:
+    return one.state != "down" or _age_s(one) < _age_s(other)
 
 
 def _is_of_default(one: PipelineStatus) -> bool:

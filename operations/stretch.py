@@ -16,7 +16,7 @@ from typing import Protocol
 
 import orjson
 
-from changes.batches import Batch, Refused, RowChanges, TableChangeKind
+from changes.batches import Batch, Refused, RowChanges
 from changes.errors import HistoryGoneError, MisuseError, SourceError, StoreError, ViewtailError
 from changes.positions import Position
 from changes.versions import MAX_VERSION
@@ -35,7 +35,6 @@ from servers.sessions import Connection
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
-_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
 
 
 class Deployment(Protocol):
@@ -226,7 +225,7 @@ class Replay:
         upto, why = (MAX_VERSION + 1 if mark is None else mark), ""
         passed = self._passed(batch)
         for change in batch.table_changes:
-            if change.kind not in _KEEPS_ROWS and passed < change.version < upto:
+            if not change.kind.keeps_rows and passed < change.version < upto:
                 upto, why = change.version, f"{change.reason}, without a change for each row"
         for halt in batch.halts:
             if halt.version < upto:

@@ -41,9 +41,6 @@ from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
 
-# These leave every row where it is.
-_KEEPS_ROWS = (TableChangeKind.WIDENED, TableChangeKind.EXTENDED, TableChangeKind.REDEFINED)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChanges:
@@ -60,7 +57,7 @@ class TableChanges:
     def prepare(self, changes: Iterable[TableChange]) -> None:
         """Ahead of the rows of their batch: room in the store for what they may hold now."""
         for change in changes:
-            if change.kind not in (*_KEEPS_ROWS, TableChangeKind.REPLACED):
+            if not change.kind.keeps_rows and change.kind is not TableChangeKind.REPLACED:
                 continue
             for view in self.life.following(change.followed):
                 if change.kind is TableChangeKind.EXTENDED:
@@ -69,7 +66,7 @@ class TableChanges:
                 try:
                     self._bind(view, change)
                 except (SourceError, DeclarationError, StoreError) as error:
-                    if change.kind in _KEEPS_ROWS:  # of a table that was replaced `apply` says what is wrong
+                    if change.kind.keeps_rows:  # of a table that was replaced `apply` says what is wrong
                         self.life.halt(view.id, _cannot_go_on(view, change, error))
 
     def _bind(self, view: BoundView, change: TableChange) -> BoundView:
@@ -97,7 +94,7 @@ class TableChanges:
         """
         try:
             for change in changes:
-                if change.kind not in _KEEPS_ROWS:
+                if not change.kind.keeps_rows:
                     _log.info("a statement took rows away or replaced them", what=change.kind.value, why=change.reason)
                     for view in self.life.following(change.followed):
                         self._apply(view, change)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from changes.errors import DeclarationError, MisuseError, nearest
-from operations.reading import choose
+from operations.reading import choose, named
 from projectors.stores.registry import STORES, store_of
 from projectors.views import View
 from viewtail import own_packages, settings
@@ -34,14 +34,12 @@ def configured(config: Path | None) -> tuple[settings.Settings, list[View]]:
 
 def chosen(loaded: settings.Settings, views: Sequence[View], name: str) -> View:
     """The one of a command's `configured` views that a user names. Raises MisuseError."""
-    if not any(name in (view.name, view.id) for view in views):
-        for view in load(loaded.views):
-            if name in (view.name, view.id):
-                raise MisuseError(
-                    f"view {view.id} is published by the tailer, and these are a projector's settings "
-                    f"(VIEWTAIL_SOURCE__URL={loaded.source_kind.address.schemes[0]}://...). Run this command with the "
-                    "tailer's: VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306"
-                )
+    if not named(views, name) and (left_out := named(load(loaded.views), name)):
+        raise MisuseError(
+            f"view {left_out[0].id} is published by the tailer, and these are a projector's settings "
+            f"(VIEWTAIL_SOURCE__URL={loaded.source_kind.address.schemes[0]}://...). Run this command with the "
+            "tailer's: VIEWTAIL_SOURCE__URL=mysql://USER:PASSWORD@HOST:3306"
+        )
     return choose(views, name)
 
 

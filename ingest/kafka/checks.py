@@ -18,6 +18,7 @@ from servers.privileges import Privileges, account
 from servers.sessions import Connection, MySQLAddress, quote
 
 _WHERE = "source"
+_ABSENT = "not there, or the user may not see it"
 _URL = "VIEWTAIL_SOURCE__CANONICAL_URL"
 
 
@@ -37,7 +38,8 @@ def checks(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Itera
 
 def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
     try:
-        partitions = Broker(access.section.client(), SOURCE).partitions()
+        broker = Broker(access.section.client(), SOURCE)
+        partitions = broker.partitions()
     except ViewtailError as error:
         mend = "start Kafka, or set VIEWTAIL_SOURCE__URL"
         yield fail(_WHERE, "reachable", once(error), "no change can be read", mend)
@@ -47,30 +49,27 @@ def _of_broker(access: SourceAccess, topics: Mapping[tuple[str, str], str]) -> I
         why, mend = "no view has a row of such a table", "correct it in VIEWTAIL_SOURCE__TOPICS, or leave it out"
         yield warn(_WHERE, f"VIEWTAIL_SOURCE__TOPICS {one}", "of no view's table", why, mend)
     for (schema, table), topic in topics.items():
-        what, count = f"topic {topic}", partitions.get(topic)
-        seen = (
-            "not there, or the user may not see it"
-            if count is None
-            else f"{count} partitions, changes of {schema}.{table}"
-        )
+        count = partitions.get(topic)
+        seen = _ABSENT if count is None else f"{count} partitions, changes of {schema}.{table}"
         mend = "run the process that publishes it: viewtail run --role tail; or set VIEWTAIL_SOURCE__TOPICS"
-        yield expect(count, _WHERE, what, seen, "the views of its table get no changes", mend)
+        yield expect(count, _WHERE, f"topic {topic}", seen, "the views of its table get no changes", mend)
         if count is not None and access.section.fill_from == "topic":
-            yield _fillable(access, topic, count)
+            yield _fillable(broker, topic, count)
     if POSITIONS in partitions:
         yield ok(_WHERE, f"topic {POSITIONS}", "there: quiet partitions make progress")
     else:
         why = "without it views are not filled from their tables, but from what the topics hold of them"
         mend = "nothing, where another program writes the topics; else: viewtail run --role tail, and READ on it"
-        yield warn(_WHERE, f"topic {POSITIONS}", "not there, or the user may not see it", why, mend)
+        yield warn(_WHERE, f"topic {POSITIONS}", _ABSENT, why, mend)
 
 
-def _fillable(access: SourceAccess, topic: str, partitions: int) -> Finding:
+def _fillable(broker: Broker, topic: str, partitions: int) -> Finding:
     """Whether new views can be filled from a topic: its rows are all there."""
-    what, broker = f"topic {topic} fills views", Broker(access.section.client(), SOURCE)
+    what = f"topic {topic} fills views"
     try:
+        topic_id = broker.id_of(topic)
         for number in range(partitions):
-            Place(broker, topic, broker.id_of(topic), number).beginning()
+            Place(broker, topic, topic_id, number).beginning()
     except ViewtailError as error:
         return fail(_WHERE, what, once(error), "new views of its table halt", "VIEWTAIL_SOURCE__FILL_FROM=table")
     return ok(_WHERE, what, "from its beginning")
