@@ -12,6 +12,7 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes single entities again
 COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

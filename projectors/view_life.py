@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,10 +46,12 @@ class BackfillGate:
     """Keeps a backfill from writing rows that it read before a statement took them away; one lock a view.
 
     A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
-    keys that are shown, so a backfill reads a chunk again that it read before the statement.
+    keys that are shown, so a backfill reads a chunk again that it read before the statement. `outside` locks a view
+    against commands.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> None:
+        self._outside = outside
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._closed_at: dict[str, float] = {}  # monotonic
         self._bound_at: dict[str, float] = {}  # monotonic
@@ -57,7 +59,7 @@ class BackfillGate:
     @contextmanager
     def closed(self, view: str) -> Iterator[None]:
         """While rows are taken away: no chunk is written, and none later that was read by now."""
-        with self._locks[view]:
+        with self._locks[view], self._outside(view):
             self._closed_at[view] = time.monotonic()
             yield
 

@@ -65,13 +65,15 @@ TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
     Event.REPLAYED: (_ANY, State.NEW),
 }
 
+_UNPROVEN = "proven_at = NULL, loss_count = loss_count + 1"
 _FORGOTTEN = "reason = NULL, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
 _ASSIGNMENTS = {
-    State.NEW: f"{_FORGOTTEN}, fill_row_estimate = 0, fill_started_at = NULL, watermark_version = %(floor)s",
+    State.NEW: f"{_FORGOTTEN}, {_UNPROVEN}, fill_row_estimate = 0, fill_started_at = NULL, "
+    "watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
-    State.HALTED: "reason = %(reason)s",
+    State.HALTED: f"reason = %(reason)s, {_UNPROVEN}",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
@@ -253,6 +255,11 @@ class ViewStates:
             values = {"watermark": watermark, "row_estimate": row_estimate, "incarnation": incarnation}
             self.move_in(cursor, Event.BEGUN, [view], **values)
             return self._records(cursor, [view])[view]
+
+    def lost_some(self) -> None:
+        """The store came back with less than it had acknowledged: whatever was proven of the views is not any more."""
+        with self._transaction("taking back what was proven") as cursor:
+            cursor.execute(f"UPDATE {self._table} SET {_UNPROVEN} {self._ours}")
 
     def keep(self, view: BoundView) -> None:
         """The view was bound to its table as that is now, and its content needs no backfill for that."""

@@ -102,6 +102,16 @@ Into = Annotated[
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
 ]
+Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: say what would be written.")]
+Sample = Annotated[
+    float | None, typer.Option(metavar="PERCENT", help="Compare a sample of the rows, and say what that proves.")
+]
+MaxRows = Annotated[float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0)]
+MaxThreads = Annotated[
+    int, typer.Option(metavar="N", help="Wait while the source runs more statements than that at once.", min=1)
+]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -266,6 +276,39 @@ def replay(
     if view or all_views:
         raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
     return command.replay_new_history(context.obj)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    view: Verified = None,
+    repair: Repair = False,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    max_rows_per_second: MaxRows = 0,
+    max_threads_running: MaxThreads = 25,
+    json: Json = False,
+) -> int:
+    """Compare views with their tables, both ways, while they are written; exits 1 where one differs.
+
+    What differs only because the pipeline is behind does not count. A whole pass without a difference proves the view
+    through the moment at which the pass began: `status` shows it. The command needs a running viewtail, backs off when
+    the source is busy, and goes on where it was stopped. --repair writes what is wrong again through the guard, and
+    compares it once more. A version that no history explains is replaced, which nothing else does; the list names it.
+    """
+    from viewtail.commands.verify import Options
+    from viewtail.commands.verify import verify as command
+
+    share = 1.0 if sample is None else sample / 100
+    options = Options(
+        is_repair=repair,
+        is_dry_run=dry_run,
+        share=share,
+        rows_a_second=max_rows_per_second,
+        max_threads_running=max_threads_running,
+        as_json=json,
+    )
+    return command(context.obj, view or [], options)
 
 
 @app.command()

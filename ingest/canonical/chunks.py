@@ -103,6 +103,17 @@ class CanonicalRows:
             rows = [row[: self._width] for row in rows]
         return Chunk(rows, last, read_at, is_last=not is_cut and len(rows) < limit)
 
+    def key_after(self, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
+        """The paging key of the row that is so many rows behind a key; None where there are fewer."""
+        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        order = ", ".join(quote(column.name) for column in self._paging)
+        table = quote(self._table.schema, self._table.name)
+        statement = (
+            f"SELECT {select_list(self._paging)} FROM {table}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
+        )
+        found, _ = self._snapshot(version, statement, self._paging)
+        return found[0] if found else None
+
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
         table = quote(self._table.schema, self._table.name)

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import orjson
 from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Key
-from projectors.stores import Hit, SearchPage, StoredRow, ViewReader
-from projectors.stores.elasticsearch.documents import id_of, key_of
+from changes.writes import Key, Write
+from projectors.stores import Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
+MOST_FOREIGN = 20  # ids that are told of
 _KEEP_ALIVE = "5m"  # between two pages of keys
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
@@ -31,18 +33,45 @@ class DocumentReader(ViewReader):
     """One view, over a client of the reader's own."""
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
-        self.view = view
+        self.view, self.foreign = view, []
         self._client = client
         self._names = Names(view)
         self._id_of = id_of(view)
+        self._encode = encoder(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         return [row for key in keys if (row := self._row(key)) is not None]
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        found: dict[Key, Held] = {}
+        for start in range(0, len(keys), KEYS_A_PAGE):
+            some = keys[start : start + KEYS_A_PAGE]
+            ids = {"ids": [self._id_of(key) for key in some]}
+            try:
+                docs = ask(self._client, "reading", "POST", f"{path(self._names.index)}/_mget", ids)["docs"]
+            except Refused as refused:
+                raise self._not_there(refused) from None
+            for key, doc in zip(some, docs, strict=True):
+                if "error" in doc:
+                    raise StoreUnavailableError(
+                        f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
+                    )
+                if doc.get("found"):
+                    found[key] = _held(doc)
+        return found
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        _, document = self._encode([(key, Write(1, values))])
+        return _form(orjson.loads(document))
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
         for page in present_documents(self._client, self.view, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        for page in present_documents(self._client, self.view, has_source=False, foreign=self.foreign):
+            yield [key for key, _ in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
         """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
@@ -102,10 +131,25 @@ class DocumentReader(ViewReader):
         return StoreError(f"{self._names.label}: {why}")
 
 
+def _held(doc: dict[str, Any]) -> Held:
+    source, mark = doc["_source"], (doc["_seq_no"], doc["_primary_term"])
+    is_tombstone = source.get(DELETED) is True
+    fault = "it is neither a document nor a tombstone" if is_tombstone and len(source) > 1 else ""
+    return Held(int(doc["_version"]), None if is_tombstone else _form(source), fault, mark)
+
+
+def _form(document: dict[str, Any]) -> bytes:
+    """As text: 1, 1.0 and true are three values there."""
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
 def present_documents(
-    client: Elasticsearch, view: BoundView, *, has_source: bool
+    client: Elasticsearch, view: BoundView, *, has_source: bool, foreign: list[str] | None = None
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
-    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page."""
+    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
+
+    The first ids that are no keys go to `foreign`.
+    """
     index = path(Names(view).index)
     point = None
     try:
@@ -122,7 +166,10 @@ def present_documents(
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            yield [(key, hit) for hit in hits if (key := key_of(hit["_id"], view)) is not None]
+            page = [(key_of(hit["_id"], view), hit) for hit in hits]
+            if foreign is not None:
+                foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
+            yield [(key, hit) for key, hit in page if key is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]
