@@ -98,6 +98,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',
   `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the backfill began, estimated',
   `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the backfill began in',
+  `fill_rows_a_second` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'at most so many rows are read; 0: no limit',
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the backfill began',
   `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last backfill finished',
   `loss_count` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how often it could not be relied on any more',

@@ -128,6 +128,17 @@ class Run:
             raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
 
 
+def record(session: Session, database: str, kind: str, view: str, what: str, result: str) -> None:
+    """What was done at once, or is done by somebody else."""
+    one = Run(session, database, kind, view, what, "")
+    with transaction(session, f"recording a {kind}") as cursor:
+        cursor.execute(
+            f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
+            f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
+            (kind, view, what, this_operator(), result),
+        )
+
+
 def this_operator() -> str:
     """Who runs the command: user and host."""
     try:

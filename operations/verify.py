@@ -22,9 +22,9 @@ from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
 from offsets.mysql import Session, transaction
 from operations.runs import DONE, STOPPED, Run
+from projectors.pace import Pace
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.comparison import Comparison, Found, Settled
-from projectors.proving.pace import Pace
 from projectors.proving.reprojection import Reprojection
 from projectors.view_states import State, key_from_text, key_text
 from servers.sessions import quote

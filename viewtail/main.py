@@ -92,7 +92,7 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         help="What the binlog says changed since then: 2026-11-22T03:00, or 03:00 for the last time that it was three. "
-        "In UTC, unless the time says otherwise (+01:00). Needs --into.",
+        "In UTC, unless the time says otherwise (+01:00).",
     ),
 ]
 Into = Annotated[
@@ -101,6 +101,26 @@ Into = Annotated[
         metavar="TOPIC",
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
+]
+Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
+KeysFrom = Annotated[
+    Path | None, typer.Option("--keys-from", metavar="FILE", help="The entities of a file, a key a line; - is stdin.")
+]
+IsParked = Annotated[bool, typer.Option("--parked", help="The entities that are parked.")]
+Begin = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FILE:POSITION", help="What the binlog says changed from there on, up to --to or now."
+    ),
+]
+End = Annotated[str | None, typer.Option("--to", metavar="FILE:POSITION", help="The end of --from.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", help="The entities of which the canonical row meets a condition."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")]
+IsAwaited = Annotated[
+    bool, typer.Option("--wait", help="Wait until whole views are backfilled, and show how far it is.")
 ]
 Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
 Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
@@ -252,30 +272,72 @@ def replay(
     view: Replayed = None,
     all_views: All = False,
     new_history: NewHistory = False,
+    key: Keys = None,
+    keys_from: KeysFrom = None,
+    parked: IsParked = False,
     since: Since = None,
+    begin: Begin = None,
+    end: End = None,
+    where: Where = None,
     into: Into = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    max_rows_per_second: MaxRows = 0,
+    wait: IsAwaited = False,
 ) -> int:
-    """Backfill views again from their tables, in place, while readers read them.
+    """Project canonical rows again, in place, while readers read: a view, or some entities of it.
 
-    A halted view goes on after it, once you have corrected the reason. A running viewtail begins within seconds;
-    without one, the next `viewtail run` does it.
+    A whole VIEW is backfilled again by the running viewtail, within seconds; without one, by the next `viewtail run`. A
+    halted view goes on after it, once you have corrected the reason.
 
-    With --since and --into, nothing is backfilled: every change of a Topic since a time is published again, once and in
-    order, into a topic of its own. The command does it itself. The same command goes on with one that was stopped.
+    Some entities (--key, --keys-from, --parked, --since, --from, --where) are written by the command itself, as their
+    rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped. Old events
+    are never sent again as they were: the view has newer versions, and would rightly refuse them.
+
+    With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
+
+    `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands import replay as command
+    from viewtail.commands.replay_keys import How, Selected, replay_keys
 
-    if since is not None or into is not None:
-        if since is None or into is None or all_views or new_history or view is None or len(view) != 1:
-            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--since")
+    selected = Selected(
+        keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
+    )
+    if into is not None:
+        if since is None or all_views or new_history or view is None or len(view) != 1:
+            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--into")
         from viewtail.commands.stretch import replay_since
 
         return replay_since(context.obj, view[0], since, into)
-    if not new_history:
-        return command.replay(context.obj, view or [], all_views=all_views)
-    if view or all_views:
-        raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-    return command.replay_new_history(context.obj)
+    selected.check()
+    if new_history:
+        if view or all_views or selected.is_some:
+            raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
+        return command.replay_new_history(context.obj)
+    if selected.is_some:
+        if view is None or len(view) != 1 or all_views:
+            raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
+        how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
+        return replay_keys(context.obj, view[0], selected, how)
+    if dry_run:
+        raise typer.BadParameter("a whole view is every row of its table; name some entities", param_hint="--dry-run")
+    return command.replay(
+        context.obj,
+        view or [],
+        all_views=all_views,
+        is_yes=yes,
+        rows_a_second=int(max_rows_per_second),
+        is_awaited=wait,
+    )
+
+
+@app.command()
+def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
+    """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
+    from viewtail.commands.replay import replays as command
+
+    return command(context.obj, limit=limit, as_json=json)
 
 
 @app.command()

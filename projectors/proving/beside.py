@@ -30,6 +30,8 @@ from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.sessions import Connection, quote
 
+KEYS_A_CHUNK = 2_000
+
 
 class Deployment(ownership.Deployment, Protocol):
     """What is asked of the composition root beyond what a pipeline needs."""
@@ -185,6 +187,21 @@ class Beside:
             shows=shows,
             stop=self.stop,
             chunk_rows=limits.chunk_rows,
+        )
+        self._resources.callback(rows.close)
+        return rows
+
+    def keys_where(self, condition: str) -> CanonicalRows:
+        """A reader of the keys of rows that meet a condition, written in SQL."""
+        keys = [column.name for column in self.view.table.columns if column in self.view.key]
+        rows = CanonicalRows(
+            self.view.table,
+            keys,
+            open_source=self.deployment.open_source,
+            shows=self.watermarks.is_visible,
+            stop=self.stop,
+            chunk_rows=KEYS_A_CHUNK,
+            condition=condition,
         )
         self._resources.callback(rows.close)
         return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,23 @@ class World:
         return found
 
 
+@contextmanager
+def made(folder: Path, mysql: Server, redis_server: Server, search: Server) -> Iterator[World]:
+    """Tables and views, filled and kept."""
+    found = World(folder, mysql, redis_server, search)
+    found.ask(f"DROP DATABASE IF EXISTS {SCHEMA}")
+    found.ask(f"DROP DATABASE IF EXISTS {STORE}")
+    for statement in TABLES.split(";\n"):
+        found.ask(statement)
+    found.insert(range(1, ROWS + 1))
+    found.run.start()
+    wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
+    try:
+        yield found
+    finally:
+        found.run.stop()
+
+
 @pytest.fixture(scope="module")
 def world(
     tmp_path_factory: pytest.TempPathFactory,
@@ -95,14 +113,8 @@ def world(
     redis_server: Server,
     elasticsearch_server: Server,
 ) -> Iterator[World]:
-    found = World(tmp_path_factory.mktemp("verified"), mysql_server, redis_server, elasticsearch_server)
-    for statement in TABLES.split(";\n"):
-        found.ask(statement)
-    found.insert(range(1, ROWS + 1))
-    found.run.start()
-    wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
-    yield found
-    found.run.stop()
+    with made(tmp_path_factory.mktemp("verified"), mysql_server, redis_server, elasticsearch_server) as found:
+        yield found
 
 
 def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pass(world: World) -> None:
