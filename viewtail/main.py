@@ -102,6 +102,13 @@ Into = Annotated[
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
 ]
+WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)]
+WaitedVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Until KEY has this version.")]
+WaitedPosition = Annotated[
+    str | None, typer.Option("--position", metavar="FILE:POSITION", help="Until this place in the source's binlog.")
+]
+WaitedGtid = Annotated[str | None, typer.Option("--gtid", metavar="GTID", help="Until this transaction of the source.")]
+Within = Annotated[float, typer.Option(metavar="SECONDS", help="At most so long.", min=0)]
 Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
 KeysFrom = Annotated[
     Path | None, typer.Option("--keys-from", metavar="FILE", help="The entities of a file, a key a line; - is stdin.")
@@ -338,6 +345,41 @@ def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> in
     from viewtail.commands.replay import replays as command
 
     return command(context.obj, limit=limit, as_json=json)
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    view: ViewName,
+    key: WaitedKey = None,
+    version: WaitedVersion = None,
+    position: WaitedPosition = None,
+    gtid: WaitedGtid = None,
+    within: Within = 10.0,
+) -> int:
+    """Wait until a view has everything that is committed by now, or up to a version, position or GTID.
+
+    For scripts that read what they wrote. In Python: viewtail.wait_for(...). Exits 1 when the time is over, when the
+    view is halted, or when KEY is parked.
+    """
+    from operations.waiting import Wanted
+    from viewtail.commands.waiting import wait as command
+
+    wanted = Wanted(version=version, position=position, gtid=gtid)
+    return command(context.obj, view, key, wanted, within_s=within)
+
+
+@app.command()
+def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:
+    """Tell why a view shows what it shows of one entity, and what to run next.
+
+    Looks at the row, at what the store holds, at the pipeline, at the dead letters, and for the entity's last change in
+    the binlog. Exits 0 when the view is right: current, rightly absent, or kept out by `where`. Writes nothing but a
+    watermark.
+    """
+    from viewtail.commands.why import why as command
+
+    return command(context.obj, view, key, as_json=json)
 
 
 @app.command()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from changes.batches import UPDATE, Batch, Refused, RowChanges, unreadable_in
+from changes.batches import DELETE, INSERT, UPDATE, Batch, Origin, Refused, RowChanges, unreadable_in
 from changes.errors import HistoryGoneError, StopRequested, ViewtailError
 from changes.positions import Position
 from changes.writes import Key
@@ -15,6 +16,7 @@ from projectors.projection import followed_tables
 from projectors.views import BoundView
 
 MOST_KEYS = 1_000_000  # in memory
+_OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,7 @@ def changed_keys(
     changed, StopRequested.
     """
     begin = _close_before(history.reader({}, {}), stretch, stop)
-    # Statements before the stretch do not concern it.
-    above = max(stretch.above, begin.version)
-    source = history.reader(followed_tables([view]), {(view.table.schema, view.table.name): above})
+    source = _reader(history, view, begin)
     found: dict[Key, None] = {}
     for batch in _batches(source, begin, stop):
         end = _end_in(batch, stretch)
@@ -57,6 +57,42 @@ def changed_keys(
                 source.interrupt()
                 break
     return list(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of an entity, as the stream has it."""
+
+    version: int
+    op: str  # insert, update, delete
+    origin: Origin
+
+
+def last_change(
+    history: History, view: BoundView, key: Key, stretch: Stretch, stop: threading.Event, within_s: float
+) -> tuple[Change | None, Position, bool]:
+    """The last change of an entity, how far was read, and whether that is the whole stretch."""
+    names, deadline = [column.name for column in view.key], time.monotonic() + within_s
+    begin = _close_before(history.reader({}, {}), stretch, stop)
+    source = _reader(history, view, begin)
+    found, reached = None, begin
+    for batch in _batches(source, begin, stop):
+        events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
+        for one in events:
+            at = [one.followed.columns.index(name) for name in names]
+            if any(tuple([row[place] for place in at]) == key for row in one.rows):
+                found = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
+        reached = batch.end or reached
+        is_over = _end_in(batch, stretch) is not None
+        if is_over or time.monotonic() > deadline:
+            source.interrupt()
+            return found, reached, is_over
+    return found, reached, False
+
+
+def _reader(history: History, view: BoundView, begin: Position) -> Source:
+    """Statements before that do not concern it."""
+    return history.reader(followed_tables([view]), {(view.table.schema, view.table.name): begin.version})
 
 
 def _close_before(source: Source, stretch: Stretch, stop: threading.Event) -> Position:
