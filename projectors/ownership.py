@@ -189,6 +189,8 @@ def take(
             projections=_projections(store, running, followed, asked),
             misfit=deployment.misfit,
             fits_from={} if fits_from is None else fits_from,
+            seen={view.id: State.HALTED for view in deployment.left_out}
+            | {name: record.state for name, record in records.items()},
         )
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
