@@ -208,12 +208,8 @@ class ViewLife:
 
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.look()
-        return [
-            name
-            for name, record in records.items()
-            if name in self.views.keys() - self.held_back and record.state in (State.NEW, State.BACKFILLING)
-        ]
+        waiting = [name for name, one in self.look().items() if one.state in (State.NEW, State.BACKFILLING)]
+        return [name for name in waiting if name in self.views and name not in self.held_back]
 
     def look(self) -> dict[str, ViewRecord]:
         """All views as they are now, those left out too; reports say the same until the next look."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from changes.retrying import STANDBY
 from projectors.view_states import State
+from viewtail.logs import masked
 
 LIVE_WITHIN_S = 30.0  # the supervisor's loop turns twice a second
 HEARD_WITHIN_S = 5.0  # a pipeline reports twice a second
@@ -79,4 +80,4 @@ def _state(report: Mapping[str, Any]) -> str:
 def _told(name: str, report: Mapping[str, Any]) -> dict[str, Any]:
     state = _state(report)
     error = "its process reports nothing: it hangs, or the machine does" if state == "silent" else report.get("error")
-    return {"pipeline": name, "state": state, "error": error}
+    return {"pipeline": name, "state": state, "error": error and masked(error)}

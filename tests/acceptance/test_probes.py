@@ -184,6 +184,25 @@ def test_readyz_names_a_store_that_is_away_and_comes_back_with_it(probed: Probed
     one.until_ready()
 
 
+def test_status_says_within_seconds_how_far_behind_a_store_that_hangs_is(probed: Probed) -> None:
+    """Nothing is written meanwhile, so that by its writes alone the pipeline would be idle."""
+    one = probed.start()
+    one.until_filled()
+    probed.redis.pause()
+    try:
+        probed.sql("UPDATE shop.user SET email = 'b@example.org' WHERE id = 1")
+
+        def lag_s() -> float:
+            pipelines = json.loads(one.run.command("status", "--json").stdout)["pipelines"]
+            return next(float(found["lag_s"]) for found in pipelines if found["name"] == "redis")
+
+        wait_for("the lag is reported", lambda: lag_s() > 1, 12)
+        wait_for("it is reported again", lambda: lag_s() > 6, 12)
+    finally:
+        probed.redis.resume()
+    wait_for("it is made up for", lambda: lag_s() == 0, 20)
+
+
 def test_a_halted_view_shows_within_ten_seconds_and_is_gone_after_its_replay(probed: Probed) -> None:
     one = probed.start()
     one.until_filled()

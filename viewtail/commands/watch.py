@@ -34,7 +34,7 @@ from viewtail.sources import read_position
 
 _DRAWN_A_SECOND = 2
 _LAG_WIDTH = 20  # characters of a sparkline
-_MOST_OF_IT = 3  # lines of what to do take at most one of so many
+_MOST_OF_IT = 3  # lines of what to do take at most one of so many, and an error of MySQL so many
 _OLD_S = 3.0  # beyond the time between two looks: then the screen says how old it is
 
 
@@ -165,7 +165,7 @@ class _Page:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.height or console.height
         seen = self._looking.seen
-        lines = list(self._heading(seen))
+        lines = list(self._heading(seen, console, width))
         if seen.found is None:
             yield from _cut(lines, height)
             return
@@ -189,7 +189,7 @@ class _Page:
             yield Text("")
             yield from shown_notes
 
-    def _heading(self, seen: Seen) -> Iterator[Text]:
+    def _heading(self, seen: Seen, console: Console, width: int) -> Iterator[Text]:
         clock = time.strftime("%H:%M:%S")
         yield Text(f"viewtail status at {clock}, every {self._every_s:g} s. Ctrl-C ends it", style="bold")
         age_s = time.monotonic() - seen.at
@@ -198,7 +198,7 @@ class _Page:
         elif seen.error is not None or age_s > self._every_s + _OLD_S:
             yield Text(f"MySQL does not answer. What stands below is {age_s:.0f} s old", style="red")
         if seen.error is not None:
-            yield Text(seen.error, style="red")
+            yield from Text(seen.error, style="red").wrap(console, width)[:_MOST_OF_IT]
         yield Text("")
 
 
