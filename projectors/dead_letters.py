@@ -53,6 +53,10 @@ class DeadLetters:
     def count(self) -> int:
         return sum(len(keys) for keys in self._keys.values())
 
+    def counts(self) -> dict[str, int]:
+        """By view."""
+        return {view: len(keys) for view, keys in self._keys.items()}
+
     def record(self, parked: Iterable[Parked]) -> None:
         """Durable on return; called before the offset moves past them."""
         with transaction(self._session, "recording dead letters") as cursor:

@@ -192,6 +192,8 @@ def take(
             misfit=deployment.misfit,
             fits_from={} if fits_from is None else fits_from,
             gate=BackfillGate(lambda view: ViewLock(session, database, view).taken()),
+            seen={view.id: State.HALTED for view in deployment.left_out}
+            | {name: record.state for name, record in records.items()},
         )
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()

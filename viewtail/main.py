@@ -43,6 +43,11 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it on the whole terminal, again and again, until Ctrl-C.")]
+Every = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="With --watch: how often to look; by default 2.", min=0.5, max=3600),
+]
 ViewName = Annotated[
     str, typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name.")
 ]
@@ -208,12 +213,23 @@ def run(context: typer.Context, role: RoleOption = "all") -> int:
 
 
 @app.command()
-def status(context: typer.Context, json: Json = False) -> int:
+def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None) -> int:
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
     Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked. The
     lines below the table say what to do.
+
+    With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
+    is 0 then. It asks MySQL alone, four questions each time.
     """
+    if every is not None and not watch:
+        raise typer.BadParameter("it is how often --watch looks; add --watch", param_hint="--every")
+    if watch:
+        if json:
+            raise typer.BadParameter("leave --json out: a program calls viewtail status --json", param_hint="--watch")
+        from viewtail.commands.watch import watch as watching
+
+        return watching(context.obj, every or 2.0)
     from viewtail.commands.status import status as command
 
     return command(context.obj, as_json=json)
