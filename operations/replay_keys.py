@@ -143,7 +143,7 @@ class ReplayKeys:
         progress.setdefault("shown", 0)
         progress.setdefault("gone", 0)
         progress.setdefault("parked", 0)
-        writer = self.beside.reprojection()
+        writer = self.beside.reprojection
         version = self.beside.now()
         total, written = self.selection.count(), Written()
         for keys, place in self.selection.batches(self.beside, version, progress.get("after")):

@@ -148,6 +148,19 @@ def this_operator() -> str:
     return f"{user}@{socket.gethostname()}"[:255]
 
 
+def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:
+    """Take older rows of what happens again and again out of the record."""
+    table = quote(database, "operator_run")
+    with transaction(session, f"forgetting older runs of {kind}") as cursor:
+        cursor.execute(
+            f"SELECT id FROM {table} WHERE kind = %s AND view = %s ORDER BY id DESC LIMIT 1 OFFSET %s",
+            (kind, view, kept),
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            cursor.execute(f"DELETE FROM {table} WHERE kind = %s AND view = %s AND id <= %s", (kind, view, row[0]))
+
+
 def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> list[Past]:
     """The newest first. One that says that it is running, and whose process is gone, was stopped."""
     with transaction(session, "reading what operators had done") as cursor:

@@ -91,6 +91,7 @@ class Verify:
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
+    save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
     _suspects: list[Key] = field(default_factory=list)
     _seed: int = 0
@@ -115,7 +116,7 @@ class Verify:
         keepers = beside.keepers()
         estimate = self._estimate()
         comparison = beside.comparison()
-        writer = beside.reprojection() if self.is_repair else None
+        writer = beside.reprojection if self.is_repair else None
         progress = self.run.progress
         order = row_order(beside.view.table)
         if progress.get("order") != order:  # it begins, or the table is read in another order by now
@@ -173,7 +174,7 @@ class Verify:
             self._go_on(settle, estimate, count)
 
     def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
-        is_due = time.monotonic() - self._saved_at > SAVE_EVERY_S
+        is_due = time.monotonic() - self._saved_at > self.save_every_s
         if len(self._suspects) >= SUSPECTS_AT_ONCE or (is_due and self._suspects):
             settle()
         if is_due:

@@ -177,7 +177,7 @@ class Why:
 
     def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
         """By the row as it is now, whatever the pipeline has passed; and whether there is a row."""
-        rows = self.beside.canonical_rows(lambda *_: True)
+        rows = self.beside.rows_now
         found = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
         return comparison.projected(found, 1), bool(found)
 

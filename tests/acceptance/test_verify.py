@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 import pytest
 import redis
+from elasticsearch import Elasticsearch
 
 from stack import Server
 from tests.support.running import Run, addresses, wait_for
@@ -50,6 +51,7 @@ class World:
     def __init__(self, folder: Path, mysql: Server, redis_server: Server, search: Server) -> None:
         self.mysql, self.search = mysql, search
         self.redis = redis.Redis(port=redis_server.port)
+        self.documents = Elasticsearch(search.url)
         environ = addresses(mysql, redis_server, search)
         environ["VIEWTAIL_MYSQL__URL"] = f"{mysql.url}/{STORE}"
         self.run = Run(folder, VIEWS, environ)
@@ -90,15 +92,15 @@ class World:
 
 
 @contextmanager
-def made(folder: Path, mysql: Server, redis_server: Server, search: Server) -> Iterator[World]:
-    """Tables and views, filled and kept."""
+def made(folder: Path, mysql: Server, redis_server: Server, search: Server, **cleaner: str) -> Iterator[World]:
+    """Tables and views, filled and kept; a cleaner runs where settings of it are given."""
     found = World(folder, mysql, redis_server, search)
     found.ask(f"DROP DATABASE IF EXISTS {SCHEMA}")
     found.ask(f"DROP DATABASE IF EXISTS {STORE}")
     for statement in TABLES.split(";\n"):
         found.ask(statement)
     found.insert(range(1, ROWS + 1))
-    found.run.start()
+    found.run.start(**({"VIEWTAIL_CLEANER__SHARE": "0.05", **cleaner} if cleaner else {}))
     wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
     try:
         yield found

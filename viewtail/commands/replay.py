@@ -22,7 +22,7 @@ from viewtail.commands.output import print_json, print_remark, print_table
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
-KINDS = ("replay", "verify", "repair", "rebuild", "redrive")
+KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean")
 LOOK_EVERY_S = 0.5
 
 
