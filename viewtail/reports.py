@@ -152,7 +152,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "rows": vitals.row_count,
         "writes": vitals.write_count,
         "batches": vitals.batch_count,
-        "parked": vitals.parked_count,
+        "parked": own.pipeline.dead_letters.count,
         "store_retries": vitals.store_retry_count,
         "lag_s": round(lag_s(own), 3),
         "reconnects": own.source.progress.reconnect_count,
