@@ -49,6 +49,7 @@ class Replayed:
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
     refused: Mapping[str, str]  # by id: they stay halted, and why
+    paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
 
@@ -56,7 +57,7 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
     """Have these views backfilled again."""
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, redeclared = [], []
+    unknown, redeclared, paused = [], [], []
     refused: dict[str, str] = {}
     with closing(OwnSession(deployment.open_store)) as session:
         kept = known_views(session, deployment.database)
@@ -64,6 +65,8 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             known = {name: one for (name, of), one in kept.items() if of == view.id}
             if not known:
                 unknown.append(view.id)
+            elif any(one.state == State.PAUSED for one in known.values()):
+                paused.append(view.id)
             elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
                 redeclared.append(view.id)
             elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
@@ -72,7 +75,7 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
                 marked[view.id] = _running(known, pipelines)
                 for name in known:
                     ViewStates(session, deployment.database, name).move(Event.REPLAYED, [view.id])
-    return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
+    return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
 
 
 def _is_halted(known: Mapping[str, KnownView]) -> bool:

@@ -27,10 +27,12 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    for view in done.paused:
+        print(f"{view}: not marked: it is paused. To backfill it: viewtail resume {view}", file=sys.stderr)
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
-    return 1 if done.refused or done.redeclared else 0
+    return 1 if done.refused or done.paused or done.redeclared else 0
 
 
 def replay_new_history(config: Path | None) -> int:

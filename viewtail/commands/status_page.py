@@ -44,7 +44,7 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
         print()
         views = [_view_row(where, view) for where, view in _views(pipelines)]
         _table(("view", "state", "filled", "rows", "parked"), views)
-    for line in (*_of_pipelines(pipelines), *_of_views(pipelines), *_of_fleet(fleet), *remarks):
+    for line in (*_of_pipelines(pipelines), *_of_paused(pipelines), *_of_views(pipelines), *_of_fleet(fleet), *remarks):
         print(f"\n{line}")
 
 
@@ -164,14 +164,33 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         yield f"{_listed('pipeline', names)}: {error}"
 
 
+def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    paused: dict[str, list[str]] = {}
+    for one in pipelines:
+        if one.paused is not None:
+            paused.setdefault(str(one.paused), []).append(one.name)
+    for since, names in paused.items():
+        wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
+        meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
+        yield (
+            f"{_listed('pipeline', names)}: paused {since}. Nothing is read or written, and nothing lost while the "
+            f"source keeps the changes. To go on: viewtail resume {meant}"
+        )
+
+
 def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     for _, view in _views(pipelines):
-        if view.reason:
+        if view.paused is not None:
+            yield (
+                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume {view.name}, "
+                "which backfills it"
+            )
+        elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
             yield (
-                f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
-                f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
+                f"view {view.name}: {view.parked} keys could not be applied; all others were. The reasons: viewtail "
+                f"dead-letters list {view.name}. When they are mended: viewtail replay {view.name}"
             )
 
 
