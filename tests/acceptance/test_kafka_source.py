@@ -237,3 +237,47 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     assert one.command("replay", SCHEMA).returncode == 0
     wait_for("a view that is replayed is filled again", fleet.are_equal)
     assert [run.stop() for run in (one, three, tailer)] == [0, 0, 0]
+
+
+def test_what_is_paused_by_store_or_view_is_paused_in_all_partitions_and_over_takeovers(fleet: Fleet) -> None:
+    fleet.tailer()
+    one, two = fleet.projector("one"), fleet.projector("two")
+    writer = Writer(fleet)
+
+    def pipelines(store: str) -> list[dict[str, Any]]:
+        told = json.loads(one.command("status", "--json").stdout)["pipelines"]
+        return [found for found in told if found["name"].endswith(f".{store}")]
+
+    def states(store: str) -> set[str]:
+        return {found["state"] for found in pipelines(store)}
+
+    def views(name: str) -> list[str]:
+        return [view["state"] for found in pipelines("mysql") for view in found["views"] if view["name"] == name]
+
+    try:
+        wait_for("all views are filled", one.is_well, 90)
+        assert one.command("pause", "--pipeline", "redis").returncode == 0
+        wait_for("all partitions are paused", lambda: states("redis") == {"paused"}, 15)
+        assert len(pipelines("redis")) == 6
+        paused = fleet.hashes()
+        two.kill()
+        wait_for("the other one has all", lambda: len(partitions_of(one, "redis")) == 6, 20)
+        wait_for("they are paused there", lambda: states("redis") == {"paused"}, 15)
+        wait_for("what waits is counted", lambda: any(found["waiting"] for found in pipelines("redis")))
+        wait_for("and how old it is", lambda: max(found["lag_s"] for found in pipelines("redis")) > 1)
+        wait_for("the others run", lambda: states("mysql") == {"running"})
+        assert fleet.hashes() == paused
+
+        assert one.command("pause", "user_by_email").returncode == 0
+        assert views("mysql:user_by_email") == ["paused"] * 4
+        wait_for("no partition's changes come", lambda: one.log.count("view paused") >= 4)
+        done = one.command("resume", "user_by_email")
+        assert done.returncode == 0 and "backfilled in place" in done.stdout
+        assert one.command("resume", "--pipeline", "redis").returncode == 0
+    except BaseException:
+        print(one.log[-6000:])
+        raise
+    finally:
+        writer.stop()
+    wait_for("views equal their table", fleet.are_equal, 60)
+    wait_for("all is well", one.is_well)
