@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,25 +64,23 @@ def of(session: Session, database: str, pipeline: str) -> Pause | None:
     return None if row is None else pause_of(row)
 
 
-def pause(session: Session, database: str, pipeline: str, by: str, reason: str | None) -> bool:
-    """Whether it was not paused before. Its lag goes on from the one that it reported last."""
-    status, given = quote(database, "pipeline_status"), None if reason is None else reason[:MOST_REASON]
-    with transaction(session, f"pausing pipeline {pipeline}") as cursor:
-        found: int = cursor.execute(
-            f"UPDATE {quote(database, 'pipeline')} p SET paused_at = CURRENT_TIMESTAMP(6), paused_by = %s, "
-            f"pause_reason = %s, paused_lag_ms = (SELECT s.lag_ms FROM {status} s WHERE s.pipeline_id = p.id) "
-            "WHERE p.name = %s AND p.paused_at IS NULL",
-            (by, given, pipeline),
+def pause(session: Session, database: str, pipelines: Collection[str], by: str, reason: str | None) -> None:
+    """Those of these pipelines that are not paused, all at one time; the lag of each goes on from what it said last."""
+    status = quote(database, "pipeline_status")
+    with transaction(session, "pausing pipelines") as cursor:
+        cursor.execute(
+            f"UPDATE {quote(database, 'pipeline')} p SET paused_at = CURRENT_TIMESTAMP(6), paused_by = %(by)s, "
+            f"pause_reason = %(reason)s, paused_lag_ms = (SELECT s.lag_ms FROM {status} s WHERE s.pipeline_id = p.id) "
+            "WHERE p.name IN %(names)s AND p.paused_at IS NULL",
+            {"by": by, "reason": reason and reason[:MOST_REASON], "names": sorted(pipelines)},
         )
-    return found > 0
 
 
-def resume(session: Session, database: str, pipeline: str) -> bool:
-    """Whether it was paused before."""
-    with transaction(session, f"resuming pipeline {pipeline}") as cursor:
-        found: int = cursor.execute(
+def resume(session: Session, database: str, pipelines: Collection[str]) -> None:
+    """Those of these pipelines that are paused."""
+    with transaction(session, "resuming pipelines") as cursor:
+        cursor.execute(
             f"UPDATE {quote(database, 'pipeline')} SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, "
-            "paused_lag_ms = NULL WHERE name = %s AND paused_at IS NOT NULL",
-            (pipeline,),
+            "paused_lag_ms = NULL WHERE name IN %(names)s",
+            {"names": sorted(pipelines)},
         )
-    return found > 0

@@ -36,7 +36,7 @@ class Deployment(Protocol):
 
 
 class Outcome(Enum):
-    """What became of one wish."""
+    """What became of a wish for a view."""
 
     DONE = "done"
     NOT_NEEDED = "it is so already"
@@ -53,14 +53,6 @@ class PausedView:
     before: ViewStatus | None  # None: no run has seen it
     pipelines: Sequence[PipelineStatus] = ()  # that keep it: several where each has a part of the source
     row_estimate: int | None = None  # of its table, of one that is resumed, where the source answers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PausedPipeline:
-    """A pipeline that an operator named, and how it was before."""
-
-    outcome: Outcome
-    before: PipelineStatus
 
 
 def pause_views(
@@ -119,20 +111,18 @@ def _row_estimate(deployment: Deployment, view: View) -> int | None:
 
 def pause_pipelines(
     deployment: Deployment, chosen: Sequence[PipelineStatus], *, by: str, reason: str | None = None
-) -> list[PausedPipeline]:
+) -> None:
     """Let these pipelines end between two batches, and not begin again until they are resumed."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        return [_outcome(one, pauses.pause(session, deployment.database, one.name, by, reason)) for one in chosen]
+    if chosen:
+        with closing(OwnSession(deployment.open_store)) as session:
+            pauses.pause(session, deployment.database, [one.name for one in chosen], by, reason)
 
 
-def resume_pipelines(deployment: Deployment, chosen: Sequence[PipelineStatus]) -> list[PausedPipeline]:
+def resume_pipelines(deployment: Deployment, chosen: Sequence[PipelineStatus]) -> None:
     """Let these pipelines go on at their offsets."""
-    with closing(OwnSession(deployment.open_store)) as session:
-        return [_outcome(one, pauses.resume(session, deployment.database, one.name)) for one in chosen]
-
-
-def _outcome(one: PipelineStatus, is_done: bool) -> PausedPipeline:
-    return PausedPipeline(outcome=Outcome.DONE if is_done else Outcome.NOT_NEEDED, before=one)
+    if chosen:
+        with closing(OwnSession(deployment.open_store)) as session:
+            pauses.resume(session, deployment.database, [one.name for one in chosen])
 
 
 def chosen_pipelines(deployment: Deployment, names: Sequence[str] | None) -> list[PipelineStatus]:

@@ -11,7 +11,7 @@ from changes.errors import MisuseError
 from changes.retrying import PAUSED
 from offsets.pauses import this_person
 from operations import pausing as operation
-from operations.pausing import Outcome, PausedPipeline, PausedView
+from operations.pausing import Outcome, PausedView
 from operations.status import PipelineStatus
 from projectors.stores.registry import store_of
 from projectors.views import View
@@ -47,8 +47,9 @@ def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
     if not wanted.views:
         deployment = Deployment(settings=settings.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
-        for done in operation.pause_pipelines(deployment, chosen, by=by, reason=reason):
-            print(f"pipeline {done.before.name}: {_paused_pipeline(done)}")
+        operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
+        for one in chosen:
+            print(f"pipeline {one.name}: {_paused_pipeline(one)}")
         return _none_ran(chosen)
     deployment, views = _views(config, wanted.views)
     found = operation.pause_views(deployment, views, by=by, reason=reason)
@@ -61,8 +62,9 @@ def resume(config: Path | None, wanted: Wanted) -> int:
     if not wanted.views:
         deployment = Deployment(settings=settings.load(config))
         chosen = operation.chosen_pipelines(deployment, wanted.names)
-        for one in operation.resume_pipelines(deployment, chosen):
-            print(f"pipeline {one.before.name}: {_resumed_pipeline(one)}")
+        operation.resume_pipelines(deployment, chosen)
+        for one in chosen:
+            print(f"pipeline {one.name}: {_resumed_pipeline(one)}")
         for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
             print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view}")
         return _none_ran(chosen)
@@ -90,9 +92,9 @@ def _say(done: PausedView, line: str) -> int:
     return 0 if is_done else 1
 
 
-def _paused_pipeline(done: PausedPipeline) -> str:
-    one = done.before
-    if done.outcome is Outcome.NOT_NEEDED:
+def _paused_pipeline(one: PipelineStatus) -> str:
+    """Of one as it was before."""
+    if one.paused is not None:
         return f"is paused already, {one.paused}"
     when = "The next `viewtail run` leaves it alone" if one.state == "down" else "It stops within a few seconds"
     return (
@@ -101,9 +103,9 @@ def _paused_pipeline(done: PausedPipeline) -> str:
     )
 
 
-def _resumed_pipeline(done: PausedPipeline) -> str:
-    one = done.before
-    if done.outcome is Outcome.NOT_NEEDED:
+def _resumed_pipeline(one: PipelineStatus) -> str:
+    """Of one as it was before."""
+    if one.paused is None:
         return f"is not paused; it is {one.state}"
     where = one.position or "its beginning"
     if one.state == "down":
