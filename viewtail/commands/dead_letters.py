@@ -13,7 +13,8 @@ from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations.dead_letters import DeadLetterTable, Letter
 from viewtail import settings
-from viewtail.commands.output import confirmed, print_json, print_remark, print_rows
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.composition import Deployment
 
 
@@ -65,10 +66,12 @@ def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -
         missing = sorted(set(keys) - {letter.key for letter in letters})
         if letters:
             question = (
-                f"Forget {len(letters):,} dead letters of {view}? The view keeps what it has for those keys, which is "
-                "not what their rows are now; `viewtail verify` will show the difference"
+                f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "
+                "which is not what their rows are now: `viewtail verify` will show the difference. Go on?"
             )
-            confirmed(question, is_yes=is_yes)
+            if not agreed(question, is_yes=is_yes):
+                print_remark("nothing was forgotten")
+                return 1
             dropped = table.forget(letters)
             print(f"{view}: {len(dropped):,} dead letters forgotten. What the view has for those keys stays as it is")
             if len(dropped) < len(letters):

@@ -9,12 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import orjson
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from changes.errors import MisuseError
 
 
 def print_json(content: Any) -> None:
@@ -28,18 +25,6 @@ def print_remark(remark: str | None) -> None:
     """A line on stderr, when there is something to know."""
     if remark:
         print(f"viewtail: {remark}", file=sys.stderr)
-
-
-def confirmed(question: str, *, is_yes: bool) -> None:
-    """Return when the person at the terminal agrees, or did so with --yes.
-
-    Raises typer.Abort for a no, and MisuseError where nobody can be asked.
-    """
-    if is_yes:
-        return
-    if not sys.stdin.isatty():
-        raise MisuseError(f"{question}: add --yes, since there is no terminal to ask at. Nothing was changed")
-    typer.confirm(f"{question}.\nDo it?", abort=True, err=True)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
