@@ -40,6 +40,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
   `position` MEDIUMTEXT NULL COMMENT 'the offset: all up to here is durable; as the source writes it',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
+  `pause_reason` VARCHAR(1000) NULL COMMENT 'why, if that was said',
+  `paused_lag_ms` BIGINT UNSIGNED NULL COMMENT 'its lag when it was paused, as it last reported it, milliseconds',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
 ) {_OPTIONS} COMMENT='viewtail: offset and fence of each pipeline'
@@ -91,8 +95,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
   `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
-  `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled or halted',
-  `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
+  `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
+  `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
   `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running backfill; of a finished one, its end',
   `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
   `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',

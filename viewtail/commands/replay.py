@@ -51,12 +51,14 @@ def replay(
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    for view in done.paused:
+        print(f"{view}: not marked: it is paused. To backfill it: viewtail resume {view}", file=sys.stderr)
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
     if is_awaited and done.marked and not _wait(deployment, done.marked):
         return 1
-    return 1 if done.refused or done.redeclared else 0
+    return 1 if done.refused or done.paused or done.redeclared else 0
 
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:

@@ -109,7 +109,9 @@ class _Looking:
             raise session_error(error, self._address, "store") from None
         except (OSError, ValueError) as error:  # of a session that was cut in the midst of an answer
             raise StoreUnavailableError(f"MySQL's answer was cut off: {type(error).__name__}") from None
-        seen = Findings(pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, not_run=[], retired=[])
+        seen = Findings(
+            pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
+        )
         found = compared(self._loaded, seen, self._declared)
         now = time.monotonic()
         lags = {
@@ -153,6 +155,7 @@ _VIEW_COLUMNS = (
     _Column("left", lambda _, view: "-" if view.eta_s is None else f"{view.eta_s:,.0f} s", is_right=True),
     _Column("rows", lambda _, view: f"{view.row_count:,}", is_right=True),
     _Column("parked", lambda _, view: str(view.parked), is_right=True),
+    _Column("proven through", lambda _, view: view.proven_through or "-"),
 )
 
 
