@@ -13,6 +13,7 @@ import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
 COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
+DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]
 _left = int(_count or 1)

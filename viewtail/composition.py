@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import structlog
 
 from changes.errors import DeclarationError, SourceError, TemporaryError, ViewtailError
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
-from ingest import History, Tables
+from ingest import History, Source, Tables
 from ingest.canonical import Descriptions, is_denied
 from ingest.limits import Limits
 from offsets import epochs, schema
@@ -30,6 +32,8 @@ from viewtail.settings import Settings
 from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
+
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +142,19 @@ class Deployment:
             )
         return now.at(known[1])
 
+    def source_beside(self, pipeline: PipelineId) -> Source:
+        """A reader of what a pipeline reads, for somebody else. Raises SourceError for another history."""
+        number = len(STORES) + crc32(f"beside {os.getpid()}".encode()) % _READERS
+        now = self.settings.source_kind.history(self.settings.source_access(), pipeline, number)
+        with closing(OwnSession(self.open_store)) as session:
+            known = epochs.known(session, self.database, pipeline.source)
+        if known is None or known[0] != str(now):
+            raise SourceError(
+                f"pipeline {pipeline} reads {known[0] if known else 'another source'}, and the source of these "
+                f"settings is {now}. Run the command with the settings of the viewtail that runs the pipeline"
+            )
+        return now.at(known[1]).reader({}, {})
+
     def sources_now(self) -> dict[str, str]:
         """Each source that is read as it describes itself."""
         kind, access = self.settings.source_kind, self.settings.source_access()
@@ -153,6 +170,11 @@ class Deployment:
         """By name, every pipeline that ever ran with this database."""
         with asking(replace(self.settings.store_address(), database=None), role="store") as connection:
             return {one.name: one for one in status.read(connection, self.database, read_position)}
+
+    def positions_now(self) -> dict[str, Position]:
+        """By pipeline, its saved position."""
+        with asking(replace(self.settings.store_address(), database=None), role="store") as connection:
+            return status.positions(connection, self.database, read_position)
 
     def check_kept_by_one(self, pipeline: PipelineId) -> None:
         """Raises SourceError while a view of this pipeline is kept from the other kind of source.

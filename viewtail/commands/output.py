@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from changes.errors import MisuseError
+
 
 def print_json(content: Any) -> None:
     """One indented JSON value on stdout."""
@@ -25,6 +27,16 @@ def print_remark(remark: str | None) -> None:
     """A line on stderr, when there is something to know."""
     if remark:
         print(f"viewtail: {remark}", file=sys.stderr)
+
+
+def is_agreed(question: str, is_sure: bool) -> bool:
+    """Whether the operator wants it, asked on the terminal. Raises MisuseError where nobody can be asked."""
+    if is_sure:
+        return True
+    if not sys.stdin.isatty():
+        raise MisuseError(f"{question} Nobody can be asked: stdin is no terminal. Nothing was changed. To do it: --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
