@@ -1,6 +1,6 @@
 """Waits until pipelines have passed this moment of their source: what was committed before it is durable there.
 
-A watermark is written, and each source read beside its pipelines until it comes: their saved positions pass that place.
+A watermark is written, and each source read beside its pipelines until it comes: saved positions pass its version.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def passed_now(deployment: Deployment, pipelines: Collection[str], timeout_s: fl
     if not pipelines:
         return 0
     deadline = time.monotonic() + timeout_s
-    places = _places(deployment, pipelines, deadline)
-    while late := [name for name, place in places.items() if not _has_passed(deployment, name, place)]:
+    versions = _versions(deployment, pipelines, deadline)
+    while late := [name for name, version in versions.items() if not _has_passed(deployment, name, version)]:
         if time.monotonic() > deadline:
             raise _late(deployment, late, timeout_s)
         time.sleep(_LOOK_EVERY_S)
-    return max(place.version for place in places.values())
+    return max(versions.values())
 
 
-def _places(deployment: Deployment, pipelines: Collection[str], deadline: float) -> dict[str, Position]:
-    """By pipeline, the place of a watermark that is written now."""
+def _versions(deployment: Deployment, pipelines: Collection[str], deadline: float) -> dict[str, int]:
+    """By pipeline, the version of a watermark that is written now."""
     parts: dict[tuple[str, int], list[str]] = {}
     for name in pipelines:
         one = PipelineId.parse(name)
@@ -67,35 +67,35 @@ def _places(deployment: Deployment, pipelines: Collection[str], deadline: float)
         token = watermarks.write()
     found = {}
     for part, source in sources.items():
-        place = _place_of(token, source, begins[part], deadline)
-        if place is None:
+        version = _version_of(token, source, begins[part], deadline)
+        if version is None:
             raise ViewtailError(
                 f"a watermark that was written now did not come through source {part[0]} in time. Is the primary of "
                 "the settings that of the source, and does its replication run? See viewtail check"
             )
-        found.update(dict.fromkeys(parts[part], place))
+        found.update(dict.fromkeys(parts[part], version))
     return found
 
 
-def _place_of(token: str, source: Source, begin: Position, deadline: float) -> Position | None:
-    """Where a watermark's batch ends."""
+def _version_of(token: str, source: Source, begin: Position, deadline: float) -> int | None:
     found = None
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), source.interrupt)
     timer.daemon = True
     timer.start()
     try:
         for batch in source.read(begin):
-            if found is None and any(mark.token == token for mark in batch.watermarks):
-                found = batch.end
+            versions = [mark.version for mark in batch.watermarks if mark.token == token]
+            if versions:
+                found = versions[0]
                 source.interrupt()
     finally:
         timer.cancel()
     return found
 
 
-def _has_passed(deployment: Deployment, name: str, place: Position) -> bool:
+def _has_passed(deployment: Deployment, name: str, version: int) -> bool:
     position = deployment.positions_now().get(name)
-    return position is not None and position.version >= place.version
+    return position is not None and position.version >= version
 
 
 def _late(deployment: Deployment, late: Collection[str], timeout_s: float) -> ViewtailError:

@@ -37,7 +37,9 @@ class SearchLeftover(Leftover):
                 continue
             aliases = ", ".join(sorted(content.get("aliases", {}))) or "none"
             count = self._ask(f"counting {index}", "GET", f"{path(index)}/_count").get("count", 0)
-            lines.append(f"index {index}: {count:,} documents, tombstones too, and its aliases: {aliases}")
+            lines.append(
+                f"index {index}: {count:,} documents, tombstones and the witness too, and its aliases: {aliases}"
+            )
         return Found(count=len(lines), dropped=lines, left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:

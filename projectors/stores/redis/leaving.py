@@ -76,6 +76,7 @@ class RedisLeftover(Leftover):
         return Found(count=count, dropped=lines if count else (), left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:
+        went_on(0)
         for names, kind in self._pages(Counter()):
             went_on(sum(map(bool, self._ask(_DROP, names, kind))))
 
