@@ -182,6 +182,20 @@ class DeadLetters:
             self._known.keys[view].difference_update(gone)
 
 
+def erase_letters(session: Session, database: str, views: Sequence[str], key: str) -> int:
+    """Delete the dead letters of an entity, by its rendered key, from these views; returns how many there were."""
+    if not views:
+        return 0
+    with transaction(session, "erasing dead letters") as cursor:
+        marks = ", ".join(["%s"] * len(views))
+        count: int = cursor.execute(
+            f"DELETE FROM {quote(database, 'dead_letter')} WHERE key_hash = %s AND view_id IN "
+            f"(SELECT id FROM {quote(database, 'view')} WHERE name IN ({marks}))",
+            (key_hash(key), *views),
+        )
+        return count
+
+
 class Parking:
     """Of a pipeline or a backfill. `halt` takes a view and the reason."""
 

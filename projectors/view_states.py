@@ -20,6 +20,8 @@ from offsets import Owner, migrations
 from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
+from projectors.stores.leaving import Place
+from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from servers.sessions import quote
 
@@ -109,6 +111,13 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         cursor.execute(statement, {"floor": None, "rows_a_second": 0, **values, "view": view})
 
 
+# Why a view is halted while `viewtail forget` drops it, also after that was cut off.
+BEING_DROPPED = (
+    "viewtail forget began to drop it, and was cut off or is still at it. Run the same command again, without the view "
+    "in views.py, to drop the rest; or declare it again, restart viewtail run, and have it back: viewtail replay"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ViewRecord:
     """One view's row in the table `view`."""
@@ -178,6 +187,7 @@ class ViewStates:
             for view in views:
                 if view.id in present:
                     self._compare(cursor, view, *present[view.id])
+            self._add_places(cursor, [view for view in views if view.id in present])
             self._insert(cursor, [view for view in views if view.id not in present])
             records = self._records(cursor, [view.id for view in views])
         self.ids |= {name: record.id for name, record in records.items()}
@@ -214,10 +224,24 @@ class ViewStates:
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
         cursor.executemany(
-            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
-            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
-            [(view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view)) for view in views],
+            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, places, state) "
+            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, %s, '{State.NEW}')",
+            [
+                (view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view), _text_of([_place(view)]))
+                for view in views
+            ],
         )
+
+    def _add_places(self, cursor: Any, views: Sequence[BoundView]) -> None:
+        """A place that a view had before stays known: what is there may be older than the view's newest declaration."""
+        cursor.execute(f"SELECT name, places FROM {self._table} {self._ours}")
+        known = {name: places_from(text) for name, text in cursor.fetchall()}
+        for view in views:
+            if _place(view) not in known[view.id]:
+                cursor.execute(
+                    f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s",
+                    (_text_of([*known[view.id], _place(view)]), view.id),
+                )
 
     def read(self, view: str) -> ViewRecord:
         return self.read_all([view])[view]
@@ -287,6 +311,18 @@ class ViewStates:
             cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
             cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
 
+    def forget_dropped(self, view: str) -> bool:
+        """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
+        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
+        with self._transaction("forgetting a view") as cursor:
+            cursor.execute(f"SELECT id, state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
+            number, state, reason = cursor.fetchone() or (None, None, None)
+            if (state, reason) != (State.HALTED, BEING_DROPPED):
+                return False
+            cursor.execute(f"DELETE FROM {letters} WHERE view_id = %s", (number,))
+            cursor.execute(f"DELETE FROM {self._table} WHERE id = %s", (number,))
+        return True
+
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
         with self._transaction("retiring views") as cursor:
@@ -339,6 +375,31 @@ class BackfillProgress:
 
 def _version_kind(view: BoundView) -> str:
     return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
+
+
+def _place(view: BoundView) -> Place:
+    return {"entity": view.table.full_name, **store_of(view.view).place(view)}
+
+
+def _text_of(places: Sequence[Place]) -> str:
+    return orjson.dumps(places).decode()
+
+
+def places_from(text: str | None) -> list[Place]:
+    """The places that a view has and had; none where an earlier viewtail kept it."""
+    return [] if text is None else list(orjson.loads(text))
+
+
+def known_places(session: Session, database: str) -> dict[str, list[Place]]:
+    """By id, the places of each view that viewtail's tables know."""
+    with transaction(session, "reading where views are") as cursor:
+        places = "places" if "places" in migrations.columns(cursor, database)["view"] else "NULL"
+        cursor.execute(f"SELECT name, {places} FROM {quote(database, 'view')}")
+        found: dict[str, list[Place]] = {}
+        for name, text in cursor.fetchall():
+            kept = found.setdefault(name, [])
+            kept += [one for one in places_from(text) if one not in kept]
+        return found
 
 
 def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:

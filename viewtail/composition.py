@@ -31,6 +31,8 @@ from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
 
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
+
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:

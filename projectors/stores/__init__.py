@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from servers.addresses import AddressForm
     from servers.login import Server
 
@@ -318,6 +319,7 @@ class Store(ABC):
     has_index: ClassVar[bool] = False  # its readers find keys by value
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
+    needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -366,6 +368,18 @@ class Store(ABC):
     @abstractmethod
     def left_behind(self, name: str, database: str) -> str:
         """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
+
+    def place(self, view: BoundView) -> Place:
+        """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""
+        return {}
+
+    @abstractmethod
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        """What a view that nobody declares any more left in the store; where the store `needs_place`, it is known."""
+
+    @abstractmethod
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        """What the view holds of single entities, deleted ones too."""
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
         """JSON Schemas of the `key` and the `value` of its messages; none where the store has no messages."""

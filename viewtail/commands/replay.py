@@ -84,8 +84,8 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
                 shown = [view for one in deployment.pipelines_now().values() for view in one.views]
                 of_them = [view for view in shown if view.name in marked]
                 for view in of_them:
-                    if view.state == State.HALTED:
-                        print(f"{view.name}: halted: {view.reason}", file=sys.stderr)
+                    if view.state in (State.HALTED, State.PAUSED):
+                        print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
                         return False
                 if all(view.state == State.FILLED for view in of_them):
                     return True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
+    from projectors.stores.leaving import Leftover, Retired, Traces
 
 MAX_NAME_LENGTH = 64
 
@@ -76,6 +77,16 @@ class IndexTablesStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.index_tables.leaving import IndexTableLeftover
+
+        return IndexTableLeftover(access.open_own, access.database, retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.index_tables.leaving import IndexTableTraces
+
+        return IndexTableTraces(access.open_own(), access.database, view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.reading import IndexTableReader
