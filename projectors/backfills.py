@@ -20,6 +20,7 @@ from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
 from projectors import log_fill
 from projectors.ownership import Ownership
+from projectors.rebuilds import ASKED, Rebuilds
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
 
@@ -40,6 +41,7 @@ class Backfills:
         self._large: threading.Thread | None = None  # backfills a view of a large table
         self._under_way = ""  # that view
         self._failed = Counter[str]()  # how often, by view of a large table; the others come first
+        self.is_taken_again = False  # at once, by this process: nothing is to be read again for it
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
@@ -84,6 +86,9 @@ class Backfills:
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
+        if self._are_rebuilds_asked_for(session):
+            self.is_taken_again = True
+            return self._restart("rebuilds", own.copies)
         views = life.to_backfill()
         if (why := self._why_restart(life, views)) is not None:
             return self._restart(*why)
@@ -93,6 +98,15 @@ class Backfills:
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         return self._begin(views)
+
+    def _are_rebuilds_asked_for(self, session: OwnSession) -> bool:
+        """Whether a copy came, is to go or to be swapped: the owner does that as it takes the pipeline."""
+        own = self._own
+        found = Rebuilds(session, own.deployment.database, own.identity.name)
+        found.end_of_time()
+        ours = {view: one for view, one in found.read().items() if view in own.life.views}
+        is_asked = any(one.stage in ASKED for one in ours.values())
+        return is_asked or {view: one.copy for view, one in ours.items()} != own.copies
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""

@@ -21,7 +21,7 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner, owners
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from projectors import log_fill
+from projectors import log_fill, rebuilds
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
@@ -75,6 +75,7 @@ class Ownership:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
+    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
@@ -164,7 +165,9 @@ def take(
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
     history, database = deployment.history(identity), deployment.database
-    store, views = store_named(identity.store), deployment.views_of(identity.store)
+    store = store_named(identity.store)
+    declared = [view for view in deployment.views_of(identity.store) if not view.is_beside]
+    views, copies = rebuilds.with_copies(deployment, identity.name, store, declared)
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:
         on_failure.callback(offsets.abandon)
@@ -209,7 +212,7 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop)
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, copies)
 
 
 def _projections(

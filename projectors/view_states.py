@@ -197,9 +197,12 @@ class ViewStates:
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
         cursor.executemany(
-            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
-            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
-            [(view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view)) for view in views],
+            f"INSERT INTO {self._table} (name, copy, pipeline_id, fingerprint, version_kind, declaration, state) "
+            f"VALUES (%s, %s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
+            [
+                (view.id, view.copy, view.fingerprint, _version_kind(view), declaration_hash(view.view))
+                for view in views
+            ],
         )
 
     def read(self, view: str) -> ViewRecord:

@@ -102,6 +102,13 @@ Into = Annotated[
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
 ]
+Hold = Annotated[bool, typer.Option("--hold", help="Wait before the swap; the same command without it goes on.")]
+Keep = Annotated[
+    str, typer.Option(metavar="TIME", help="How long the former copy is kept after the swap: 90m, 24h, 7d.")
+]
+Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
+Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -266,6 +273,34 @@ def replay(
     if view or all_views:
         raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
     return command.replay_new_history(context.obj)
+
+
+@app.command()
+def rebuild(
+    context: typer.Context,
+    view: ViewName,
+    hold: Hold = False,
+    keep: Keep = "24h",
+    rollback: Rollback = False,
+    abort: Abort = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> int:
+    """Build a second copy of a view beside the one that readers have, compare it with its table, and swap the two.
+
+    Readers never see an empty or half view. A running viewtail fills the copy while changes go on. After the swap the
+    former copy is kept up to date for a while: --rollback swaps back. The same command goes on with one that was
+    stopped or killed. Ctrl-C leaves the copy as it is.
+    """
+    from viewtail.commands import rebuild as commands
+
+    if (rollback and abort) or (hold and (rollback or abort)):
+        raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
+    if rollback:
+        return commands.roll_back(context.obj, view, as_json=json)
+    if abort:
+        return commands.abort(context.obj, view, is_confirmed=yes)
+    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
 
 
 @app.command()

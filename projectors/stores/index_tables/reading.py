@@ -10,7 +10,7 @@ import pymysql
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
 from projectors.stores import StoredRow, ViewReader
-from projectors.stores.index_tables.table import VERSION
+from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected
 from servers.sessions import Connection, number_of, quote
@@ -107,7 +107,7 @@ def _behind(database: str, view: BoundView, after: Key | None) -> str:
 def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:
     where = " AND ".join(f"({condition})" for condition in conditions)
     order = ", ".join(quote(column.name) for column in view.key)
-    return f"FROM {quote(database, view.view.name)} WHERE {where or 'TRUE'} ORDER BY {order}"
+    return f"FROM {quote(database, table_name(view))} WHERE {where or 'TRUE'} ORDER BY {order}"
 
 
 def _has_values(view: BoundView) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from changes.errors import DeclarationError
 from projectors.stores import Choice, Example, Sink, Store, ViewReader
-from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
-
-MAX_NAME_LENGTH = 64
+    from projectors.stores.index_tables.swapping import TableSwapping
 
 
 class MySQLSettings(Server):
@@ -44,6 +43,7 @@ class IndexTablesStore(Store):
     default_address = "the source"
     has_own_tables = True
     has_index = True
+    no_copies = ""
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -73,6 +73,11 @@ class IndexTablesStore(Store):
         """The progress is saved in the transaction of the rows."""
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
+
+    def swapping(self, access: Access) -> TableSwapping:
+        from projectors.stores.index_tables.swapping import TableSwapping
+
+        return TableSwapping(access.open_own, access.database)
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
