@@ -28,7 +28,7 @@ from projectors.view_states import KnownView, known_views
 from projectors.views import BoundView, View
 
 LOOK_EVERY_S = 0.5
-SWAP_AGAIN_S = 2.0  # after one that could not be done
+SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
 DEFAULT_KEEP_S = 24 * 3600
 
 
@@ -94,6 +94,7 @@ class Operation:
                     f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
                 )
             while one.live > one.copy:
+                self._wait_until_filled(pipeline, one)
                 one = self._swap(rebuilds, pipeline, Stage.KEPT, None)
             return one
 

@@ -37,11 +37,12 @@ class DocumentReader(ViewReader):
         self._id_of = id_of(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        return [row for key in keys if (row := self._row(key)) is not None]
+        pages = (keys[start : start + KEYS_A_PAGE] for start in range(0, len(keys), KEYS_A_PAGE))
+        return [row for page in pages for row in (self._rows(page) if len(page) > 1 else map(self._row, page)) if row]
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
-        for page in present_documents(self._client, self.view, has_source=True):
+        for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
@@ -55,7 +56,7 @@ class DocumentReader(ViewReader):
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
         try:
-            found = ask(self._client, "searching", "POST", f"{path(self._names.alias)}/_search", body)
+            found = ask(self._client, "searching", "POST", f"{path(self._names.reads)}/_search", body)
         except Refused as refused:
             if refused.status == 400:
                 why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
@@ -70,8 +71,22 @@ class DocumentReader(ViewReader):
     def close(self) -> None:
         self._client.close()
 
+    def _rows(self, keys: Sequence[Key]) -> Iterator[StoredRow]:
+        target, wanted = f"{path(self._names.reads)}/_mget", {"ids": [self._id_of(key) for key in keys]}
+        try:
+            found = ask(self._client, "reading", "POST", target, wanted)["docs"]
+        except Refused as refused:
+            raise self._not_there(refused) from None
+        for key, one in zip(keys, found, strict=True):
+            if "error" in one:
+                raise StoreUnavailableError(
+                    f"{self._names.label}: reading failed: {one['error'].get('type')}; try again"
+                )
+            if one["found"] and not one["_source"].get(DELETED):
+                yield StoredRow(key, int(one["_version"]), one["_source"])
+
     def _row(self, key: Key) -> StoredRow | None:
-        target = f"{path(self._names.alias)}/_doc/{quote(self._id_of(key), safe='')}"
+        target = f"{path(self._names.reads)}/_doc/{quote(self._id_of(key), safe='')}"
         try:
             found = ask(self._client, "reading", "GET", target)
         except Refused as refused:
@@ -103,10 +118,13 @@ class DocumentReader(ViewReader):
 
 
 def present_documents(
-    client: Elasticsearch, view: BoundView, *, has_source: bool
+    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
-    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page."""
-    index = path(Names(view).index)
+    """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
+
+    `name` is that of the index, or of an alias of it.
+    """
+    index = path(name)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")

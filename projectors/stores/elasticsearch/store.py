@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
+    from projectors.stores.elasticsearch.swapping import AliasSwapping
 
 
 ELASTICSEARCH = AddressForm(
@@ -93,6 +94,7 @@ class ElasticsearchStore(Store):
     section = ElasticsearchSettings
     address = ELASTICSEARCH
     has_search = True
+    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         return problems(view)
@@ -101,6 +103,11 @@ class ElasticsearchStore(Store):
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
         return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
+
+    def swapping(self, access: Access) -> AliasSwapping:
+        from projectors.stores.elasticsearch.swapping import AliasSwapping
+
+        return AliasSwapping(access.section.client())
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its index. To drop it: DELETE /viewtail-{name}"

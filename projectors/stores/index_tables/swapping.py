@@ -21,7 +21,7 @@ from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of, quote, va
 
 WAIT_S = 0.05  # so long does a RENAME keep readers waiting
 PAUSE_S = 0.15
-ATTEMPTS = 15
+ATTEMPTS = 8
 
 _INTERRUPTED = frozenset({1205, 1317, 1969, 3024})
 
