@@ -64,6 +64,8 @@ def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
     is_json = isinstance(view.view, RedisJson)
     tombstone = r"$19\r\n{text}\r\n" if is_json else r"$20\r\n{text}t\r\n"
+    before, behind = (part.replace("{", "{{").replace("}", "}}") for part in keys.tombstone)
+    longer = len("".join(keys.tombstone))
     body = (_json_body if is_json else _hash_body)(view, names)
     source = f"""
 def encode(items):
@@ -76,7 +78,7 @@ def encode(items):
     for ({"".join(f"k{at}, " for at in range(len(view.key)))}), (version, values) in items:
         key = {key_text}
         size = {length}
-        add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + 4}}\\r\\n{{{{{{key}}}}}}:t\\r\\n")
+        add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + {longer}}}\\r\\n{before}{{key}}{behind}\\r\\n")
         if version != last:
             last = version
             text = f"{{version:019d}}"

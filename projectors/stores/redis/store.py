@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.redis.sink import RedisSink
+    from projectors.stores.redis.swapping import KeySwapping
 
 _RAW = (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR)
 
@@ -85,6 +86,7 @@ class RedisStore(Store):
     view_classes = (RedisHash, RedisJson)
     section = RedisSettings
     address = REDIS
+    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
@@ -104,6 +106,11 @@ class RedisStore(Store):
 
         open_, read = access.section.client, access.read_position
         return RedisSink(open_, views, access.database, pipeline, read_position=read)
+
+    def swapping(self, access: Access) -> KeySwapping:
+        from projectors.stores.redis.swapping import KeySwapping
+
+        return KeySwapping(access.section.client())
 
     def left_behind(self, name: str, database: str) -> str:
         return (
