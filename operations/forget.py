@@ -10,6 +10,7 @@ from offsets.mysql import OwnSession
 from operations.replay import Deployment
 from projectors.stores.registry import store_named
 from projectors.view_states import State, ViewStates
+from projectors.views import is_copy
 
 
 def forget(deployment: Deployment, declared: Collection[str], name: str) -> tuple[str, str]:
@@ -19,7 +20,7 @@ def forget(deployment: Deployment, declared: Collection[str], name: str) -> tupl
     """
     pipelines = deployment.pipelines_now().values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
-    chosen = _chosen(name, sorted({view.name for view, _ in known}), declared)
+    chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
     kept = [(view, pipeline) for view, pipeline in known if view.name == chosen]
     # A `run` that was started without it has marked it new, whatever it was before, but for a halted one.
     if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):

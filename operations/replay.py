@@ -24,7 +24,7 @@ from projectors.binding import declaration_hash
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
-from projectors.views import View
+from projectors.views import View, view_of
 
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
@@ -71,7 +71,8 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             else:
                 marked[view.id] = _running(known, pipelines)
                 for name in known:
-                    ViewStates(session, deployment.database, name).move(Event.REPLAYED, [view.id])
+                    copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view.id]
+                    ViewStates(session, deployment.database, name).move(Event.REPLAYED, copies)
     return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
 
 

@@ -12,6 +12,10 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+REBUILD_STEPS = tuple(
+    f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")
+)
+SWAP_STEP = "in swapping"  # of a store that swaps in more than one step
 COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]

@@ -76,13 +76,7 @@ class Rebuilds:
     def read(self) -> dict[str, Rebuild]:
         """By view, those that have a copy beside the live one."""
         with self._transaction("reading rebuilds") as cursor:
-            cursor.execute(
-                "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.note, r.started_by, r.keep_s, "
-                "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
-                f"FROM {self._table} r LEFT JOIN {self._view} v ON v.name = r.view_name "
-                f"AND v.pipeline_id = r.pipeline_id WHERE r.pipeline_id = {self._id} AND r.stage <> '{Stage.ENDED}'"
-            )
-            return {row[0]: _rebuild(row) for row in cursor.fetchall()}
+            return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {self._id}")}
 
     def live_copies(self) -> dict[str, int]:
         """By view, the number of the copy that readers see; of those that ever had another."""
@@ -178,6 +172,16 @@ def _move(
         (note and note[:2000], keep_s, view),
     )
     return found
+
+
+def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
+    cursor.execute(
+        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.note, r.started_by, r.keep_s, "
+        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
+        f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
+        f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
+    )
+    return [_rebuild(row) for row in cursor.fetchall()]
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
@@ -284,12 +288,8 @@ def _drop(swapping: Swapping, beside: BoundView) -> str | None:
     return None
 
 
-def rebuilds_of(session: Session, database: str) -> dict[str, list[Rebuild]]:
-    """By pipeline, every view that has a copy beside it; none where no viewtail of this kind ever ran."""
-    with transaction(session, "reading rebuilds") as cursor:
-        if "rebuild" not in migrations.columns(cursor, database):
-            return {}
-        cursor.execute(f"SELECT name FROM {quote(database, 'pipeline')}")
-        names = [name for (name,) in cursor.fetchall()]
-    found = {name: list(Rebuilds(session, database, name).read().values()) for name in names}
-    return {name: ones for name, ones in found.items() if ones}
+def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
+    """Of every pipeline; none where no viewtail of this kind ever ran."""
+    if "rebuild" not in migrations.columns(cursor, database):
+        return []
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")

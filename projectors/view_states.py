@@ -20,7 +20,7 @@ from offsets import Owner, migrations
 from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
-from projectors.views import BoundView
+from projectors.views import BoundView, view_of
 from servers.sessions import quote
 
 
@@ -263,11 +263,16 @@ class ViewStates:
             self._keep(cursor, view, declaration_hash(view.view))
 
     def forget(self, view: str) -> None:
-        """Nothing is known of the view any more; what it shows stays in its store."""
-        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
+        """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
+        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
-            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
+            for name in [name for name in self._fingerprints(cursor) if view in (name, view_of(name))]:
+                of_view = f"{self._ours} AND name = %s"
+                cursor.execute(
+                    f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (name,)
+                )
+                cursor.execute(f"DELETE FROM {self._table} {of_view}", (name,))
+            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""

@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from stack import Server
-from tests.support.copies import Documents, Keys, Place, Shop, Table, declared
-from tests.support.running import Run, addresses, running, wait_for
+from tests.support.copies import STORES, Shop, kept, rebuilt
+from tests.support.running import Run, addresses, wait_for
 
 ROWS = 3_000
-STORES = [
-    pytest.param("mysql", marks=pytest.mark.mysql),
-    pytest.param("redis", marks=pytest.mark.redis),
-    pytest.param("elasticsearch", marks=pytest.mark.elasticsearch),
-]
 
 
 @pytest.fixture
 def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
-
-
-def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Place, dict[str, str]]:
-    """The view of a store, and the addresses of the servers."""
-    if store == "mysql":
-        return Table(shop), addresses(shop.server)
-    server: Server = request.getfixturevalue(f"{store}_server")
-    if store == "redis":
-        return Keys(shop, server), addresses(shop.server, redis=server)
-    return Documents(shop, server), addresses(shop.server, elasticsearch=server)
-
-
-@contextmanager
-def kept(request: pytest.FixtureRequest, store: str, shop: Shop, folder: Path) -> Iterator[tuple[Place, Run]]:
-    """The view of a store, filled, under a running viewtail."""
-    place, at = placed(request, store, shop)
-    place.clear()
-    with running(folder, declared(store), at) as run:
-        wait_for("the view is filled", lambda: place.shown() == shop.wanted())
-        wait_for("all is well", run.is_well)
-        yield place, run
-        assert run.stop() == 0
-    place.clear()
-
-
-def rebuilt(run: Run, *options: str) -> dict[str, object]:
-    """What `viewtail rebuild people` says."""
-    done = run.command("rebuild", "people", "--json", *options, timeout_s=90)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, object] = json.loads(done.stdout)
-    return told
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -5,14 +5,25 @@ Everything is read raw; nothing of viewtail is imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 import redis
 
 from stack import Server
 from tests.support.indices import Indices
+from tests.support.running import Run, addresses, running, wait_for
+
+STORES = [
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("elasticsearch", marks=pytest.mark.elasticsearch),
+]
 
 VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
@@ -215,3 +226,34 @@ class Documents(Place):
             return found["_source"].get("email")
 
         return read
+
+
+def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Place, dict[str, str]]:
+    """The view of a store, and the addresses of the servers."""
+    if store == "mysql":
+        return Table(shop), addresses(shop.server)
+    server: Server = request.getfixturevalue(f"{store}_server")
+    if store == "redis":
+        return Keys(shop, server), addresses(shop.server, redis=server)
+    return Documents(shop, server), addresses(shop.server, elasticsearch=server)
+
+
+@contextmanager
+def kept(request: pytest.FixtureRequest, store: str, shop: Shop, folder: Path) -> Iterator[tuple[Place, Run]]:
+    """The view of a store, filled, under a running viewtail."""
+    place, at = placed(request, store, shop)
+    place.clear()
+    with running(folder, declared(store), at) as run:
+        wait_for("the view is filled", lambda: place.shown() == shop.wanted())
+        wait_for("all is well", run.is_well)
+        yield place, run
+        assert run.stop() == 0
+    place.clear()
+
+
+def rebuilt(run: Run, *options: str) -> dict[str, object]:
+    """What `viewtail rebuild people` says."""
+    done = run.command("rebuild", "people", "--json", *options, timeout_s=90)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    return told

@@ -74,6 +74,17 @@ class Run:
         environment = {**clean_environment(), **self._environment}
         return forked.command(arguments, self.folder, environment, timeout_s)
 
+    def begun(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """The same, left to itself: to be killed, or waited for."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "viewtail.main", *arguments],
+            cwd=self.folder,
+            env={**clean_environment(), **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def is_well(self) -> bool:
         """Whether `viewtail status` says so; fails with what it says instead."""
         done = self.command("status")

@@ -9,6 +9,7 @@ from pathlib import Path
 from changes.errors import MisuseError
 from operations import replay as operation
 from operations.status import PipelineStatus
+from projectors.views import view_of
 from viewtail import declarations
 from viewtail.composition import Deployment, deploy
 
@@ -18,7 +19,7 @@ def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = declarations.configured(config)
-    chosen = views if all_views else [declarations.chosen(loaded, views, name) for name in names]
+    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
     done = operation.replay(Deployment(settings=loaded), list({view.id: view for view in chosen}.values()))
     for view, pipeline in done.marked.items():

@@ -110,7 +110,7 @@ class ElasticsearchStore(Store):
         return AliasSwapping(access.section.client())
 
     def left_behind(self, name: str, database: str) -> str:
-        return f"its index. To drop it: DELETE /viewtail-{name}"
+        return f"its index. To drop it: DELETE /viewtail-{name}, and /viewtail.N-{name} where it was rebuilt"
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader

@@ -80,7 +80,10 @@ class IndexTablesStore(Store):
         return TableSwapping(access.open_own, access.database)
 
     def left_behind(self, name: str, database: str) -> str:
-        return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
+        return (
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
+            "was rebuilt lately"
+        )
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.reading import IndexTableReader

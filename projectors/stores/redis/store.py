@@ -116,7 +116,7 @@ class RedisStore(Store):
         return (
             f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
-            f"'{{{name}:*}}:t'. With a template the patterns begin with its text instead of {name}:"
+            f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:"
         )
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:

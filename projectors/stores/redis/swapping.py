@@ -117,9 +117,10 @@ class KeySwapping(Swapping):
         with _unavailable("swapping two copies"):
             for some in _some(self._entities(places[1])):
                 self._run(EXCHANGE, places, some, arguments)
-                failpoints.reach("in swapping")
+                failpoints.reach(failpoints.SWAP_STEP)
             for some in _some(self._entities(places[0])):
                 self._run(RETIRE, places, some, arguments)
+                failpoints.reach(failpoints.SWAP_STEP)
 
     def drop(self, beside: BoundView) -> None:
         """Delete its keys."""
