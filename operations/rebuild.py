@@ -25,7 +25,7 @@ from projectors.binding import declaration_hash
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.stores.registry import store_of
 from projectors.view_states import KnownView, known_views
-from projectors.views import BoundView, View
+from projectors.views import BoundView, View, view_of
 
 LOOK_EVERY_S = 0.5
 SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
@@ -120,8 +120,10 @@ class Operation:
         view = self.view.view
         with closing(OwnSession(self.deployment.open_store)) as session:
             found = known_views(session, self.deployment.database)
+        # Of a view whose declaration changed, the copy beside is what views.py declares.
+        copies = {pipeline: one for (pipeline, name), one in found.items() if view_of(name) == view.id != name}
         known = {pipeline: one for (pipeline, name), one in found.items() if name == view.id}
-        check_can_be_rebuilt(view, known)
+        check_can_be_rebuilt(view, {**known, **copies})
         return next(iter(known))
 
     def _wait_until_filled(self, pipeline: str, one: Rebuild) -> None:

@@ -7,6 +7,7 @@ beside them. All share watermarks and one bound of memory.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ class Backfills:
     def __init__(self, own: Ownership) -> None:
         self._own = own
         self._ending = own.stop
+        self._began_at = time.monotonic()
         self._errors: list[ViewtailError] = []  # met since the last round
         self._large: threading.Thread | None = None  # backfills a view of a large table
         self._under_way = ""  # that view
@@ -102,11 +104,12 @@ class Backfills:
     def _are_rebuilds_asked_for(self, session: OwnSession) -> bool:
         """Whether a copy came, is to go or to be swapped: the owner does that as it takes the pipeline."""
         own = self._own
-        found = Rebuilds(session, own.deployment.database, own.identity.name)
-        found.end_of_time()
-        ours = {view: one for view, one in found.read().items() if view in own.life.views}
-        is_asked = any(one.stage in ASKED for one in ours.values())
-        return is_asked or {view: one.copy for view, one in ours.items()} != own.copies
+        rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
+        declared = {view.view.id for view in own.life.views.values()}
+        found = [one for one in rebuilds.read().values() if one.view in declared]
+        if rebuilds.due(found, time.monotonic() - self._began_at):
+            return True
+        return any(one.stage in ASKED for one in found) or {one.view: one.copy for one in found} != own.copies
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -85,6 +85,11 @@ class Ownership:
     def source(self) -> Source:
         """What its pipeline reads."""
         return self.pipeline.source
+
+    def bound_views(self) -> list[BoundView]:
+        """The declared views as they are bound now, wherever they are in the store."""
+        views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
+        return list({view.view.id: replace(view, copy=1, is_beside=False) for view in views}.values())
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -166,8 +171,8 @@ def take(
     """
     history, database = deployment.history(identity), deployment.database
     store = store_named(identity.store)
-    declared = [view for view in deployment.views_of(identity.store) if not view.is_beside]
-    views, copies = rebuilds.with_copies(deployment, identity.name, store, declared)
+    found = rebuilds.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:
         on_failure.callback(offsets.abandon)
@@ -212,7 +217,7 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, copies)
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
 
 
 def _projections(

@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
 import structlog
 
 from changes.errors import StoreError
+from ingest.limits import Limits
 from offsets import Owner, migrations
 from offsets.mysql import OwnSession, Session, check_fence, transaction
 from projectors import failpoints
+from projectors.binding import declaration_hash
 from projectors.stores import Store, Swapping
 from projectors.stores.access import Access
 from projectors.view_states import State, ViewStates
@@ -27,6 +30,8 @@ from projectors.views import BoundView, copy_id
 from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.rebuild")
+
+SWAP_AGAIN_S = 10.0
 
 
 class Stage(StrEnum):
@@ -54,6 +59,7 @@ class Rebuild:
     live: int  # the number of the live copy
     copy: int  # the number of the one beside
     stage: Stage
+    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled
     note: str | None  # why what was asked for last could not be done
     started_by: str
     keep_s: int
@@ -84,7 +90,7 @@ class Rebuilds:
             cursor.execute(f"SELECT name, copy FROM {self._view} WHERE pipeline_id = {self._id} AND copy > 1")
             return dict(cursor.fetchall())
 
-    def begin(self, view: str, started_by: str, keep_s: int) -> None:
+    def begin(self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False) -> None:
         """Have a copy made beside the live one. Nothing where there is one already."""
         with self._transaction("beginning a rebuild") as cursor:
             of_view = f"WHERE view_name = %s AND pipeline_id = {self._id}"
@@ -96,9 +102,9 @@ class Rebuilds:
             (live,) = cursor.fetchone() or (1,)
             copy = 1 + max(live, before[0] if before else 0)
             cursor.execute(
-                f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, started_by, keep_s) "
-                f"VALUES (%s, {self._id}, %s, '{Stage.BUILDING}', %s, %s)",
-                (view, copy, started_by[:255], keep_s),
+                f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, is_automatic, started_by, keep_s) "
+                f"VALUES (%s, {self._id}, %s, '{Stage.BUILDING}', %s, %s, %s)",
+                (view, copy, is_automatic, started_by[:255], keep_s),
             )
 
     def ask(self, view: str, sources: Collection[Stage], to: Stage, keep_s: int | None = None) -> bool:
@@ -106,10 +112,25 @@ class Rebuilds:
         with self._transaction(f"asking for a rebuild's next stage ({to})") as cursor:
             return _move(cursor, self._table, self._id, view, sources, to, keep_s=keep_s) == 1
 
-    def end_of_time(self) -> list[str]:
-        """Have the copies dropped that were kept for as long as was asked for; returns their views."""
-        over = [one.view for one in self.read().values() if _is_over(one)]
-        return [view for view in over if self.ask(view, {Stage.KEPT}, Stage.DROPPING)]
+    def due(self, present: Collection[Rebuild], owned_s: float) -> bool:
+        """Ask for what nobody has to: copies go that were kept long enough, and filled ones of new declarations come.
+
+        Returns whether there was such a one. A swap that could not be done is asked for again after SWAP_AGAIN_S of
+        this ownership.
+        """
+        over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
+        waiting = {one.copy_id: one for one in present if one.is_automatic and one.stage is Stage.BUILDING}
+        records = self.states.read_all(waiting)
+        filled = [
+            one
+            for name, one in waiting.items()
+            if name in records and records[name].state is State.FILLED and (not one.note or owned_s > SWAP_AGAIN_S)
+        ]
+        for one in over:
+            self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
+        for one in filled:
+            self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
+        return bool(over or filled)
 
     def could_not(self, one: Rebuild, why: str) -> None:
         """What was asked for cannot be done now."""
@@ -126,8 +147,9 @@ class Rebuilds:
                     f"UPDATE {self._view} SET name = %s WHERE name = %s AND pipeline_id = {self._id}", (to, name)
                 )
             cursor.execute(
-                f"UPDATE {self._table} SET copy = %s, stage = '{Stage.KEPT}', note = NULL, "
-                "swapped_at = CURRENT_TIMESTAMP(6), "
+                f"UPDATE {self._table} SET copy = %s, note = NULL, "
+                # What an earlier declaration made gets no changes: nobody could go back to it.
+                f"stage = IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}'), swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
                 (one.live, one.view),
@@ -176,7 +198,7 @@ def _move(
 
 def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
     cursor.execute(
-        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.note, r.started_by, r.keep_s, "
+        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
         "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
@@ -185,21 +207,18 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, note, started_by, keep_s, kept_s = row
+    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s = row
     return Rebuild(
         view=view,
         live=live,
         copy=copy,
         stage=Stage(stage),
+        is_automatic=bool(is_automatic),
         note=note,
         started_by=started_by,
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
     )
-
-
-def _is_over(one: Rebuild) -> bool:
-    return one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0
 
 
 # --- What the owner of a pipeline does ---
@@ -210,27 +229,75 @@ class Deployment(Protocol):
 
     @property
     def database(self) -> str: ...  # of viewtail's own tables
+    @property
+    def limits(self) -> Limits: ...  # with what to do about a changed declaration
     def open_store(self) -> Connection: ...
     def access(self, store: Store) -> Access: ...
 
 
-def with_copies(
-    deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]
-) -> tuple[list[BoundView], Mapping[str, int]]:
-    """The views that a pipeline keeps, and by view the number of the copy beside it; the lease must be held.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The views of a pipeline with their places in the store."""
 
-    First it does what is asked for: swaps copies, drops one. Raises StoreUnavailableError; taken again, it goes on.
+    views: list[BoundView]  # that get changes: live ones, and copies beside
+    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+
+
+def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
+    """The declared views where they are now; the lease must be held.
+
+    First it does what is asked for: swaps copies, drops them. Raises StoreUnavailableError; taken again, it goes on.
     """
+    by_id = {view.id: view for view in views}
     with closing(OwnSession(deployment.open_store)) as session:
         rebuilds = Rebuilds(session, deployment.database, pipeline)
-        asked = [one for one in rebuilds.read().values() if one.stage in ASKED]
-        if asked:
-            _do(deployment, pipeline, store, {view.id: view for view in views}, rebuilds, asked)
+        is_beside = deployment.limits.on_change == "beside" and not store.no_copies
+        changed = _changed(rebuilds.states, views) if is_beside else set()
+        while asked := _asked(rebuilds, by_id, changed):
+            _do(deployment, pipeline, store, by_id, rebuilds, asked)
+            changed = _changed(rebuilds.states, views) if is_beside else set()
+        for view in sorted(changed):
+            _set_aside(rebuilds, view)
         live = rebuilds.live_copies()
-        beside = {one.view: one.copy for one in rebuilds.read().values()}
+        beside = {one.view: one.copy for one in rebuilds.read().values() if one.view in by_id}
     found = [replace(view, copy=live.get(view.id, 1)) for view in views]
     copies = [replace(view, copy=beside[view.id], is_beside=True) for view in found if view.id in beside]
-    return [*found, *copies], {view.view.id: view.copy for view in copies}
+    return Placed([*(view for view in found if view.id not in changed), *copies], beside)
+
+
+def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:
+    """Views that readers read, and whose declaration is another than the live copy was made with."""
+    known = states.declarations([view.id for view in views])
+    return {
+        view.id
+        for view in views
+        if view.id in known
+        and known[view.id].state != State.NEW
+        and known[view.id].declaration not in ("", declaration_hash(view.view))
+    }
+
+
+def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
+    """What is to be done now; a former copy goes to make room for that of a changed declaration.
+
+    What is asked of a view that is not declared waits until it is, or is forgotten.
+    """
+    for one in rebuilds.read().values():
+        if one.view in changed and one.stage is Stage.KEPT:
+            rebuilds.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
+    return [one for one in rebuilds.read().values() if one.stage in ASKED and one.view in views]
+
+
+def _set_aside(rebuilds: Rebuilds, view: str) -> None:
+    """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
+    if view not in rebuilds.read():
+        now = datetime.now(UTC)
+        rebuilds.states.halt(
+            view,
+            f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. The new one is built "
+            "beside it, and readers get that when it is filled (run.on_change). You need do nothing",
+        )
+        rebuilds.begin(view, "run.on_change", 0, is_automatic=True)
 
 
 def _do(
@@ -251,8 +318,7 @@ def _do(
         finally:
             offsets.abandon()
         for one in asked:
-            if one.view in views:  # one that is not declared waits until it is, or is forgotten
-                _do_one(swapping, views[one.view], rebuilds, one, owner)
+            _do_one(swapping, views[one.view], rebuilds, one, owner)
 
 
 def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuild, owner: Owner) -> None:

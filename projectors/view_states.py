@@ -170,6 +170,16 @@ class ViewStates:
         cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
         return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
 
+    def declarations(self, views: Collection[str]) -> dict[str, KnownView]:
+        """What each of these views that has a row was declared as, when it was bound last."""
+        with self._transaction("reading declarations") as cursor:
+            cursor.execute(f"SELECT name, state, declaration FROM {self._table} {self._ours}")
+            return {
+                name: KnownView(state=state, declaration=hashed)
+                for name, state, hashed in cursor.fetchall()
+                if name in views
+            }
+
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
             raise DeclarationError(

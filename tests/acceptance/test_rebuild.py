@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.copies import STORES, Shop, kept, rebuilt
+from tests.support.copies import STORES, VIEWS, Shop, declared, kept, rebuilt
 from tests.support.running import Run, addresses, wait_for
 
 ROWS = 3_000
@@ -204,3 +204,46 @@ def test_a_topic_is_not_rebuilt(shop: Shop, tmp_path: Path) -> None:
     run = Run(tmp_path, (tmp_path / "views.py").read_text(), addresses(shop.server))
     refused = run.command("rebuild", "people")
     assert refused.returncode == 2 and "into a new topic" in refused.stderr
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_changed_declaration_is_built_beside_while_readers_have_the_old_copy(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    before = shop.wanted()
+    even = {key: email for key, email in before.items() if key % 2 == 0}
+    with kept(request, store, shop, tmp_path) as (place, run):
+        assert run.stop() == 0
+        only_even = VIEWS[store][:-1] + ', where=lambda row: row["id"] % 2 == 0)'
+        (tmp_path / "views.py").write_text(declared(store).replace(VIEWS[store], only_even))
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside", VIEWTAIL_FAILPOINT="after chunk:1:SIGSTOP")
+        names = {f"{store}:people": "halted", f"{store}:people~2": "filling"}
+        wait_for("its copy is being filled", lambda: shop.states() == names)
+        assert place.shown() == before
+        told = run.command("status")
+        assert told.returncode == 1 and "it gets no changes since" in told.stdout
+        run.kill()
+        assert place.shown() == before
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+        wait_for("readers have the new one", lambda: place.shown() == even)
+        wait_for("the old one is gone", lambda: place.copies() == set())
+        wait_for("all is well", run.is_well)
+        shop.execute("DELETE FROM shop.user WHERE id = 4", "UPDATE shop.user SET email = 'later' WHERE id IN (5, 6)")
+        wait_for("it is followed", lambda: place.shown() == {k: v for k, v in shop.wanted().items() if k % 2 == 0})
+        assert shop.states() == {f"{store}:people": "filled"}
+
+
+def test_a_former_copy_makes_room_for_that_of_a_changed_declaration(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run)
+        assert place.copies() == {1}
+        assert run.stop() == 0
+        only_few = VIEWS["mysql"][:-1] + ', where=lambda row: row["id"] < 10)'
+        (tmp_path / "views.py").write_text(declared("mysql").replace(VIEWS["mysql"], only_few))
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+        wait_for("readers have the new one", lambda: len(place.shown()) == 10)
+        wait_for("no other copy is there", lambda: place.copies() == set())
+        wait_for("all is well", run.is_well)
+        assert shop.rows("SELECT name, copy FROM viewtail.view") == [("mysql:people", 3)]
