@@ -109,6 +109,7 @@ Keep = Annotated[
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
 Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Sample = Annotated[int, typer.Option(metavar="N", help="Rows to look at.", min=1, max=10_000)]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -301,6 +302,18 @@ def rebuild(
     if abort:
         return commands.abort(context.obj, view, is_confirmed=yes)
     return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
+
+
+@app.command()
+def preview(context: typer.Context, view: ViewName, sample: Sample = 100, json: Json = False) -> int:
+    """Show what the declaration in views.py would change in a view, on a sample of real rows.
+
+    For an edited views.py, before you restart `viewtail run` with it. The command writes nothing. It exits 1 when rows
+    of the sample could not be projected.
+    """
+    from viewtail.commands.preview import preview as command
+
+    return command(context.obj, view, sample=sample, as_json=json)
 
 
 @app.command()

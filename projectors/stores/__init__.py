@@ -305,6 +305,14 @@ class Store(ABC):
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         """A reader of one view."""
 
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
+        return view
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing."""
+        raise NotImplementedError
+
     @abstractmethod
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         """What its server and the places of these views must be like; a server that is away is a finding too."""

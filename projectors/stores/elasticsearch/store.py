@@ -117,6 +117,11 @@ class ElasticsearchStore(Store):
 
         return DocumentReader(access.section.client(), view)
 
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+        from projectors.stores.elasticsearch.documents import document_of
+
+        return document_of(view, values)
+
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.elasticsearch.checks import checks
 

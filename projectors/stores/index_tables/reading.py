@@ -86,6 +86,16 @@ class IndexTableReader(ViewReader):
         return found
 
 
+def present_columns(connection: Connection, database: str, view: BoundView) -> frozenset[str]:
+    """The names of the columns of its table; none where there is no table."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            (database, table_name(view)),
+        )
+        return frozenset(name for (name,) in cursor.fetchall())
+
+
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:
     """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -89,6 +90,21 @@ class IndexTablesStore(Store):
         from projectors.stores.index_tables.reading import IndexTableReader
 
         return IndexTableReader(access.open_own(), access.database, view)
+
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.reading import present_columns
+
+        with closing(access.open_own()) as connection:
+            names = present_columns(connection, access.database, view)
+        keys = {column.name for column in view.key}
+        values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
+        return replace(view, values=values) if values else None
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        if all(value is None for value in values):
+            return None
+        return {column.name: value for column, value in zip(view.values, values, strict=True)}
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks

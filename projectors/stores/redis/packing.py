@@ -57,6 +57,29 @@ def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
     return NUMBER_TEXTS.get(kind, lambda value: value)
 
 
+def hash_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """What a reader of a hash finds where this was written: fields as bytes; a NULL is an absent one."""
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        if value is not None:
+            content = redis_text(column.kind)(value)
+            found[column.name] = content.encode() if isinstance(content, str) else content
+    return found
+
+
+def json_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """What a reader of a JSON document finds where this was written."""
+    if isinstance(values, bytes):
+        made: dict[str, Any] = orjson.loads(values)
+        return made
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        convert = json_value(column)
+        found[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(found))
+    return written
+
+
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
     names: dict[str, Any] = {}

@@ -140,6 +140,12 @@ class RedisStore(Store):
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )
 
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+        from projectors.stores.redis.packing import hash_content, json_content
+
+        make = hash_content if isinstance(view.view, RedisHash) else json_content
+        return self.printable(view, make(view, values))
+
     def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
         """A hash gives bytes: those of text columns are text again."""
         if not isinstance(view.view, RedisHash):
