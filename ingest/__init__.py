@@ -121,6 +121,13 @@ class TimedSource(Source, Protocol):
         Raises HistoryGoneError, with what is there, when some of that may be gone.
         """
 
+    def place(self, text: str) -> tuple[Position, int]:
+        """A place that an operator writes as `str` of a position shows it: where to begin reading, and its version.
+
+        Changes up to that version come first. Raises ValueError for what is no place, HistoryGoneError for one that is
+        gone.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAccess:

@@ -99,8 +99,11 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',
   `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the backfill began, estimated',
   `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the backfill began in',
+  `fill_rows_a_second` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'at most so many rows are read; 0: no limit',
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the backfill began',
   `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last backfill finished',
+  `loss_count` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how often it could not be relied on any more',
+  `proven_at` TIMESTAMP(6) NULL COMMENT 'through this moment the view was compared with its table, and equal',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`, `pipeline_id`)
 ) {_OPTIONS} COMMENT='viewtail: the views and how far they are backfilled'
@@ -151,7 +154,41 @@ CREATE TABLE IF NOT EXISTS {{database}}.`watermark` (
 ) {_OPTIONS} COMMENT='viewtail: rows that mark now in the stream of changes'
 """
 
-STORE_TABLES = (SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER, VIEW, DEAD_LETTER, REBUILD)
+WATERMARK_PASSED = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`watermark_passed` (
+  `token` CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'that a process waits for',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that passed it',
+  `version` BIGINT UNSIGNED NOT NULL COMMENT 'its place in the stream',
+  `passed_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when all before it was durable',
+  PRIMARY KEY (`token`, `pipeline_id`),
+  KEY `passed_at_idx` (`passed_at`)
+) {_OPTIONS} COMMENT='viewtail: watermarks that another process than the pipeline waits for; kept for minutes'
+"""
+
+OPERATOR_RUN = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
+  `kind` VARCHAR(16) NOT NULL COMMENT 'replay, verify or repair',
+  `view` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `what` VARCHAR(2000) NOT NULL COMMENT 'which entities, as the operator asked for them',
+  `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of that and of the declaration: equal ones go on with each other',
+  `operator` VARCHAR(255) NOT NULL COMMENT 'user and host that asked for it',
+  `state` VARCHAR(16) NOT NULL COMMENT 'running, stopped, done or failed',
+  `progress` MEDIUMTEXT NOT NULL COMMENT 'how far it is, and what it has counted, as JSON',
+  `result` VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'what came of it, in words',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was first asked for',
+  `updated_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)
+    COMMENT 'last change of this row',
+  `ended_at` TIMESTAMP(6) NULL COMMENT 'when it was over',
+  PRIMARY KEY (`id`),
+  KEY `view_idx` (`view`, `kind`)
+) {_OPTIONS} COMMENT='viewtail: what operators had done to views'
+"""
+
+STORE_TABLES = (
+    *(SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
+    *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
+)
 SOURCE_TABLES = (WATERMARK,)
 
 

@@ -17,12 +17,13 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
 from changes.retrying import GIVEN_UP, STOPPED
 from offsets import migrations
-from offsets.lease import is_held
+from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from servers.sessions import quote
 
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
+READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
 _FROM_WELL = ("filled", "filling", "new", "halted")  # states of a view
 
@@ -102,7 +103,7 @@ def save(session: Session, database: str, pipeline: str, report: Report) -> None
 def read(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> list[PipelineStatus]:
     """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran.
 
-    Tables of an earlier viewtail show no position: the next `run` migrates them.
+    Tables of an earlier viewtail show no position: the next `run` migrates them. It asks READ_QUERIES questions.
     """
     with connection.cursor() as cursor:
         present = migrations.columns(cursor, database)
@@ -117,7 +118,9 @@ def read(connection: pymysql.Connection[Any], database: str, read_position: Read
             "ON s.pipeline_id = p.id ORDER BY p.name"
         )
         rows = list(cursor.fetchall())
-        found = [_pipeline(cursor, database, row, read_position) for row in rows]
+        owned = _owned(cursor, database, [row[1] for row in rows])
+        views = _views(cursor, database)
+        found = [_pipeline(row, owned[row[1]], views.get(row[0], ()), read_position) for row in rows]
     connection.commit()
     return found
 
@@ -167,9 +170,19 @@ def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
     )
 
 
-def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition) -> PipelineStatus:
-    number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence = row
-    is_owned = is_held(cursor, database, name)
+def _owned(cursor: Any, database: str, pipelines: Sequence[str]) -> dict[str, bool]:
+    """Whether somebody has each of them now."""
+    if not pipelines:
+        return {}
+    names = [lock_name(database, name) for name in pipelines]
+    cursor.execute(f"SELECT {', '.join(['IS_USED_LOCK(%s) IS NOT NULL'] * len(names))}", names)
+    return dict(zip(pipelines, map(bool, cursor.fetchone()), strict=True))
+
+
+def _pipeline(
+    row: tuple[Any, ...], is_owned: bool, views: Sequence[ViewStatus], read_position: ReadPosition
+) -> PipelineStatus:
+    _, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence = row
     # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
@@ -187,7 +200,7 @@ def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: R
         error=error if is_run else _down(state, ago),
         owner=owner,
         reported_s_ago=None if ago is None else float(ago),
-        views=_views(cursor, database, number),
+        views=tuple(views),
         fence=fence,
     )
 
@@ -208,18 +221,21 @@ def _down(state: str | None, reported_s_ago: float | None) -> str:
     )
 
 
-def _views(cursor: Any, database: str, pipeline_id: int) -> tuple[ViewStatus, ...]:
+def _views(cursor: Any, database: str) -> dict[int, list[ViewStatus]]:
+    """By the number of the pipeline."""
     cursor.execute(
-        "SELECT v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
+        "SELECT v.pipeline_id, v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
         "TIMESTAMPDIFF(MICROSECOND, v.fill_started_at, COALESCE(v.filled_at, CURRENT_TIMESTAMP(6))) / 1e6, "
         f"(SELECT COUNT(*) FROM {quote(database, 'dead_letter')} d WHERE d.view_id = v.id) "
-        f"FROM {quote(database, 'view')} v WHERE v.pipeline_id = %s ORDER BY v.name",
-        (pipeline_id,),
+        f"FROM {quote(database, 'view')} v ORDER BY v.name"
     )
-    return tuple(_view(row) for row in cursor.fetchall())
+    found: dict[int, list[ViewStatus]] = {}
+    for number, *row in cursor.fetchall():
+        found.setdefault(number, []).append(_view(row))
+    return found
 
 
-def _view(row: tuple[Any, ...]) -> ViewStatus:
+def _view(row: Sequence[Any]) -> ViewStatus:
     name, state, reason, count, estimate, seconds, parked = row
     rate = count / float(seconds) if seconds else 0.0
     percent: float | None = None

@@ -53,6 +53,10 @@ class DeadLetters:
     def count(self) -> int:
         return sum(len(keys) for keys in self._keys.values())
 
+    def counts(self) -> dict[str, int]:
+        """By view."""
+        return {view: len(keys) for view, keys in self._keys.items()}
+
     def record(self, parked: Iterable[Parked]) -> None:
         """Durable on return; called before the offset moves past them."""
         with transaction(self._session, "recording dead letters") as cursor:
@@ -137,13 +141,3 @@ class Parking:
 
 def _hash(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
-
-
-def parked_keys(session: Session, database: str, view: str) -> frozenset[str]:
-    """The rendered keys of a view's dead letters, in whichever pipeline."""
-    letters, views = quote(database, "dead_letter"), quote(database, "view")
-    with transaction(session, "reading the dead letters") as cursor:
-        cursor.execute(
-            f"SELECT d.rendered_key FROM {letters} d JOIN {views} v ON v.id = d.view_id WHERE v.name = %s", (view,)
-        )
-        return frozenset(key for (key,) in cursor.fetchall())

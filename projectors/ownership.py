@@ -22,17 +22,19 @@ from offsets import OffsetStore, Owner, owners
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from projectors import log_fill, rebuilds
+from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
+from projectors.proving.view_lock import ViewLock
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import Store, guarded
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
-from projectors.view_life import FitsFrom, ViewLife
+from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.view_states import State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
@@ -197,10 +199,18 @@ def take(
             projections=_projections(store, running, followed, asked),
             misfit=deployment.misfit,
             fits_from={} if fits_from is None else fits_from,
+            gate=BackfillGate(lambda view: ViewLock(session, database, view).taken()),
+            seen={view.id: State.HALTED for view in deployment.left_out}
+            | {name: record.state for name, record in records.items()},
         )
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
-        marks = Watermarks(deployment.open_primary, deployment.watermark_database, f"{database}:{identity.name}")
+        marks = Watermarks(
+            deployment.open_primary,
+            deployment.watermark_database,
+            f"{database}:{identity.name}",
+            PassedWatermarks(deployment.open_store, database, taken.owner.id, stop),
+        )
         pipeline = Pipeline(
             source=history.reader(followed, life.fits_from),
             sink=sink,

@@ -32,6 +32,7 @@ from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
+from projectors.proving.recent import RecentKeys
 from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
 from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
@@ -91,6 +92,7 @@ class Pipeline:
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
+    recent: RecentKeys | None = None  # what a cleaner looks at first
     windows: Windows | None = None  # of fillings in the order of the stream
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
@@ -179,6 +181,8 @@ class Pipeline:
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
         self.vitals.parked_count = self.dead_letters.count
+        if self.recent is not None:
+            self.recent.saw(projected.writes)
         if self._publisher is not None:
             self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):

@@ -258,11 +258,21 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
             changed = _changed(rebuilds.states, views) if is_beside else set()
         for view in sorted(changed):
             _set_aside(rebuilds, view)
-        live = rebuilds.live_copies()
+        found = where_live(rebuilds, views)
         beside = {one.view: one.copy for one in rebuilds.read().values() if one.view in by_id}
-    found = [replace(view, copy=live.get(view.id, 1)) for view in views]
     copies = [replace(view, copy=beside[view.id], is_beside=True) for view in found if view.id in beside]
     return Placed([*(view for view in found if view.id not in changed), *copies], beside)
+
+
+def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
+    """The declared views in the places of their live copies: for whatever writes beside a pipeline."""
+    live = rebuilds.live_copies()
+    return [replace(view, copy=live.get(view.id, 1)) for view in views]
+
+
+def copies_beside(rebuilds: Rebuilds) -> list[str]:
+    """The ids of the copies that readers do not see."""
+    return [one.copy_id for one in rebuilds.read().values()]
 
 
 def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:

@@ -50,6 +50,8 @@ def begin(
         )
     if found.kept is not None:
         life.kept_only(found.kept)
+    if isinstance(found, BackfillAgain | ReadAgain):
+        life.states.lost_some()
     if isinstance(found, BackfillAgain):
         _log.error("the source lacks what the store lost: viewtail backfills its views again", reason=found.reason)
         life.lost(life.projections.views)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,10 +46,12 @@ class BackfillGate:
     """Keeps a backfill from writing rows that it read before a statement took them away; one lock a view.
 
     A row's delete leaves a tombstone that such a write meets. A TRUNCATE or DROP PARTITION leaves some only for the
-    keys that are shown, so a backfill reads a chunk again that it read before the statement.
+    keys that are shown, so a backfill reads a chunk again that it read before the statement. `outside` locks a view
+    against commands.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()) -> None:
+        self._outside = outside
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._closed_at: dict[str, float] = {}  # monotonic
         self._bound_at: dict[str, float] = {}  # monotonic
@@ -57,7 +59,7 @@ class BackfillGate:
     @contextmanager
     def closed(self, view: str) -> Iterator[None]:
         """While rows are taken away: no chunk is written, and none later that was read by now."""
-        with self._locks[view]:
+        with self._locks[view], self._outside(view):
             self._closed_at[view] = time.monotonic()
             yield
 
@@ -100,6 +102,7 @@ class ViewLife:
     fits_from: FitsFrom
     gate: BackfillGate = field(default_factory=BackfillGate)
     wake: threading.Event = field(default_factory=threading.Event)  # views are to be looked at for a backfill
+    seen: dict[str, State] = field(default_factory=dict)  # by view, as it last was found or made; for reports
 
     def on(self, session: Session) -> ViewLife:
         """The same on another thread's session."""
@@ -119,6 +122,7 @@ class ViewLife:
         _log.error("view halted", view=view, reason=reason)
         self.states.halt(view, reason)
         self.projections.halt(view)
+        self.seen[view] = State.HALTED
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
         """Halt the views that need what cannot be read exactly from here on. Raises ReadAgain for others."""
@@ -206,8 +210,14 @@ class ViewLife:
 
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.read_all(self.views.keys() - self.held_back)
-        return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
+        waiting = [name for name, one in self.look().items() if one.state in (State.NEW, State.BACKFILLING)]
+        return [name for name in waiting if name in self.views and name not in self.held_back]
+
+    def look(self) -> dict[str, ViewRecord]:
+        """All views as they are now, those left out too; reports say the same until the next look."""
+        records = self.states.read_all({*self.views, *(view.id for view in self.left_out)})
+        self.seen.update({name: record.state for name, record in records.items()})
+        return records
 
     def gets_changes(self, view: str) -> bool:
         """Whether it gets changes now; a halted view gets them after the pipeline restarts."""

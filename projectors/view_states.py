@@ -65,13 +65,15 @@ TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
     Event.REPLAYED: (_ANY, State.NEW),
 }
 
+_UNPROVEN = "proven_at = NULL, loss_count = loss_count + 1"
 _FORGOTTEN = "reason = NULL, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
 _ASSIGNMENTS = {
-    State.NEW: f"{_FORGOTTEN}, fill_row_estimate = 0, fill_started_at = NULL, watermark_version = %(floor)s",
+    State.NEW: f"{_FORGOTTEN}, {_UNPROVEN}, fill_row_estimate = 0, fill_started_at = NULL, "
+    "fill_rows_a_second = %(rows_a_second)s, watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
-    State.HALTED: "reason = %(reason)s",
+    State.HALTED: f"reason = %(reason)s, {_UNPROVEN}",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
@@ -82,8 +84,9 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
 
     Args:
         table: `view`, quoted, with its database.
-        values: what the new state is kept with: `floor` (of the next watermark's version) of a new view; `watermark`,
-            `row_estimate`, `incarnation` of a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one.
+        values: what the new state is kept with: `floor` (of the next watermark's version) and `rows_a_second` (the
+            most that its backfill may read; 0: no limit) of a new view; `watermark`, `row_estimate`, `incarnation` of
+            a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one.
     """
     sources, to = TRANSITIONS[event]
     states = ", ".join(f"'{state}'" for state in sorted(sources))
@@ -92,7 +95,7 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
     )
     for view in views:
-        cursor.execute(statement, {"floor": None, **values, "view": view})
+        cursor.execute(statement, {"floor": None, "rows_a_second": 0, **values, "view": view})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class ViewRecord:
     row_count: int  # read by the backfill
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
+    rows_a_second: int = 0  # at most so many are read; 0: no limit
 
 
 Where: TypeAlias = Callable[[ViewRecord], bool]
@@ -227,15 +231,17 @@ class ViewStates:
         if not views:
             return {}
         cursor.execute(
-            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
+            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation, "
+            "fill_rows_a_second "
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
         records = {}
-        for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
+        for number, name, state, reason, watermark, last, count, incarnation, rows_a_second in cursor.fetchall():
             key, order, kept = key_from_text(last, count)
-            record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
-            records[name] = record
+            records[name] = ViewRecord(
+                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, rows_a_second
+            )
         return records
 
     def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
@@ -243,17 +249,23 @@ class ViewStates:
         move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
-        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, floor: int | None = None
+        self,
+        event: Event,
+        views: Collection[str],
+        *,
+        where: Where = lambda _: True,
+        floor: int | None = None,
+        rows_a_second: int = 0,
     ) -> list[str]:
         """Move those of these views that the event moves and `where` chooses; returns them.
 
-        `floor` is a version that the next backfill's watermark must be above.
+        `floor` is a version that the next backfill's watermark must be above, `rows_a_second` how many it may read.
         """
         with self._transaction(f"moving views ({event.value})") as cursor:
             sources, _ = TRANSITIONS[event]
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
-            self.move_in(cursor, event, moved, floor=floor)
+            self.move_in(cursor, event, moved, floor=floor, rows_a_second=rows_a_second)
         return moved
 
     def halt(self, view: str, reason: str) -> None:
@@ -266,6 +278,11 @@ class ViewStates:
             values = {"watermark": watermark, "row_estimate": row_estimate, "incarnation": incarnation}
             self.move_in(cursor, Event.BEGUN, [view], **values)
             return self._records(cursor, [view])[view]
+
+    def lost_some(self) -> None:
+        """The store came back with less than it had acknowledged: whatever was proven of the views is not any more."""
+        with self._transaction("taking back what was proven") as cursor:
+            cursor.execute(f"UPDATE {self._table} SET {_UNPROVEN} {self._ours}")
 
     def keep(self, view: BoundView) -> None:
         """The view was bound to its table as that is now, and its content needs no backfill for that."""

@@ -1,4 +1,8 @@
-"""Watermarks: rows committed on the source's primary to find where "now" is in the stream."""
+"""Watermarks: rows committed on the source's primary to find where "now" is in the stream.
+
+Whoever waits in the pipeline's own process asks `Watermarks`. Another process writes tokens that say so, and looks in
+viewtail's table `watermark_passed`: asked_watermarks.py.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,12 @@ _WRITE_AGAIN_AFTER_S = 300.0  # the pipeline is as far behind as that, or could 
 _REMEMBERED = 1000
 _KEEP_SESSION_S = 5.0
 _NEVER = 1 << 62
+ASKED = "ask"  # a token begins so when another process waits for it; the others are hexadecimal
+
+
+def new_token() -> str:
+    """One that the pipeline's own process waits for."""
+    return secrets.token_hex(16)
 
 
 class Watermarks:
@@ -32,9 +42,19 @@ class Watermarks:
         open_primary: a session on the source's primary.
         schema: the database there that holds the table `watermark`.
         name: whose row it is; one a pipeline and offset database.
+        tell: is given the watermarks that another process waits for.
     """
 
-    def __init__(self, open_primary: Callable[[], pymysql.Connection[Any]], schema: str, name: str) -> None:
+    def __init__(
+        self,
+        open_primary: Callable[[], pymysql.Connection[Any]],
+        schema: str,
+        name: str,
+        tell: Callable[[Sequence[Watermark]], None] = lambda _: None,
+    ) -> None:
+        self._tell = tell
+        self._write_again_after_s = _WRITE_AGAIN_AFTER_S
+        self._new_token = new_token
         self._open_primary = open_primary
         self._session = OwnSession(self._open)
         self._table = quote(schema, "watermark")
@@ -64,7 +84,7 @@ class Watermarks:
                     raise StopRequested
                 begun = self._begun
                 tokens.append(self.write())
-                version = self.wait(tokens, stop, _WRITE_AGAIN_AFTER_S, begun)
+                version = self.wait(tokens, stop, self._write_again_after_s, begun)
                 if version is not None:
                     self._last = (began_at, version)
                     return version
@@ -72,7 +92,7 @@ class Watermarks:
 
     def write(self, before: Callable[[str], None] = lambda _: None) -> str:
         """Commit a watermark; returns its token, which `before` is told first."""
-        token = secrets.token_hex(16)
+        token = self._new_token()
         before(token)
         with self._writing:
             # Kept for those that follow at once; later the address may lead to another server.
@@ -115,6 +135,8 @@ class Watermarks:
                 while len(self._seen) > _REMEMBERED:
                     del self._seen[next(iter(self._seen))]
                 self._changed.notify_all()
+            if asked := [mark for mark in watermarks if mark.token.startswith(ASKED)]:
+                self._tell(asked)
 
     def begin_again(self) -> None:
         """Called by the pipeline where it reads on behind what is published: it may have passed watermarks unseen."""

@@ -43,6 +43,11 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it on the whole terminal, again and again, until Ctrl-C.")]
+Every = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="With --watch: how often to look; by default 2.", min=0.5, max=3600),
+]
 ViewName = Annotated[
     str, typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name.")
 ]
@@ -92,7 +97,7 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         help="What the binlog says changed since then: 2026-11-22T03:00, or 03:00 for the last time that it was three. "
-        "In UTC, unless the time says otherwise (+01:00). Needs --into.",
+        "In UTC, unless the time says otherwise (+01:00).",
     ),
 ]
 Into = Annotated[
@@ -108,8 +113,44 @@ Keep = Annotated[
 ]
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
 Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Sample = Annotated[int, typer.Option(metavar="N", help="Rows to look at.", min=1, max=10_000)]
+SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
+WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)]
+WaitedVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Until KEY has this version.")]
+WaitedPosition = Annotated[
+    str | None, typer.Option("--position", metavar="FILE:POSITION", help="Until this place in the source's binlog.")
+]
+WaitedGtid = Annotated[str | None, typer.Option("--gtid", metavar="GTID", help="Until this transaction of the source.")]
+Within = Annotated[float, typer.Option(metavar="SECONDS", help="At most so long.", min=0)]
+Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
+KeysFrom = Annotated[
+    Path | None, typer.Option("--keys-from", metavar="FILE", help="The entities of a file, a key a line; - is stdin.")
+]
+IsParked = Annotated[bool, typer.Option("--parked", help="The entities that are parked.")]
+Begin = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FILE:POSITION", help="What the binlog says changed from there on, up to --to or now."
+    ),
+]
+End = Annotated[str | None, typer.Option("--to", metavar="FILE:POSITION", help="The end of --from.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", help="The entities of which the canonical row meets a condition."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")]
+IsAwaited = Annotated[
+    bool, typer.Option("--wait", help="Wait until whole views are backfilled, and show how far it is.")
+]
+Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: say what would be written.")]
+Sample = Annotated[
+    float | None, typer.Option(metavar="PERCENT", help="Compare a sample of the rows, and say what that proves.")
+]
+MaxRows = Annotated[float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0)]
+MaxThreads = Annotated[
+    int, typer.Option(metavar="N", help="Wait while the source runs more statements than that at once.", min=1)
+]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -179,12 +220,23 @@ def run(context: typer.Context, role: RoleOption = "all") -> int:
 
 
 @app.command()
-def status(context: typer.Context, json: Json = False) -> int:
+def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None) -> int:
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
     Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked. The
     lines below the table say what to do.
+
+    With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
+    is 0 then. It asks MySQL alone, four questions each time.
     """
+    if every is not None and not watch:
+        raise typer.BadParameter("it is how often --watch looks; add --watch", param_hint="--every")
+    if watch:
+        if json:
+            raise typer.BadParameter("leave --json out: a program calls viewtail status --json", param_hint="--watch")
+        from viewtail.commands.watch import watch as watching
+
+        return watching(context.obj, every or 2.0)
     from viewtail.commands.status import status as command
 
     return command(context.obj, as_json=json)
@@ -250,30 +302,140 @@ def replay(
     view: Replayed = None,
     all_views: All = False,
     new_history: NewHistory = False,
+    key: Keys = None,
+    keys_from: KeysFrom = None,
+    parked: IsParked = False,
     since: Since = None,
+    begin: Begin = None,
+    end: End = None,
+    where: Where = None,
     into: Into = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    max_rows_per_second: MaxRows = 0,
+    wait: IsAwaited = False,
 ) -> int:
-    """Backfill views again from their tables, in place, while readers read them.
+    """Project canonical rows again, in place, while readers read: a view, or some entities of it.
 
-    A halted view goes on after it, once you have corrected the reason. A running viewtail begins within seconds;
-    without one, the next `viewtail run` does it.
+    A whole VIEW is backfilled again by the running viewtail, within seconds; without one, by the next `viewtail run`. A
+    halted view goes on after it, once you have corrected the reason.
 
-    With --since and --into, nothing is backfilled: every change of a Topic since a time is published again, once and in
-    order, into a topic of its own. The command does it itself. The same command goes on with one that was stopped.
+    Some entities (--key, --keys-from, --parked, --since, --from, --where) are written by the command itself, as their
+    rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped. Old events
+    are never sent again as they were: the view has newer versions, and would rightly refuse them.
+
+    With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
+
+    `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands import replay as command
+    from viewtail.commands.replay_keys import How, Selected, replay_keys
 
-    if since is not None or into is not None:
-        if since is None or into is None or all_views or new_history or view is None or len(view) != 1:
-            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--since")
+    selected = Selected(
+        keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
+    )
+    if into is not None:
+        if since is None or all_views or new_history or view is None or len(view) != 1:
+            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--into")
         from viewtail.commands.stretch import replay_since
 
         return replay_since(context.obj, view[0], since, into)
-    if not new_history:
-        return command.replay(context.obj, view or [], all_views=all_views)
-    if view or all_views:
-        raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-    return command.replay_new_history(context.obj)
+    selected.check()
+    if new_history:
+        if view or all_views or selected.is_some:
+            raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
+        return command.replay_new_history(context.obj)
+    if selected.is_some:
+        if view is None or len(view) != 1 or all_views:
+            raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
+        how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
+        return replay_keys(context.obj, view[0], selected, how)
+    if dry_run:
+        raise typer.BadParameter("a whole view is every row of its table; name some entities", param_hint="--dry-run")
+    return command.replay(
+        context.obj,
+        view or [],
+        all_views=all_views,
+        is_yes=yes,
+        rows_a_second=int(max_rows_per_second),
+        is_awaited=wait,
+    )
+
+
+@app.command()
+def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
+    """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
+    from viewtail.commands.replay import replays as command
+
+    return command(context.obj, limit=limit, as_json=json)
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    view: ViewName,
+    key: WaitedKey = None,
+    version: WaitedVersion = None,
+    position: WaitedPosition = None,
+    gtid: WaitedGtid = None,
+    within: Within = 10.0,
+) -> int:
+    """Wait until a view has everything that is committed by now, or up to a version, position or GTID.
+
+    For scripts that read what they wrote. In Python: viewtail.wait_for(...). Exits 1 when the time is over, when the
+    view is halted, or when KEY is parked.
+    """
+    from operations.waiting import Wanted
+    from viewtail.commands.waiting import wait as command
+
+    wanted = Wanted(version=version, position=position, gtid=gtid)
+    return command(context.obj, view, key, wanted, within_s=within)
+
+
+@app.command()
+def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:
+    """Tell why a view shows what it shows of one entity, and what to run next.
+
+    Looks at the row, at what the store holds, at the pipeline, at the dead letters, and for the entity's last change in
+    the binlog. Exits 0 when the view is right: current, rightly absent, or kept out by `where`. Writes nothing but a
+    watermark.
+    """
+    from viewtail.commands.why import why as command
+
+    return command(context.obj, view, key, as_json=json)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    view: Verified = None,
+    repair: Repair = False,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    max_rows_per_second: MaxRows = 0,
+    max_threads_running: MaxThreads = 25,
+    json: Json = False,
+) -> int:
+    """Compare views with their tables, both ways, while they are written; exits 1 where one differs.
+
+    What differs only because the pipeline is behind does not count. A whole pass without a difference proves the view
+    through the moment at which the pass began: `status` shows it. The command needs a running viewtail, backs off when
+    the source is busy, and goes on where it was stopped. --repair writes what is wrong again through the guard, and
+    compares it once more. A version that no history explains is replaced, which nothing else does; the list names it.
+    """
+    from viewtail.commands.verify import Options
+    from viewtail.commands.verify import verify as command
+
+    share = 1.0 if sample is None else sample / 100
+    options = Options(
+        is_repair=repair,
+        is_dry_run=dry_run,
+        share=share,
+        rows_a_second=max_rows_per_second,
+        max_threads_running=max_threads_running,
+        as_json=json,
+    )
+    return command(context.obj, view or [], options)
 
 
 @app.command()
@@ -300,12 +462,12 @@ def rebuild(
     if rollback:
         return commands.roll_back(context.obj, view, as_json=json)
     if abort:
-        return commands.abort(context.obj, view, is_confirmed=yes)
+        return commands.abort(context.obj, view, is_yes=yes)
     return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
 
 
 @app.command()
-def preview(context: typer.Context, view: ViewName, sample: Sample = 100, json: Json = False) -> int:
+def preview(context: typer.Context, view: ViewName, sample: SampledRows = 100, json: Json = False) -> int:
     """Show what the declaration in views.py would change in a view, on a sample of real rows.
 
     For an edited views.py, before you restart `viewtail run` with it. The command writes nothing. It exits 1 when rows

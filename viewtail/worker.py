@@ -19,18 +19,22 @@ from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, STOPPED, reaction_to
 from offsets.lease import Lease
 from operations.check import tables_of
+from operations.cleaner import Cleaner
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
+from projectors.proving.recent import RecentKeys
+from projectors.stores import guarded
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
-from viewtail.reports import Reporter
+from viewtail.reports import Reporter, lag_s
 
 _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
+BUSY_ABOVE_S = 1.0  # a pipeline that lags more is left alone
 
 
 class Worker:
@@ -138,13 +142,14 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills = Backfills(own)
+        backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
         self.reporter.own = own
         self.reporter.say("running", None)
         self.reporter.save()
         threads = [
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
+            threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -172,6 +177,20 @@ class Worker:
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
         return following
+
+    def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
+        """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
+        chosen = self.settings.cleaner
+        is_guarded = guarded(own.pipeline.sink) is not None
+        if chosen.share and is_guarded:
+            own.pipeline.recent = RecentKeys()
+
+        def is_busy() -> bool:
+            vitals = own.pipeline.vitals
+            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or bool(own.backfills)
+
+        share = chosen.share / 2 if is_guarded else 0
+        return Cleaner(deployment=deployment, own=own, share=share, rest_s=chosen.rest_s, is_busy=is_busy)
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

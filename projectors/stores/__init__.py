@@ -133,6 +133,13 @@ class GuardedSink(WitnessedSink, Protocol):
         sweep over many fresh keys between two pages.
         """
 
+    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+        """Forget all of these keys, their versions too, where the store holds still what was `found`.
+
+        For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
+        """
+        raise NotImplementedError
+
     def leave_alone(self, views: Collection[str]) -> None:
         """These views are halted: their places stay as they are, whatever their shape."""
         return
@@ -190,6 +197,16 @@ class StoredRow:
     content: dict[str, Any]  # index table: value columns; Redis hash: fields as bytes; else the document
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a store holds for one entity, shown or not, in the form that `ViewReader.form_of` gives as well."""
+
+    version: int | None  # None: nothing that is a version
+    content: Any  # None: a tombstone, or a row that shows nothing
+    fault: str = ""  # why it is nothing that viewtail wrote; '' where it may be
+    mark: Any = None  # tells the store whether this is still what it holds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """One document of a search."""
@@ -209,6 +226,9 @@ class SearchPage:
     hits: list[Hit]
 
 
+NOTHING_HELD = Held(None, None)
+
+
 class ViewReader(ABC):
     """Reads one view from its store; deleted keys are not shown. Not thread-safe.
 
@@ -216,6 +236,7 @@ class ViewReader(ABC):
     """
 
     view: BoundView
+    foreign: list[str]  # names in the view's place that are no keys, as far as `shown_keys` met them
 
     @abstractmethod
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
@@ -227,6 +248,49 @@ class ViewReader(ABC):
 
         An index table's order is that of its keys, and `after` begins behind a key; other stores take none.
         """
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        """Of these keys, all that the store holds anything of, tombstones too; as of the last acknowledged write.
+
+        Of a store that keeps versions: see GuardedSink.
+        """
+        raise NotImplementedError
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        """The `content` of a row that was written with these values; None where it shows nothing.
+
+        Raises Unfit, ValueError or TypeError where the store cannot hold them.
+        """
+        raise NotImplementedError
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        """Pages of the keys of all that the view shows, in the store's own order; a key may come twice.
+
+        What is there under names that no key has is added to `foreign`.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""
+        return False
+
+    def between(self, after: Key | None, upto: Key | None) -> dict[Key, Any]:
+        """The `content` of all that the view shows behind a key, up to another one; None: from or to its end."""
+        raise NotImplementedError
+
+    def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
+        """Those of these keys that the store shows otherwise than these writes would."""
+        held, found = self.held(list(wanted)), []
+        for key, (_, values) in wanted.items():
+            there = held.get(key, NOTHING_HELD)
+            try:
+                is_equal = there.content == (None if values is None else self.form_of(key, values))
+            except (Unfit, ValueError, TypeError):
+                is_equal = False
+            if there.fault or not is_equal:
+                found.append(key)
+        return found
 
     @abstractmethod
     def close(self) -> None:

@@ -61,7 +61,7 @@ def _killed(run: Run, store: str, step: str, options: tuple[str, ...]) -> None:
     run.kill()
     run.start(VIEWTAIL_FAILPOINT=step if ":" in step else f"{step}:1")
     first = wait_for("the pipeline's process runs", lambda: run.workers().get(store))
-    command = run.begun("rebuild", "people", *options)
+    command = run.background("rebuild", "people", *options)
     try:
         wait_for(f"it is killed {step}", lambda: run.workers().get(store) != first, 60)
     finally:

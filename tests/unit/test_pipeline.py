@@ -85,6 +85,7 @@ class Loop:
         nothing: Any = SimpleNamespace(saw=lambda tokens: None, begin_again=lambda: None)
         self.reasons: list[str] = []
         states: Any = SimpleNamespace(
+            lost_some=lambda: None,
             halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
             read=lambda view: SimpleNamespace(state=State.NEW if view in self.new else State.FILLED),
             move=lambda event, views, **chosen: [],

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import re
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,19 +15,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from changes.errors import MisuseError, StopRequested
-from offsets.mysql import OwnSession
 from operations import rebuild as operation
-from operations.comparing import different_keys
-from projectors.dead_letters import parked_keys
+from operations.runs import Run, this_operator
+from operations.verify import Report, Verify
+from projectors.pace import Pace
+from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild
-from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
+from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
 from viewtail.signals import on_stop
 
 SAY_EVERY_S = 5.0
+SHOWN = 5  # entities in a sentence
 STOPPED = 130
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -40,7 +40,7 @@ def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, as_json
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:
         try:
-            one = asked.rebuild(partial(_prove, deployment), _who(), keep_s=keep_s, is_held=is_held)
+            one = asked.rebuild(partial(_prove, deployment), this_operator(), keep_s=keep_s, is_held=is_held)
         except StopRequested:
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
     return _tell(one, as_json=as_json)
@@ -57,11 +57,11 @@ def roll_back(config: Path | None, name: str, *, as_json: bool) -> int:
     return _tell(one, as_json=as_json)
 
 
-def abort(config: Path | None, name: str, *, is_confirmed: bool) -> int:
+def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
     """Drop the copy that readers do not see; returns the exit code."""
     deployment, view = _deployed(config, name)
-    if not is_confirmed and not _is_confirmed(f"Drop the copy of {view.id} that readers do not see?"):
-        print_remark("nothing was changed; --yes answers for scripts")
+    if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
+        print_remark("nothing was changed")
         return 1
     with _operation(deployment, view) as asked:
         try:
@@ -89,21 +89,24 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
 
 
 def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
-    store = store_of(copy.view)
-    with closing(OwnSession(deployment.open_store)) as session:
-        parked = parked_keys(session, deployment.database, copy.id)
-    if parked:
-        print_remark(f"{len(parked):,} keys could not be applied to the copy; the table dead_letter has the reasons")
-    open_reader = partial(store.reader, deployment.access(store), copy)
-    return different_keys(copy, deployment.open_source, open_reader, parked, stop)
+    """A whole pass of `viewtail verify` over the copy, which writes nothing."""
+    with Beside(deployment, copy, stop, print_remark) as beside:
+        what = "compare before the swap"
+        run = Run(beside.session, deployment.database, "rebuild", copy.id, what, copy.fingerprint)
+        report = Verify(beside=beside, run=run, pace=Pace(0, stop)).execute()
+    if report.parked:
+        print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
+    return _differences(report)
 
 
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "?"
-    return f"{user}@{socket.gethostname()}"
+def _differences(report: Report) -> list[str]:
+    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
+    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
+    if report.found:
+        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
+    if report.foreign:
+        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
+    return found
 
 
 @contextmanager
@@ -169,13 +172,6 @@ def _told(now: operation.Progress) -> str:
     left = "" if copy.eta_s is None else f", {copy.eta_s:.0f} s left"
     rows = f"{copy.row_count:,} of about {copy.row_estimate:,} rows"
     return f"{now.stage}, {copy.state}: {rows}, {copy.rows_per_second:,.0f}/s{left}"
-
-
-def _is_confirmed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _stopped(view: BoundView, what: str) -> int:

@@ -24,7 +24,7 @@ from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
 
-_ANSWER_WITHIN_S = 8.0
+ANSWER_WITHIN_S = 8.0
 _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a minute old
 
 
@@ -48,20 +48,20 @@ def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
     loaded = settings.load(config)
     # Who asks wants to know now; a server that hangs is an answer.
-    address = replace(loaded.store_address(), database=None, io_timeout_s=_ANSWER_WITHIN_S)
+    address = replace(loaded.store_address(), database=None, io_timeout_s=ANSWER_WITHIN_S)
     database = loaded.store_database
     with asking(address, role="store") as connection:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
         seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
         with connection.cursor() as cursor:
             seen = replace(seen, rebuilds=all_rebuilds(cursor, database))
-    found = _of_this_source(loaded, _compared(seen, _declared(loaded)))
+    found = compared(loaded, seen, declared(loaded))
     if as_json:
         print_json(_as_json(found))
     elif not pipelines and not found.fleet.members:
         print(f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run")
     else:
-        print_page(found.pipelines, found.fleet, _remarks(found))
+        print_page(found.pipelines, found.fleet, remarks(found))
     return 0 if found.is_well else 1
 
 
@@ -101,12 +101,17 @@ def _says_its_lag(one: PipelineStatus) -> bool:
     return one.state == "running" and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
 
 
-def _declared(loaded: settings.Settings) -> set[str] | None:
+def declared(loaded: settings.Settings) -> set[str] | None:
     """The ids of the declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
     try:
         return {view.id for view in declarations.load(loaded.views)}
     except MisuseError:
         return None
+
+
+def compared(loaded: settings.Settings, found: Findings, declared: set[str] | None) -> Findings:
+    """With what the declarations and the source of these settings make of it."""
+    return _of_this_source(loaded, _compared(found, declared))
 
 
 def _compared(found: Findings, declared: set[str] | None) -> Findings:
@@ -152,7 +157,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
     }
 
 
-def _remarks(found: Findings) -> list[str]:
+def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
     lines = [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [

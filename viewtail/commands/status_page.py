@@ -22,7 +22,7 @@ _MOST_NAMES = 3  # in a sentence
 _RATE_IS_FRESH_S = 10.0
 _RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines", "assigned"})
 _GREEN, _CYAN, _RED = ("running", "filled"), ("filling", "new", "standby"), ("down", "halted", "silent")
-_STYLES = {
+STYLES = {
     **dict.fromkeys(_GREEN, "green"),
     **dict.fromkeys(_CYAN, "cyan"),
     **dict.fromkeys(_RED, "red"),
@@ -42,9 +42,9 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
         )
     if pipelines:
         print()
-        views = [_view_row(where, view) for where, view in _views(pipelines)]
+        views = [_view_row(where, view) for where, view in each_view(pipelines)]
         _table(("view", "state", "filled", "rows", "parked"), views)
-    for line in (*_of_pipelines(pipelines), *_of_views(pipelines), *_of_fleet(fleet), *remarks):
+    for line in (*told(pipelines), *_of_fleet(fleet), *remarks):
         print(f"\n{line}")
 
 
@@ -64,14 +64,14 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
             yield _pipeline_row(ones[0])
             continue
         yield _folded(f"{source}.*.{store}", ones)
-        unwell = [one for one in ones if one.state != "running" or _is_behind(one)]
+        unwell = [one for one in ones if one.state != "running" or is_behind(one)]
         yield from map(_pipeline_row, unwell[:_MOST_NAMES])
         if len(unwell) > _MOST_NAMES:
             yield (f"and {len(unwell) - _MOST_NAMES} more that are not well", *[""] * 7)
 
 
 def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
-    states = [_state(one) for one in ones]
+    states = [shown_state(one) for one in ones]
     counts = {state: states.count(state) for state in sorted(set(states))}
     waiting = [one.waiting for one in ones if one.waiting is not None]
     owners = {one.owner for one in ones if one.owner and one.state != "down"}
@@ -80,40 +80,43 @@ def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
         states[0] if len(counts) == 1 else ", ".join(f"{count} {state}" for state, count in counts.items()),
         f"{max(one.lag_s for one in ones):.1f} s",
         f"{sum(waiting):,}" if waiting else "-",
-        f"{sum(map(_rate, ones)):,}",
+        f"{sum(map(shown_rate, ones)):,}",
         f"{len(owners)} processes",
         f"{len(ones)} partitions",
-        _ago(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
+        shown_age(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
     )
 
 
 def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
     return (
         one.name,
-        _state(one),
+        shown_state(one),
         f"{one.lag_s:.1f} s",
         "-" if one.waiting is None else f"{one.waiting:,}",
-        f"{_rate(one):,}",
+        f"{shown_rate(one):,}",
         (one.state != "down" and one.owner) or "-",
         one.position or "-",
-        _ago(one.reported_s_ago),
+        shown_age(one.reported_s_ago),
     )
 
 
-def _is_behind(one: PipelineStatus) -> bool:
+def is_behind(one: PipelineStatus) -> bool:
+    """Whether it runs, and its lag is too large all the same."""
     return one.state == "running" and one.lag_s > BEHIND_S
 
 
-def _state(one: PipelineStatus) -> str:
-    return "behind" if _is_behind(one) else one.state
+def shown_state(one: PipelineStatus) -> str:
+    """Its state, or that it is behind."""
+    return "behind" if is_behind(one) else one.state
 
 
-def _rate(one: PipelineStatus) -> int:
+def shown_rate(one: PipelineStatus) -> int:
     """An idle pipeline reports rarely: what it said of a busy moment is not true of now."""
     return one.rows_per_second if (one.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0
 
 
-def _ago(seconds: float | None) -> str:
+def shown_age(seconds: float | None) -> str:
+    """How long ago; - where that is not known."""
     return "-" if seconds is None else f"{seconds:.0f} s ago"
 
 
@@ -128,7 +131,7 @@ def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
         yield f"and {len(states)} more", counts, *[""] * 5
 
 
-def _views(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
+def each_view(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
     """Each view once a source, and that source where it is not the default one."""
     found: dict[tuple[str, str], list[ViewStatus]] = {}
     for one in pipelines:
@@ -150,12 +153,18 @@ def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
 # --- Remarks: each ends with what to do ---
 
 
+def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    """Of pipelines and views that are not well."""
+    yield from _of_pipelines(pipelines)
+    yield from _of_views(pipelines)
+
+
 def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     named: dict[str, list[str]] = {}
     for one in pipelines:
         if one.error:
             named.setdefault(one.error, []).append(one.name)
-        elif _is_behind(one):
+        elif is_behind(one):
             yield (
                 f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
                 "store is slower than the changes come: docs/operations.md, Behind"
@@ -165,7 +174,7 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
 
 
 def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    for _, view in _views(pipelines):
+    for _, view in each_view(pipelines):
         if view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
@@ -216,7 +225,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Colours on a terminal; columns of plain text otherwise, never cut."""
     if sys.stdout.isatty():
         coloured: list[list[str | Text]] = [
-            [row[0], Text(row[1], _STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
+            [row[0], Text(row[1], STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
         ]
         print_table(titles, coloured, right=_RIGHT)
         return

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import orjson
 from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
-from changes.writes import Key
-from projectors.stores import Hit, SearchPage, StoredRow, ViewReader
-from projectors.stores.elasticsearch.documents import id_of, key_of
+from changes.writes import Key, Write
+from projectors.stores import Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
 from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
+MOST_FOREIGN = 20  # ids that are told of
 _KEEP_ALIVE = "5m"  # between two pages of keys
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
@@ -31,19 +33,47 @@ class DocumentReader(ViewReader):
     """One view, over a client of the reader's own."""
 
     def __init__(self, client: Elasticsearch, view: BoundView) -> None:
-        self.view = view
+        self.view, self.foreign = view, []
         self._client = client
         self._names = Names(view)
         self._id_of = id_of(view)
+        self._encode = encoder(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
-        pages = (keys[start : start + KEYS_A_PAGE] for start in range(0, len(keys), KEYS_A_PAGE))
-        return [row for page in pages for row in (self._rows(page) if len(page) > 1 else map(self._row, page)) if row]
+        return [row for key in keys if (row := self._row(key)) is not None]
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        found: dict[Key, Held] = {}
+        for start in range(0, len(keys), KEYS_A_PAGE):
+            some = keys[start : start + KEYS_A_PAGE]
+            ids = {"ids": [self._id_of(key) for key in some]}
+            try:
+                docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
+            except Refused as refused:
+                raise self._not_there(refused) from None
+            for key, doc in zip(some, docs, strict=True):
+                if "error" in doc:
+                    raise StoreUnavailableError(
+                        f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
+                    )
+                if doc.get("found"):
+                    found[key] = _held(doc)
+        return found
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        _, document = self._encode([(key, Write(1, values))])
+        return _form(orjson.loads(document))
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
         for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        for page in present_documents(
+            self._client, self.view, self._names.reads, has_source=False, foreign=self.foreign
+        ):
+            yield [key for key, _ in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
         """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
@@ -70,20 +100,6 @@ class DocumentReader(ViewReader):
 
     def close(self) -> None:
         self._client.close()
-
-    def _rows(self, keys: Sequence[Key]) -> Iterator[StoredRow]:
-        target, wanted = f"{path(self._names.reads)}/_mget", {"ids": [self._id_of(key) for key in keys]}
-        try:
-            found = ask(self._client, "reading", "POST", target, wanted)["docs"]
-        except Refused as refused:
-            raise self._not_there(refused) from None
-        for key, one in zip(keys, found, strict=True):
-            if "error" in one:
-                raise StoreUnavailableError(
-                    f"{self._names.label}: reading failed: {one['error'].get('type')}; try again"
-                )
-            if one["found"] and not one["_source"].get(DELETED):
-                yield StoredRow(key, int(one["_version"]), one["_source"])
 
     def _row(self, key: Key) -> StoredRow | None:
         target = f"{path(self._names.reads)}/_doc/{quote(self._id_of(key), safe='')}"
@@ -117,12 +133,24 @@ class DocumentReader(ViewReader):
         return StoreError(f"{self._names.label}: {why}")
 
 
+def _held(doc: dict[str, Any]) -> Held:
+    source, mark = doc["_source"], (doc["_seq_no"], doc["_primary_term"])
+    is_tombstone = source.get(DELETED) is True
+    fault = "it is neither a document nor a tombstone" if is_tombstone and len(source) > 1 else ""
+    return Held(int(doc["_version"]), None if is_tombstone else _form(source), fault, mark)
+
+
+def _form(document: dict[str, Any]) -> bytes:
+    """As text: 1, 1.0 and true are three values there."""
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
 def present_documents(
-    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool
+    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool, foreign: list[str] | None = None
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
 
-    `name` is that of the index, or of an alias of it.
+    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`.
     """
     index = path(name)
     point = None
@@ -140,7 +168,10 @@ def present_documents(
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            yield [(key, hit) for hit in hits if (key := key_of(hit["_id"], view)) is not None]
+            page = [(key_of(hit["_id"], view), hit) for hit in hits]
+            if foreign is not None:
+                foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
+            yield [(key, hit) for key, hit in page if key is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]

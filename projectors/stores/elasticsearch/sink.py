@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from elasticsearch import Elasticsearch
@@ -23,10 +24,10 @@ from elasticsearch import Elasticsearch
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
 from changes.writes import Key, Parked, ViewWrites
-from projectors.stores import GuardedSink, Item, PlaceRefusedError, Unfit, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
-from projectors.stores.elasticsearch.documents import Encode, encoder, witness_id
-from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of
+from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
+from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, path
 from projectors.stores.elasticsearch.reading import present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.views import BoundView
@@ -135,6 +136,29 @@ class ElasticsearchSink(GuardedSink):
         bound = self._views[view]
         for page in present_documents(self._living(), bound, Names(bound).index, has_source=False):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
+
+    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+        """The index remembers the version of what is deleted for a minute, so it is told not to for a moment."""
+        client, bound = self._living(), self._views[view]
+        index, render = path(Names(bound).index), id_of(bound)
+        with _unrefused("taking documents away"):
+            self._remember_deletes(client, index, "0s")
+            try:
+                for key, held in found.items():
+                    number, term = held.mark
+                    target = f"{index}/_doc/{quote(render(key), safe='')}?if_seq_no={number}&if_primary_term={term}"
+                    try:
+                        ask(client, "taking a document away", "DELETE", target)
+                    except Refused as refused:
+                        if refused.status not in (404, 409):  # something else is there by now
+                            raise
+                ask(client, "forgetting what was deleted", "POST", f"{index}/_refresh")
+            finally:
+                self._remember_deletes(client, index, None)
+
+    @staticmethod
+    def _remember_deletes(client: Elasticsearch, index: str, for_time: str | None) -> None:
+        ask(client, "changing index.gc_deletes", "PUT", f"{index}/_settings", {"index": {"gc_deletes": for_time}})
 
     def leave_alone(self, views: Collection[str]) -> None:
         """Their indices stay as they are. Their witnesses go on: one that stayed behind would look like a loss."""

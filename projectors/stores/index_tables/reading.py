@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pymysql
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import SourceError, SourceUnavailableError, StoreError, StoreUnavailableError
+from changes.tables import Column, Kind
 from changes.writes import Key
-from projectors.stores import StoredRow, ViewReader
+from ingest.canonical import fetch_rows, select_list
+from projectors.stores import Held, StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected
@@ -18,14 +21,20 @@ from servers.sessions import Connection, number_of, quote
 ROWS_A_PAGE = 20_000  # looked at by one query
 KEYS_A_QUERY = 500
 
+_TEXTS = (Kind.TEXT, Kind.ENUM, Kind.SET)
+# Of key columns whose values both tables put in one order, whatever their collations are.
+_ORDERED = frozenset({Kind.INTEGER, Kind.BYTES, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.DECIMAL})
+
 
 class IndexTableReader(ViewReader):
     """One index table, on a session of the reader's own."""
 
     def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
-        self.view = view
+        self.view, self.foreign = view, []
         self._connection = connection
         self._database = database
+        version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
+        self._stored = [*map(_as_stored, (*view.key, *view.values)), replace(version, is_unsigned=True)]
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         found: dict[Key, StoredRow] = {}
@@ -42,6 +51,65 @@ class IndexTableReader(ViewReader):
             if len(page) < ROWS_A_PAGE:
                 return
             after = page[-1].key
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        found: dict[Key, Held] = {}
+        width = len(self.view.key)
+        for start in range(0, len(keys), KEYS_A_QUERY):
+            wanted = one_of(self.view.key, keys[start : start + KEYS_A_QUERY])
+            for row in self._fetched([wanted]):
+                version, content = row[-1], row[width:-1]
+                found[row[:width]] = Held(version, _shown(content), mark=version)
+        return found
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        assert isinstance(values, tuple)
+        return _shown(values)
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        after: Key | None = None
+        keys = self._stored[: len(self.view.key)]
+        while True:
+            behind = [] if after is None else [beyond(self.view.key, after)]
+            page = self._fetched([_has_values(self.view), *behind], keys, f" LIMIT {ROWS_A_PAGE}")
+            yield page
+            if len(page) < ROWS_A_PAGE:
+                return
+            after = page[-1]
+
+    @property
+    def has_order(self) -> bool:
+        key = self.view.key
+        is_paging_key = tuple(column.name for column in key) == self.view.table.paging_key
+        return is_paging_key and _ORDERED.issuperset(column.kind for column in key)
+
+    def between(self, after: Key | None, upto: Key | None) -> dict[Key, Any]:
+        key = self.view.key
+        conditions = [_has_values(self.view)]
+        conditions += [] if after is None else [beyond(key, after)]
+        if upto is not None:
+            # The bound of the first column by itself lets the optimizer end its range at the right place.
+            conditions += [f"{quote(key[0].name)} <= {literal(upto[0], key[0])}"]
+            conditions += [f"NOT ({beyond(key, upto)})"] if len(key) > 1 else []
+        width = len(key)
+        return {row[:width]: row[width:-1] for row in self._fetched(conditions)}
+
+    def _fetched(
+        self, conditions: Sequence[str], columns: Sequence[Column] | None = None, limit: str = ""
+    ) -> list[tuple[Any, ...]]:
+        """By the reader of canonical rows, which is faster; by default all columns, and the version."""
+        columns = self._stored if columns is None else columns
+        statement = f"SELECT {select_list(columns)} {_from(self._database, self.view, conditions)}{limit}"
+        try:
+            rows = fetch_rows(self._connection, statement, columns)
+            self._connection.commit()
+            return rows
+        except pymysql.err.MySQLError as error:
+            raise self._failure(number_of(error)) from None
+        except SourceUnavailableError as error:
+            raise StoreUnavailableError(f"view {self.view.id}: {error}") from None
+        except SourceError as error:
+            raise StoreError(f"view {self.view.id}: {error}") from None
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
         """Read from the index alone; nothing is found by NULL alone."""
@@ -68,22 +136,36 @@ class IndexTableReader(ViewReader):
         ]
 
     def _ask(self, query: str) -> list[tuple[Any, ...]]:
-        name = self.view.id
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(query)
                 found = list(cursor.fetchall())
             self._connection.commit()  # an open transaction would hold up the next ALTER TABLE
         except pymysql.err.MySQLError as error:
-            number = number_of(error)
-            if number in (1049, 1146):
-                raise StoreError(f"view {name} has no table yet; `viewtail run` creates and backfills it") from None
-            if number in (1044, 1142):
-                why = f"the store's user may not read it ({number}); see `viewtail check`"
-                raise StoreError(f"view {name}: {why}") from None
-            why = f"the index table cannot be read now (MySQL error {number}); try again"
-            raise StoreUnavailableError(f"view {name}: {why}") from None
+            raise self._failure(number_of(error)) from None
         return found
+
+    def _failure(self, number: int) -> StoreError | StoreUnavailableError:
+        name = self.view.id
+        if number in (1049, 1146):
+            return StoreError(f"view {name} has no table yet; `viewtail run` creates and backfills it")
+        if number in (1044, 1142):
+            return StoreError(f"view {name}: the store's user may not read it ({number}); see `viewtail check`")
+        return StoreUnavailableError(
+            f"view {name}: the index table cannot be read now (MySQL error {number}); try again"
+        )
+
+
+def _as_stored(column: Column) -> Column:
+    """A column of the table as its index table has it: texts are in utf8mb4 there, labels are texts."""
+    if column.kind not in _TEXTS:
+        return column
+    return replace(column, kind=Kind.TEXT, charset="utf8mb4", declared="varchar(1)")
+
+
+def _shown(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A row whose values are all NULL shows nothing: it may be a tombstone."""
+    return None if all(value is None for value in values) else values
 
 
 def present_columns(connection: Connection, database: str, view: BoundView) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -22,15 +22,16 @@ from changes.errors import DeclarationError, StoreError, StoreUnavailableError, 
 from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
 from offsets.mysql import MySQLOffsets
-from projectors.stores import GuardedSink, Item, PlaceRefusedError, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import IndexTableShape, present_tables, table_name
+from projectors.stores.index_tables.table import VERSION, IndexTableShape, present_tables, table_name
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
+from servers.literals import equals
 from servers.pipelined import Flight
-from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, value_of
+from servers.sessions import TEMPORARY_NUMBERS, Connection, create_database, number_of, quote, value_of
 
 _Block: TypeAlias = tuple[Upsert, list[Item]]
 
@@ -211,6 +212,17 @@ class MySQLSink(GuardedSink):
             if not last:
                 return
             after = last[0]
+
+    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+        """In the open transaction: `save` commits it with what is written next."""
+        bound, connection = self._views[view], self.connection
+        table = quote(self._database, bound.view.name)
+        try:
+            with connection.cursor() as cursor:
+                for key, held in found.items():
+                    cursor.execute(f"DELETE FROM {table} WHERE {equals(bound.key, key)} AND {VERSION} = {held.mark:d}")
+        except pymysql.err.MySQLError as error:
+            raise self._failure(error, "taking rows away") from None
 
     def close(self) -> None:
         """Give the connection up; the server rolls an open transaction back."""

@@ -18,11 +18,13 @@ from typing import Any
 from changes.errors import DeclarationError, MisuseError
 from changes.rendering import key_renderer, parse_key
 from changes.tables import Column, Kind
+from changes.versions import WIDTH
 from changes.writes import Key
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
+JSON_HEAD = f'{{"{VERSION}":"'.encode()  # of a JSON document, before the version
 
 _PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)"}  # of rendered values, by kind
 _ANYTHING = r"([^:{}]*)"
@@ -30,6 +32,16 @@ _ANYTHING = r"([^:{}]*)"
 _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
+
+
+def tombstone_of(redis_key: str) -> str:
+    """The key of its tombstone, in the same slot."""
+    return f"{{{redis_key}}}:t"
+
+
+def version_of(text: bytes) -> int | None:
+    """A version as viewtail writes it; None for anything else."""
+    return int(text) if len(text) == WIDTH and text.isdigit() else None
 
 
 class RedisKeys:

@@ -111,4 +111,31 @@ redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
 
+WRONG_TYPE = b"another type"  # in place of what stands for a version
+
+# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what stood for the version when somebody looked, or
+# WRONG_TYPE. Both keys go, unless something else is there by now.
+TAKE_AWAY = f"""
+local pcall = redis.pcall
+local function version_in(key)
+  local found
+  if key == KEYS[2] then
+    found = pcall('GET', key)
+  elseif ARGV[1] == 'hash' then
+    found = pcall('HGET', key, '_version')
+  else
+    found = pcall('GET', key)
+    if found and type(found) ~= 'table' then
+      found = string.match(found, '^{{"_version":"([^"]*)"') or '{WRONG_TYPE.decode()}'
+    end
+  end
+  if type(found) == 'table' then return '{WRONG_TYPE.decode()}' end
+  return found or ''
+end
+local at = redis.call('EXISTS', KEYS[1]) == 1 and KEYS[1] or KEYS[2]
+if version_in(at) ~= ARGV[2] then return 0 end
+redis.call('DEL', KEYS[1], KEYS[2])
+return 1
+"""
+
 SHA = hashlib.sha1(APPLY.encode()).hexdigest()  # the name under which Redis keeps it

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -26,11 +26,11 @@ from changes.findings import Level
 from changes.positions import Position, ReadPosition
 from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
-from projectors.stores import GuardedSink, Item, Unfit, nothing, parked
+from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
-from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, tombstone_of
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import APPLY, MOVE_WITNESS
+from projectors.stores.redis.script import APPLY, MOVE_WITNESS, TAKE_AWAY
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
@@ -41,7 +41,6 @@ MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-b
 KEYS_A_SCAN = 1_000
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
 
-_JSON_HEAD = f'{{"{VERSION}":"'.encode()
 _TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError)
@@ -167,6 +166,13 @@ class RedisSink(GuardedSink):
             if int(cursor) == 0:
                 return
 
+    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+        keys, form = self._keys[view], "hash" if isinstance(self._views[view].view, RedisHash) else "json"
+        with self._mapped("taking keys away"):
+            for key, held in found.items():
+                name = keys.redis_key(key)
+                self._ask("EVAL", TAKE_AWAY, 2, name, tombstone_of(name), form, held.mark)
+
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
         return True
@@ -260,7 +266,7 @@ class RedisSink(GuardedSink):
 
     def _versions(self, names: list[bytes], is_hash: bool) -> list[int | None]:
         """The stored version of each key; None for a key that is gone, or holds something foreign."""
-        head = b"" if is_hash else _JSON_HEAD
+        head = b"" if is_hash else JSON_HEAD
         ask: tuple[object, ...] = ("HGET", VERSION) if is_hash else ("GETRANGE", 0, len(head) + WIDTH - 1)
         commands = [(ask[0], name, *ask[1:]) for name in names]
         connection = self._living()

@@ -27,7 +27,7 @@ class TopicReader(ViewReader):
 
     def __init__(self, client: Mapping[str, Any], view: BoundView) -> None:
         self._client = client
-        self.view = view
+        self.view, self.foreign = view, []
         self._read_key = key_reader(view.key)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:

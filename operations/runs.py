@@ -1,0 +1,193 @@
+"""What operators had done to views: a row each in viewtail's table `operator_run`. One that was stopped goes on there.
+
+A command holds a lock on its row while it runs, so that the same one is not done twice at once, and one that was killed
+is seen to be over.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pymysql
+
+from changes.errors import MisuseError, StoreUnavailableError, ViewtailError
+from offsets.lease import lock_name
+from offsets.mysql import Session, transaction
+from servers.sessions import quote, value_of
+
+RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
+GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """One row, as it is shown."""
+
+    id: int
+    kind: str
+    view: str
+    what: str
+    operator: str
+    state: str  # running, stopped, done, failed
+    result: str
+    progress: Mapping[str, Any]
+    started_at: str  # UTC
+    ended_at: str | None
+
+
+@dataclass(eq=False)
+class Run:
+    """One operation on one view.
+
+    Args:
+        session: holds the lock of its row, and writes it.
+        what: what the operator asked for, in words.
+        same: what must be equal for it to go on with one that was stopped, beside that.
+    """
+
+    session: Session
+    database: str
+    kind: str
+    view: str
+    what: str
+    same: str
+    progress: dict[str, Any] = field(default_factory=dict)
+    id: int = 0
+    is_resumed: bool = False
+
+    def begin(self) -> None:
+        """Make its row, or go on with that of one which was stopped. Raises MisuseError where that one is running."""
+        fingerprint = hashlib.sha256(orjson.dumps([self.kind, self.view, self.what, self.same])).hexdigest()
+        with transaction(self.session, f"beginning a {self.kind}") as cursor:
+            cursor.execute(
+                f"SELECT id, progress, operator FROM {self._table} WHERE view = %s AND kind = %s AND fingerprint = %s "
+                f"AND state IN ('{RUNNING}', '{STOPPED}') "
+                f"AND updated_at > CURRENT_TIMESTAMP(6) - INTERVAL {GOES_ON_WITHIN_H} HOUR ORDER BY id DESC LIMIT 1",
+                (self.view, self.kind, fingerprint),
+            )
+            row = cursor.fetchone()
+            if row is not None:
+                self.id, self.progress, self.is_resumed = row[0], orjson.loads(row[1]), True
+                if not self._is_locked():
+                    raise MisuseError(
+                        f"{row[2]} runs the same {self.kind} of {self.view} now. `viewtail replays` shows it"
+                    )
+                cursor.execute(f"UPDATE {self._table} SET state = '{RUNNING}' WHERE id = %s", (self.id,))
+                return
+            cursor.execute(
+                f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
+                f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
+                (self.kind, self.view, self.what[:2000], fingerprint, this_operator()),
+            )
+            self.id = cursor.lastrowid
+            self._is_locked()
+
+    def save(self) -> None:
+        """How far it is, in `progress`."""
+        with transaction(self.session, f"saving how far a {self.kind} is") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET progress = %s WHERE id = %s", (orjson.dumps(self.progress).decode(), self.id)
+            )
+
+    def end(self, state: str, result: str) -> None:
+        ended = "NULL" if state == STOPPED else "CURRENT_TIMESTAMP(6)"
+        with transaction(self.session, f"ending a {self.kind}") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET state = %s, result = %s, progress = %s, ended_at = {ended} WHERE id = %s",
+                (state, result[:2000], orjson.dumps(self.progress).decode(), self.id),
+            )
+            cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock,))
+
+    def fail(self, error: BaseException) -> None:
+        """It ended with an error, or was interrupted; where the server answers, its row says so."""
+        with suppress(ViewtailError):
+            if isinstance(error, ViewtailError):
+                self.end(FAILED if isinstance(error, MisuseError) else STOPPED, str(error))
+            else:
+                self.end(STOPPED, "stopped")
+
+    @property
+    def _table(self) -> str:
+        return quote(self.database, "operator_run")
+
+    @property
+    def _lock(self) -> str:
+        return lock_name(self.database, f"operator_run#{self.id}")
+
+    def _is_locked(self) -> bool:
+        try:
+            return bool(value_of(self.session(), "SELECT GET_LOCK(%s, 0)", self._lock) == 1)
+        except pymysql.err.MySQLError as error:
+            raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
+
+
+def record(session: Session, database: str, kind: str, view: str, what: str, result: str) -> None:
+    """What was done at once, or is done by somebody else."""
+    one = Run(session, database, kind, view, what, "")
+    with transaction(session, f"recording a {kind}") as cursor:
+        cursor.execute(
+            f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
+            f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
+            (kind, view, what, this_operator(), result),
+        )
+
+
+def this_operator() -> str:
+    """Who runs the command: user and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:255]
+
+
+def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:
+    """Take older rows of what happens again and again out of the record."""
+    table = quote(database, "operator_run")
+    with transaction(session, f"forgetting older runs of {kind}") as cursor:
+        cursor.execute(
+            f"SELECT id FROM {table} WHERE kind = %s AND view = %s ORDER BY id DESC LIMIT 1 OFFSET %s",
+            (kind, view, kept),
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            cursor.execute(f"DELETE FROM {table} WHERE kind = %s AND view = %s AND id <= %s", (kind, view, row[0]))
+
+
+def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> list[Past]:
+    """The newest first. One that says that it is running, and whose process is gone, was stopped."""
+    with transaction(session, "reading what operators had done") as cursor:
+        cursor.execute(
+            "SELECT id, kind, view, what, operator, state, result, progress, "
+            "DATE_FORMAT(started_at, '%%Y-%%m-%%d %%H:%%i:%%s'), DATE_FORMAT(ended_at, '%%Y-%%m-%%d %%H:%%i:%%s') "
+            f"FROM {quote(database, 'operator_run')} WHERE kind IN %s ORDER BY id DESC LIMIT %s",
+            (list(kinds), limit),
+        )
+        rows = list(cursor.fetchall())
+        return [_past(cursor, database, row) for row in rows]
+
+
+def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
+    number, kind, view, what, operator, state, result, progress, started, ended = row
+    if state == RUNNING:
+        cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
+        state = RUNNING if cursor.fetchone()[0] is not None else STOPPED
+    return Past(
+        id=number,
+        kind=kind,
+        view=view,
+        what=what,
+        operator=operator,
+        state=state,
+        result=result,
+        progress=orjson.loads(progress),
+        started_at=started,
+        ended_at=ended,
+    )

@@ -1,0 +1,316 @@
+"""Proves that a view shows what its table says, or says where not, under live writes; writes what is wrong again.
+
+A pass goes through the table by key, chunk by chunk, and through what the store shows besides. What differs at first is
+looked at again once the pipeline has passed that moment (projectors/proving/comparison.py), so lag is never taken for
+damage. A whole pass that found nothing wrong, or mended all of it and found it equal then, proves the view through the
+moment at which it began.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from changes.errors import StopRequested, ViewtailError
+from changes.writes import Key
+from ingest.canonical.chunks import row_order
+from ingest.canonical.tables import row_estimates
+from offsets.mysql import Session, transaction
+from operations.runs import DONE, STOPPED, Run
+from projectors.pace import Pace
+from projectors.proving.beside import Beside, Keeper
+from projectors.proving.comparison import Comparison, Found, Settled
+from projectors.proving.reprojection import Reprojection
+from projectors.view_states import State, key_from_text, key_text
+from servers.sessions import quote
+
+SUSPECTS_AT_ONCE = 2_000
+SAVE_EVERY_S = 5.0
+MOST_LISTED = 1_000  # entities that are told of one by one
+SAMPLED_ROWS = 500  # of a chunk of a sample
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What a pass has counted; kept with its progress."""
+
+    rows: int = 0  # of the table, compared
+    shown: int = 0  # keys of the store, looked up in the table
+    passed_over: int = 0  # rows that a sample left out
+    differing: Counter[str] = field(default_factory=Counter)  # by kind of difference, when they were found
+    repaired: int = 0
+    parked: int = 0
+    changing: int = 0
+    foreign: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of one pass over one view."""
+
+    view: str
+    counts: Counts
+    found: tuple[Found, ...]  # the first MOST_LISTED that differ
+    repaired: tuple[Found, ...]  # of these, those that were written again and are equal now
+    parked: tuple[str, ...]
+    foreign: tuple[str, ...]
+    is_equal: bool  # by now
+    is_whole: bool  # a pass over all of it, which a sample is not
+    proven_through: str | None  # UTC
+    behind: int = 0  # entities that changed behind the place at which the view stands, where nobody runs its pipeline
+    stands_at: str | None = None  # that place
+    took_s: float = 0.0
+    estimate: int = 0
+    confidence: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class Verify:
+    """One pass over one view.
+
+    Args:
+        is_repair: write what is wrong through the guard, and compare it again.
+        share: of the table that is compared; 1.0: all of it.
+        say: is called with the counts and the estimate of rows, now and then.
+        found: is called with each entity that differs for good, and whether it was mended.
+    """
+
+    beside: Beside
+    run: Run
+    pace: Pace
+    is_repair: bool = False
+    share: float = 1.0
+    say: Callable[[Counts, int], None] = lambda *_: None
+    found: Callable[[Found, bool], None] = lambda *_: None
+    counts: Counts = field(default_factory=Counts)
+    _listed: list[Found] = field(default_factory=list)
+    _repaired: list[Found] = field(default_factory=list)
+    _parked: set[str] = field(default_factory=set)
+    save_every_s: float = SAVE_EVERY_S
+    _saved_at: float = field(default_factory=time.monotonic)
+    _suspects: list[Key] = field(default_factory=list)
+    _seed: int = 0
+
+    def execute(self) -> Report:
+        """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
+        began = time.monotonic()
+        beside = self.beside
+        beside.check()
+        self.run.begin()
+        try:
+            return self._execute(began)
+        except StopRequested:
+            self.run.end(STOPPED, _words(self.counts))
+            raise
+        except ViewtailError as error:
+            self.run.fail(error)
+            raise
+
+    def _execute(self, began: float) -> Report:
+        beside = self.beside
+        keepers = beside.keepers()
+        estimate = self._estimate()
+        comparison = beside.comparison()
+        writer = beside.reprojection if self.is_repair else None
+        progress = self.run.progress
+        order = row_order(beside.view.table)
+        if progress.get("order") != order:  # it begins, or the table is read in another order by now
+            started = _now(beside.session)
+            progress.clear()
+            progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
+            progress["losses"] = sum(one.loss_count for one in keepers)
+        else:
+            self.counts = _counts(progress["counts"])
+            progress["watermark"] = beside.now()  # this process knows no other
+        self._seed = self.run.id
+        settle = partial(self._settle, comparison, writer)
+        if not progress["is_through"]:
+            self._through_table(comparison, settle, estimate)
+        if not comparison.sees_strangers and self.share == 1.0:
+            self._through_store(comparison, settle, estimate)
+        settle()
+        self.counts.foreign = len(comparison.reader.foreign)
+        return self._report(keepers, estimate, began, tuple(comparison.reader.foreign))
+
+    # -- the pass -----------------------------------------------------------------------------------------------
+
+    def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
+        progress, rows = self.run.progress, comparison.rows
+        after, _, _ = key_from_text(progress.get("after"), 0)
+        chance = random.Random(f"{self._seed}:{after}")
+        while True:
+            if self.share < 1.0 and chance.random() >= self.share:
+                last = rows.key_after(after, SAMPLED_ROWS, progress["watermark"])
+                if last is None:
+                    break
+                self.counts.passed_over += SAMPLED_ROWS
+                after = last
+                continue
+            chunk, suspects = comparison.look(after, progress["watermark"])
+            self._suspects += suspects
+            if chunk is None:
+                break
+            self.counts.rows += len(chunk.rows)
+            self._go_on(settle, estimate, len(chunk.rows))
+            after = chunk.last_key
+            progress["after"] = key_text(after, progress["order"], 0)
+            if chunk.is_last and self.share == 1.0:
+                break
+        settle()
+        progress["is_through"] = True
+        self._save()
+
+    def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
+        """What the store shows and the table does not have; begins again where it was stopped."""
+        self.counts.shown = 0
+        for count, suspects in comparison.strangers(self.run.progress["watermark"]):
+            self._suspects += suspects
+            self.counts.shown += count
+            self._go_on(settle, estimate, count)
+
+    def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
+        is_due = time.monotonic() - self._saved_at > self.save_every_s
+        if len(self._suspects) >= SUSPECTS_AT_ONCE or (is_due and self._suspects):
+            settle()
+        if is_due:
+            self._save()
+        self.say(self.counts, estimate)
+        self.pace.after(rows)
+        if self.beside.stop.is_set():
+            settle()
+            self._save()
+            raise StopRequested
+
+    def _save(self) -> None:
+        self.beside.check()  # a view that was halted meanwhile is compared no further
+        self.run.progress["counts"] = {**_as_dict(self.counts)}
+        self.run.save()
+        self._saved_at = time.monotonic()
+
+    # -- what differs -------------------------------------------------------------------------------------------
+
+    def _settle(self, comparison: Comparison, writer: Reprojection | None) -> None:
+        suspects, self._suspects = self._suspects, []
+        if not suspects:
+            return
+        settled = comparison.settle(suspects)
+        self._note(settled)
+        if writer is None:
+            for one in settled.found:
+                self.found(one, False)
+            return
+        mended = self._mend(comparison, writer, settled.found)
+        for one in settled.found:
+            is_mended = one.key in mended
+            self.counts.repaired += is_mended
+            self._repaired += [one] if is_mended and len(self._repaired) < MOST_LISTED else []
+            self.found(one, is_mended)
+
+    def _note(self, settled: Settled) -> None:
+        for one in settled.found:
+            self.counts.differing[one.difference.value] += 1
+        self._listed += settled.found[: MOST_LISTED - len(self._listed)]
+        self._parked.update(settled.parked)
+        self.counts.parked = len(self._parked)
+        self.counts.changing += len(settled.changing)
+
+    def _mend(self, comparison: Comparison, writer: Reprojection, found: Sequence[Found]) -> set[Key]:
+        """Those that are equal once they were written again."""
+        if not found:
+            return set()
+        unexplained = {one.key: one.held for one in found if one.is_unexplained}
+        keys = [one.key for one in found]
+        writer.of_keys(keys, self.beside.now(), unexplained)
+        again = comparison.settle(keys)
+        left = {one.key for one in again.found} | set(again.changing)
+        return {one.key for one in found if one.key not in left and one.name not in again.parked}
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _report(self, keepers: Sequence[Keeper], estimate: int, began: float, foreign: tuple[str, ...]) -> Report:
+        counts = self.counts
+        left = counts.differing.total() - counts.repaired
+        is_equal = not (left or counts.parked or counts.changing or foreign)
+        is_whole = self.share == 1.0
+        through = None
+        if is_equal and is_whole:
+            began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
+            through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
+        self.run.progress["counts"] = _as_dict(counts)
+        self.run.end(DONE, _words(counts))
+        return Report(
+            view=self.beside.view.id,
+            counts=counts,
+            found=tuple(self._listed),
+            repaired=tuple(self._repaired),
+            parked=tuple(sorted(self._parked))[:MOST_LISTED],
+            foreign=foreign,
+            is_equal=is_equal,
+            is_whole=is_whole,
+            proven_through=through,
+            took_s=time.monotonic() - began,
+            estimate=estimate,
+            confidence="" if is_whole else _confidence(counts),
+        )
+
+    def _estimate(self) -> int:
+        table = self.beside.view.table
+        connection = self.beside.deployment.open_source()
+        try:
+            return row_estimates(connection, {(table.schema, table.name)}).get((table.schema, table.name), 0)
+        finally:
+            connection.close()
+
+
+def prove(session: Session, database: str, keepers: Sequence[Keeper], began_at: str, losses: int) -> str | None:
+    """Note that the view is proven through a moment; None where it was halted, or lost something, since then."""
+    ids = [one.view_id for one in keepers]
+    table = quote(database, "view")
+    with transaction(session, "noting that a view is proven") as cursor:
+        cursor.execute(
+            f"SELECT SUM(loss_count) FROM {table} WHERE id IN %s AND state = %s FOR UPDATE", (ids, State.FILLED)
+        )
+        if cursor.fetchone() != (losses,):
+            return None
+        cursor.execute(
+            f"UPDATE {table} SET proven_at = GREATEST(COALESCE(proven_at, %s), %s) WHERE id IN %s",
+            (began_at, began_at, ids),
+        )
+    return began_at
+
+
+def _now(session: Session) -> str:
+    """The time of the server of viewtail's own tables, UTC."""
+    with transaction(session, "asking for the time") as cursor:
+        cursor.execute("SELECT CAST(CURRENT_TIMESTAMP(6) AS CHAR)")
+        return str(cursor.fetchone()[0])
+
+
+def _as_dict(counts: Counts) -> dict[str, Any]:
+    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign")
+    return {**{name: getattr(counts, name) for name in names}, "differing": dict(counts.differing)}
+
+
+def _counts(kept: dict[str, Any]) -> Counts:
+    return Counts(**{**kept, "differing": Counter(kept["differing"])})
+
+
+def _words(counts: Counts) -> str:
+    """For the record."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.differing.items())) or "none differs"
+    more = f", {counts.repaired:,} repaired" if counts.repaired else ""
+    parked = f", {counts.parked:,} parked" if counts.parked else ""
+    return f"{counts.rows:,} rows compared: {kinds}{more}{parked}"
+
+
+def _confidence(counts: Counts) -> str:
+    """The rule of three, where none of so many rows differs."""
+    if not counts.rows or counts.differing:
+        return ""
+    share = min(1.0, 3 / counts.rows)
+    return f"with 95% confidence fewer than {share:.2%} of the rows differ, if such rows are spread evenly"

@@ -1,0 +1,195 @@
+"""Watermarks that another process than the pipeline's waits for: commands, and `wait_for` in a user's program.
+
+Such a process commits a token that tells it from the pipelines' own. Every pipeline that passes it notes so in
+viewtail's table `watermark_passed`, with its version, when everything before it is durable in its store. So a command
+knows where it stands in each pipeline's stream, whatever source that reads, and talks to no pipeline.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pymysql
+import structlog
+
+from changes.batches import Watermark
+from changes.errors import StopRequested, StoreUnavailableError, ViewtailError
+from offsets.lease import lock_name
+from offsets.mysql import OwnSession, Session, transaction
+from projectors.watermarks import ASKED, Watermarks
+from servers.sessions import Connection, quote, value_of
+
+_log = structlog.get_logger("viewtail.pipeline")
+
+KEPT_MINUTES = 10
+MOST_ASKERS = 64  # processes that ask at the same time, each with a watermark row of its own
+_FORGET_EVERY_S = 60.0
+_ATTEMPTS = 5
+_LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
+_SAY_AFTER_S = 10.0  # that a pipeline does not pass
+_WRITE_AGAIN_AFTER_S = 15.0  # the note may be lost: its writer was killed
+
+
+class PassedWatermarks:
+    """Notes those that a pipeline has passed, in a thread of its own: the loop does not wait for another commit.
+
+    What cannot be noted is left out after some attempts: who waits for it writes another one.
+    """
+
+    def __init__(self, open_: Callable[[], Connection], database: str, pipeline_id: int, stop: threading.Event) -> None:
+        self._session = OwnSession(open_)
+        self._table = quote(database, "watermark_passed")
+        self._pipeline_id = pipeline_id
+        self._stop = stop
+        self._waiting: queue.SimpleQueue[Sequence[Watermark]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._forgot_at = float("-inf")
+
+    def __call__(self, watermarks: Sequence[Watermark]) -> None:
+        self._waiting.put(watermarks)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="passed", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            try:
+                marks = list(self._waiting.get(timeout=0.5))
+            except queue.Empty:
+                continue
+            while not self._waiting.empty():
+                marks += self._waiting.get()
+            self._note(marks)
+        self._session.close()
+
+    def _note(self, marks: Sequence[Watermark]) -> None:
+        rows = [(mark.token, self._pipeline_id, mark.version) for mark in marks]
+        insert = f"INSERT IGNORE INTO {self._table} (token, pipeline_id, version) VALUES (%s, %s, %s)"
+        for attempt in range(_ATTEMPTS):
+            try:
+                with transaction(self._session, "noting that a watermark was passed") as cursor:
+                    cursor.executemany(insert, rows)
+                self._forget()
+                return
+            except ViewtailError as error:
+                _log.debug("passed watermarks not noted", error=str(error))
+                if self._stop.wait(0.1 * (attempt + 1)):
+                    return
+
+    def _forget(self) -> None:
+        if time.monotonic() - self._forgot_at > _FORGET_EVERY_S:
+            self._forgot_at = time.monotonic()
+            with transaction(self._session, "forgetting passed watermarks") as cursor:
+                cursor.execute(
+                    f"DELETE FROM {self._table} WHERE passed_at < CURRENT_TIMESTAMP(6) - INTERVAL %s MINUTE "
+                    "ORDER BY passed_at LIMIT 10000",
+                    (KEPT_MINUTES,),
+                )
+
+
+class AskedWatermarks(Watermarks):
+    """Writes watermarks and waits until each of some pipelines has passed them, in a process of its own.
+
+    Args:
+        open_primary: a session on the source's primary.
+        schema: the database there that holds the table `watermark`.
+        open_store: a session on the server of viewtail's own tables, which are in `database`.
+        pipelines: the ids of the pipelines to wait for; asked each time.
+        trouble: why one of them passes nothing now, or None; asked when it takes long.
+        say: is told such a reason, once.
+        is_visible_needed: whether `is_visible` is to be asked: then the watermark row is this process's alone.
+    """
+
+    def __init__(
+        self,
+        open_primary: Callable[[], pymysql.Connection[Any]],
+        schema: str,
+        *,
+        open_store: Session,
+        database: str,
+        pipelines: Callable[[], Collection[int]],
+        trouble: Callable[[], str | None],
+        say: Callable[[str], None],
+        is_visible_needed: bool = True,
+    ) -> None:
+        super().__init__(open_primary, schema, f"{database}:asker")
+        self._is_shared = not is_visible_needed
+        self._write_again_after_s = _WRITE_AGAIN_AFTER_S
+        self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]
+        self._store = OwnSession(open_store)
+        self._database = database
+        self._passed_table = quote(database, "watermark_passed")
+        self._pipelines, self._trouble, self._say = pipelines, trouble, say
+        self._said: str | None = None
+        self._locked: Connection | None = None  # that holds the lock on the row's number
+
+    def write(self, before: Callable[[str], None] = lambda _: None) -> str:
+        self._have_row()
+        return super().write(before)
+
+    def wait(
+        self, tokens: Sequence[str], stop: threading.Event, timeout_s: float, begun: int | None = None
+    ) -> int | None:
+        """As the pipeline's own; the versions are looked for in viewtail's table."""
+        began, pause_s = time.monotonic(), _LOOK_EVERY_S[0]
+        wanted = set(self._pipelines())
+        while not stop.is_set() and time.monotonic() - began < timeout_s:
+            for token in tokens:
+                versions = self._passed(token)
+                if wanted and wanted <= versions.keys():
+                    # Partitions know one watermark by one version.
+                    version = max(versions[one] for one in wanted)
+                    self.saw([Watermark(token, version)])
+                    return version
+            if time.monotonic() - began > _SAY_AFTER_S:
+                wanted = set(self._pipelines())
+                self._say_why()
+            stop.wait(pause_s)
+            pause_s = min(_LOOK_EVERY_S[1], 1.5 * pause_s)
+        return None
+
+    def now_within(self, stop: threading.Event, timeout_s: float) -> int | None:
+        """The version of a watermark from now on; None where a pipeline has not passed it in time."""
+        version = self.wait([self.write()], stop, timeout_s)
+        if version is None and stop.is_set():
+            raise StopRequested
+        return version
+
+    def close(self) -> None:
+        super().close()
+        self._store.close()
+
+    def _passed(self, token: str) -> dict[int, int]:
+        with transaction(self._store, "looking for a watermark that was passed") as cursor:
+            cursor.execute(f"SELECT pipeline_id, version FROM {self._passed_table} WHERE token = %s", (token,))
+            return dict(cursor.fetchall())
+
+    def _have_row(self) -> None:
+        """A watermark row that no other process writes: the lock on its number is this session's."""
+        if self._is_shared or (connection := self._store()) is self._locked:
+            return
+        try:
+            for number in range(MOST_ASKERS):
+                if value_of(connection, "SELECT GET_LOCK(%s, 0)", lock_name(self._database, f"asker#{number}")) == 1:
+                    self._name, self._locked = f"{self._database}:asker:{number}", connection
+                    return
+        except pymysql.err.MySQLError as error:
+            connection.close()
+            raise StoreUnavailableError(
+                f"MySQL does not answer ({type(error).__name__} {error.args[0] if error.args else ''}) while a "
+                "watermark is to be written. Try again when the server answers"
+            ) from None
+        raise StoreUnavailableError(
+            f"{MOST_ASKERS} commands or programs wait for watermarks already. Try again when some of them have ended"
+        )
+
+    def _say_why(self) -> None:
+        why = self._trouble()
+        if why is not None and why != self._said:
+            self._say(why)
+        self._said = why

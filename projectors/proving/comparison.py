@@ -1,0 +1,239 @@
+"""Compares a view with its table while both change.
+
+A first look compares a chunk of the table, or some keys, and gives suspects: keys that differ, perhaps only because the
+pipeline is a moment behind. A suspect is settled like this. What the store holds of it is read (1). A watermark is
+passed, then the canonical row is read in a snapshot that shows the watermark, then a second watermark is passed, and
+what the store holds is read again (2). If (1) and (2) are the same, the stream brought nothing for the key meanwhile,
+though the pipeline has applied everything up to behind the snapshot. So the store must show that row, and where it does
+not, nothing will mend it. If they are not the same, the key is looked at once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from changes.batches import Row
+from changes.rendering import key_renderer
+from changes.writes import Key, Write
+from ingest.canonical.chunks import CanonicalRows, Chunk
+from projectors.projection import Projections
+from projectors.stores import NOTHING_HELD, Held, Unfit, ViewReader
+from projectors.views import BoundView
+
+ROUNDS = 5  # of settling; a key that changed in each of them is told as such
+KEYS_A_ROUND = 2_000
+
+
+class Difference(StrEnum):
+    """How a view differs from its table in one entity."""
+
+    MISSING = "missing"  # the table has the row, and the view shows nothing
+    EXTRA = "extra"  # the view shows what the table does not have
+    STALE = "stale"  # the view has an older version of the row than the table; told of version columns
+    WRONG = "wrong"  # anything else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One entity that differs. Holds no values but the key's."""
+
+    key: Key
+    name: str  # the rendered key
+    difference: Difference
+    version: int | None  # that the store has for it
+    why: str  # in words
+    is_unexplained: bool  # no history gave it the version that it has: the guard would keep it for ever
+    held: Held
+
+
+@dataclass(slots=True, kw_only=True)
+class Settled:
+    """What became of suspects."""
+
+    found: list[Found] = field(default_factory=list)
+    parked: list[str] = field(default_factory=list)  # rendered keys: the projection or the store refuses the row
+    changing: list[Key] = field(default_factory=list)  # changed at each look
+
+
+@dataclass(slots=True)
+class Expected:
+    """What a view must show of some rows."""
+
+    writes: dict[Key, Write]
+    parked: set[str]  # rendered keys of rows that cannot be projected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """Of one view. Not thread-safe.
+
+    Args:
+        rows: canonical rows with the view's columns.
+        projections: of this view alone.
+        now: the version of a new watermark, once everything before it is durable in the view.
+        parked: the rendered keys of its dead letters.
+    """
+
+    view: BoundView
+    rows: CanonicalRows
+    reader: ViewReader
+    projections: Projections
+    now: Callable[[], int]
+    parked: Callable[[], Collection[str]]
+
+    # -- the first look -----------------------------------------------------------------------------------------
+
+    def look(self, after: Key | None, version: int) -> tuple[Chunk | None, list[Key]]:
+        """The next chunk of the table behind a paging key, read under a watermark of that version, and its suspects."""
+        chunk = self.rows.after(after, version)
+        wanted = {} if chunk is None else self._shown(chunk.rows, version)
+        if not self.reader.has_order:
+            return chunk, self.reader.unequal(wanted) if wanted else []
+        upto = None if chunk is None or chunk.is_last else chunk.last_key
+        return chunk, _unequal(self.reader.between(after, upto), wanted)
+
+    @property
+    def sees_strangers(self) -> bool:
+        """Whether `look` sees keys that the table does not have; otherwise `strangers` does."""
+        return self.reader.has_order
+
+    def strangers(self, version: int) -> Iterator[tuple[int, list[Key]]]:
+        """Pages of the store's keys: how many, and those of them that no row is for."""
+        is_plain = self.view.view.where is None and self.view.view.document is None
+        for page in self.reader.shown_keys():
+            if not page:
+                absent: Iterable[Key] = ()
+            elif is_plain:
+                absent = self.rows.absent(self.view.key, page, version)
+            else:
+                absent = set(page) - self._shown(self._having(page, version), version).keys()
+            yield len(page), list(absent)
+
+    # -- settling -----------------------------------------------------------------------------------------------
+
+    def settle(self, suspects: Collection[Key]) -> Settled:
+        """Which of them differ for good. Waits until the pipeline has passed two watermarks or more."""
+        settled = Settled()
+        keys = list(dict.fromkeys(suspects))
+        for at in range(0, len(keys), KEYS_A_ROUND):
+            self._settle(keys[at : at + KEYS_A_ROUND], settled)
+        return settled
+
+    def _settle(self, keys: list[Key], settled: Settled) -> None:
+        before = self.reader.held(keys)
+        for _ in range(ROUNDS):
+            first = self.now()
+            expected = self.expected(keys, first)
+            self.now()
+            after, parked = self.reader.held(keys), self.parked()
+            again = []
+            for key in keys:
+                held = after.get(key, NOTHING_HELD)
+                if self._is_parked(key, held, expected, parked):
+                    settled.parked.append(self.name_of(key))
+                    continue
+                if self.is_shown(key, held, expected):
+                    continue
+                if held == before.get(key, NOTHING_HELD):
+                    settled.found.append(self._found(key, held, expected.writes.get(key), first))
+                else:
+                    again.append(key)
+            if not again:
+                return
+            before, keys = after, again
+        settled.changing += keys
+
+    def expected(self, keys: Sequence[Key], version: int) -> Expected:
+        """What the view must show of these keys, by the rows of a snapshot that shows a watermark."""
+        rows = self._having(keys, version)
+        return self.projected(rows, version)
+
+    def _is_parked(self, key: Key, held: Held, expected: Expected, parked: Collection[str]) -> bool:
+        """Whether its row cannot be in the view; or it can by now, and waits among the dead letters."""
+        name = self.name_of(key)
+        try:
+            form = self._form(key, expected)
+        except (Unfit, ValueError, TypeError):
+            return True
+        return name in expected.parked or (name in parked and held.content != form)
+
+    def is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
+        """Whether what the store holds is what is expected. Raises what `form_of` raises."""
+        if held.fault:
+            return False
+        # A row that is archived is in the view for good.
+        is_archived = key not in expected.writes and self.view.view.entity.append_only
+        return is_archived or held.content == self._form(key, expected)
+
+    def _form(self, key: Key, expected: Expected) -> Any:
+        write = expected.writes.get(key)
+        return None if write is None or write[1] is None else self.reader.form_of(key, write[1])
+
+    def _found(self, key: Key, held: Held, write: Write | None, watermark: int) -> Found:
+        is_wanted = write is not None and write[1] is not None
+        entity = self.view.view.entity
+        newest = watermark if entity.version is None else (None if write is None else write[0])
+        is_above = held.version is not None and newest is not None and held.version > newest
+        if is_wanted and held.content is None and not held.fault:
+            what, why = Difference.MISSING, "the table has the row, and the view does not show it"
+        elif not is_wanted:
+            what, why = Difference.EXTRA, "the view shows it, and the table has no such row"
+            if write is not None or self.view.view.where is not None:
+                why = "the view shows it, and no row of the table belongs there"
+        elif entity.version is not None and write is not None and (held.version or 0) < write[0] and not held.fault:
+            what, why = Difference.STALE, "the view has an older version of the row"
+        else:
+            what, why = Difference.WRONG, "the view shows other values than the row has"
+        if held.fault:
+            what, why = (Difference.EXTRA if not is_wanted else Difference.WRONG), held.fault
+        elif is_above:
+            why += "; its version is above all that there were"
+        return Found(
+            key=key,
+            name=self.name_of(key),
+            difference=what,
+            version=held.version,
+            why=why,
+            is_unexplained=is_above or (held.version is None and held != NOTHING_HELD),
+            held=held,
+        )
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def name_of(self, key: Key) -> str:
+        """A key as people and dead letters write it."""
+        return key_renderer(self.view.key)(key)
+
+    def _having(self, keys: Sequence[Key], version: int) -> list[Row]:
+        found: list[Row] = []
+        for at in range(0, len(keys), 500):
+            found += self.rows.having(self.view.key, keys[at : at + 500], version)
+        return found
+
+    def projected(self, rows: list[Row], version: int) -> Expected:
+        """What the view must show of these rows."""
+        projected = self.projections.of_rows(self.view.id, rows, version)
+        writes = {key: write for found in projected.writes for key, write in found.writes.items()}
+        return Expected(writes, {letter.key for letter in projected.parked})
+
+    def _shown(self, rows: list[Row], version: int) -> dict[Key, Write]:
+        """The writes of rows; those that cannot be projected are left out: they are parked, or about to be."""
+        return self.projected(rows, version).writes
+
+
+def _unequal(shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]:
+    values = {key: write[1] for key, write in wanted.items()}
+    if shown == values:
+        return []
+    differing = [
+        key for key, value in values.items() if shown.get(key) != value and not _is_empty(value, shown.get(key))
+    ]
+    return differing + [key for key in shown if key not in values]
+
+
+def _is_empty(value: Any, shown: Any) -> bool:
+    """Nothing is shown of a row that has none of the values."""
+    return shown is None and (value is None or all(one is None for one in value))

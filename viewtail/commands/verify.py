@@ -1,0 +1,193 @@
+"""`viewtail verify`: what operations/verify.py does, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from changes.errors import MisuseError, StopRequested, ViewtailError, once
+from operations.runs import Run
+from operations.verify import Counts, Report, Verify
+from projectors.pace import ConsideratePace
+from projectors.proving.beside import Beside
+from projectors.proving.comparison import Found
+from projectors.stores.registry import store_of
+from projectors.views import BoundView, View
+from viewtail import declarations
+from viewtail.commands.output import print_json, print_remark
+from viewtail.commands.progress import progress
+from viewtail.composition import Deployment, deploy
+from viewtail.signals import on_stop
+
+STOPPED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """As given on the command line."""
+
+    is_repair: bool
+    is_dry_run: bool
+    share: float  # of the rows
+    rows_a_second: float  # 0: no limit
+    max_threads_running: int
+    as_json: bool
+
+    @property
+    def what(self) -> str:
+        """Which pass it is: two of one kind go on with each other."""
+        how = "compare and repair" if self.writes else "compare"
+        return how if self.share == 1.0 else f"{how} a sample of {self.share:.4%}"
+
+    @property
+    def writes(self) -> bool:
+        return self.is_repair and not self.is_dry_run
+
+
+def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
+    """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
+    loaded, views = declarations.configured(config)
+    chosen = _chosen(views, [declarations.chosen(loaded, views, name) for name in names])
+    deployment = deploy(loaded, chosen)
+    deployment.create_tables()
+    stop = Event()
+    on_stop(stop.set)
+    reports: list[Report] = []
+    failed: dict[str, str] = {}
+    for view in deployment.views:
+        try:
+            reports.append(_one(deployment, view, options, stop))
+        except StopRequested:
+            print_remark(f"{view.id}: stopped. The same command goes on where it was")
+            return STOPPED
+        except ViewtailError as error:
+            failed[view.id] = once(error)
+            if not options.as_json:
+                print(f"{view.id}: could not be compared: {failed[view.id]}", file=sys.stderr)
+    if options.as_json:
+        print_json({"views": [_as_json(one) for one in reports], "failed": failed})
+    return 0 if not failed and all(one.is_equal for one in reports) else 1
+
+
+def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
+    """Those that were named, or all that can be compared, each once."""
+    guarded = [view for view in named or views if named or not store_of(view).keeps_every_change]
+    if not guarded:
+        raise MisuseError("every declared view is a topic, which keeps every change and is not compared")
+    return list({view.id: view for view in guarded}.values())
+
+
+def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event) -> Report:
+    with progress(view.id, "rows") as show, Beside(deployment, view, stop, _say_once) as beside:
+        pace = ConsideratePace(
+            options.rows_a_second,
+            stop,
+            open_source=deployment.open_source,
+            say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
+            max_threads_running=options.max_threads_running,
+        )
+        run = Run(
+            beside.session,
+            deployment.database,
+            "repair" if options.writes else "verify",
+            view.id,
+            options.what,
+            view.fingerprint,
+        )
+
+        def say(counts: Counts, estimate: int) -> None:
+            differing = counts.differing.total()
+            show(counts.rows + counts.passed_over, estimate, f", {differing:,} differ" if differing else "")
+
+        operation = Verify(
+            beside=beside,
+            run=run,
+            pace=pace,
+            is_repair=options.writes,
+            share=options.share,
+            say=say,
+            found=lambda *_: None,
+        )
+        try:
+            report = operation.execute()
+        finally:
+            pace.close()
+    if not options.as_json:
+        _print(report, options)
+    return report
+
+
+def _say_once(why: str) -> None:
+    print_remark(why)
+
+
+def _print(report: Report, options: Options) -> None:
+    counts = report.counts
+    repaired = {one.key for one in report.repaired}
+    for one in report.found:
+        done = "repaired" if one.key in repaired else ("would be written again" if options.is_repair else "")
+        print("\t".join([report.view, one.name, one.difference.value, one.why, *([done] if done else [])]))
+    for name in report.parked:
+        print("\t".join([report.view, name, "parked", f"viewtail dead-letters show {report.view} {name}"]))
+    for name in report.foreign:
+        print("\t".join([report.view, name, "foreign", "viewtail did not write it, and leaves it alone; delete it"]))
+    print(f"{report.view}: {_verdict(report)}, {counts.rows:,} rows compared in {report.took_s:.1f} s{_more(report)}")
+
+
+def _verdict(report: Report) -> str:
+    counts = report.counts
+    if report.is_equal:
+        mended = f" after {counts.repaired:,} repaired" if counts.repaired else ""
+        return f"equal{mended}" if report.is_whole else f"no difference in a sample{mended}"
+    kinds = [f"{count:,} {name}" for name, count in sorted(counts.differing.items())]
+    kinds += [f"{counts.repaired:,} of them repaired"] if counts.repaired else []
+    kinds += [f"{counts.parked:,} parked"] if counts.parked else []
+    kinds += [f"{counts.changing:,} changed at each look"] if counts.changing else []
+    kinds += [f"{counts.foreign:,} foreign"] if counts.foreign else []
+    return "DIFFERENT: " + ", ".join(kinds)
+
+
+def _more(report: Report) -> str:
+    if report.proven_through is not None:
+        return f"; proven through {report.proven_through[:19]} UTC"
+    if report.confidence:
+        return f"; {report.confidence}"
+    if not report.is_equal and report.counts.differing.total() > report.counts.repaired:
+        return f". To write them again: viewtail verify {report.view} --repair"
+    return ""
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    counts = report.counts
+    repaired = {one.key for one in report.repaired}
+    return {
+        "view": report.view,
+        "is_equal": report.is_equal,
+        "is_whole": report.is_whole,
+        "rows": counts.rows,
+        "differing": dict(counts.differing),
+        "repaired": counts.repaired,
+        "parked": counts.parked,
+        "changing": counts.changing,
+        "foreign": list(report.foreign),
+        "proven_through": report.proven_through,
+        "confidence": report.confidence or None,
+        "took_s": round(report.took_s, 3),
+        "entities": [_entity(one, one.key in repaired) for one in report.found],
+        "parked_keys": list(report.parked),
+    }
+
+
+def _entity(one: Found, is_repaired: bool) -> dict[str, Any]:
+    return {
+        "key": one.name,
+        "difference": one.difference.value,
+        "why": one.why,
+        "version": None if one.version is None else str(one.version),
+        "is_unexplained": one.is_unexplained,
+        "is_repaired": is_repaired,
+    }
