@@ -90,7 +90,8 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_member` (
 VIEW = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view; ~number behind it: a copy beside the live one',
+  `copy` SMALLINT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'number of this copy of the view; it tells its place',
   `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
   `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
@@ -128,6 +129,24 @@ CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
     COMMENT 'latest refusal',
   PRIMARY KEY (`view_id`, `key_hash`)
 ) {_OPTIONS} COMMENT='viewtail: keys that could not be applied'
+"""
+
+REBUILD = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
+  `view_name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
+  `copy` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the copy beside the live one',
+  `stage` VARCHAR(16) NOT NULL COMMENT 'building, swapping, kept, returning, dropping or ended',
+  `is_automatic` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'a changed declaration began it: swapped when filled',
+  `note` VARCHAR(2000) NULL COMMENT 'why what was asked for last could not be done',
+  `started_by` VARCHAR(255) NOT NULL COMMENT 'user and host of the command',
+  `keep_s` INT UNSIGNED NOT NULL COMMENT 'how long the other copy is kept after a swap, seconds',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was asked for',
+  `swapped_at` TIMESTAMP(6) NULL COMMENT 'when readers got the other copy last',
+  `kept_until` TIMESTAMP(6) NULL COMMENT 'when the copy beside is dropped',
+  `ended_at` TIMESTAMP(6) NULL COMMENT 'when the copy beside was dropped',
+  PRIMARY KEY (`view_name`, `pipeline_id`)
+) {_OPTIONS} COMMENT='viewtail: second copies of views, and what is asked for them'
 """
 
 WATERMARK = f"""
@@ -175,7 +194,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, DEAD_LETTER, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 

@@ -23,6 +23,7 @@ from projectors.failpoints import reach
 from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
 from projectors.view_states import BEING_DROPPED, State, ViewStates, known_places
+from projectors.views import is_copy, view_of
 
 MOST_PAUSE_S = 0.5  # between two pages
 _LOOK_EVERY_S = 1.0  # whether somebody declared the view again
@@ -56,13 +57,18 @@ def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chos
     """
     pipelines = deployment.pipelines_now().values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
-    chosen = _chosen(name, sorted({view.name for view, _ in known}), declared)
+    chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
     kept = [(view, pipeline) for view, pipeline in known if view.name == chosen]
     # A `run` that was started without it has marked it new, whatever it was before, but for a halted one.
     if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
         raise MisuseError(
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
+        )
+    if any(is_copy(view.name) and view_of(view.name) == chosen for view, _ in known):
+        raise MisuseError(
+            f"view {chosen} has a second copy from a rebuild. Declare the view again and run `viewtail rebuild --abort "
+            f"{chosen}`, or wait until its time is over; then repeat this command"
         )
     with closing(OwnSession(deployment.open_store)) as session:
         places = known_places(session, deployment.database)

@@ -22,10 +22,11 @@ from operations import status
 from operations.runs import record
 from projectors import ownership
 from projectors.binding import declaration_hash
+from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
-from projectors.views import View
+from projectors.views import View, view_of
 
 WHOLE = "the whole view"  # for the record
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
@@ -76,8 +77,9 @@ def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0
             else:
                 marked[view.id] = _running(known, pipelines)
                 for name in known:
+                    copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view.id]
                     states = ViewStates(session, deployment.database, name)
-                    states.move(Event.REPLAYED, [view.id], rows_a_second=rows_a_second)
+                    states.move(Event.REPLAYED, copies, rows_a_second=rows_a_second)
                 record(session, deployment.database, "replay", view.id, WHOLE, "marked for a backfill")
     return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
 
@@ -112,21 +114,25 @@ def begin_new_history(deployment: Deployment) -> int:
         above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
         states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
+        views = {pipeline: deployment.views_of(pipeline.store) for pipeline in known}
+        copies = {one: copies_beside(Rebuilds(session, deployment.database, one.name)) for one in known}
         with transaction(session, "beginning a new history") as cursor:
             begun = [
                 epochs.begin_new_history(cursor, deployment.database, source, description, above)
                 for source, description in now.items()
             ]
             for pipeline, one in known.items():
-                one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
+                one.move_in(cursor, Event.REPLAYED, [*(view.id for view in views[pipeline]), *copies[pipeline]])
     return max(begun, default=above)
 
 
 def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
-    sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
-    with closing(sink):
+    with closing(OwnSession(deployment.open_store)) as session:
+        rebuilds = Rebuilds(session, deployment.database, pipeline.name)
+        views = where_live(rebuilds, deployment.views_of(store.name))
+    with closing(store.sink(deployment.access(store), views, pipeline.name)) as sink:
         sink.prepare()
         kept = None if (keeper := witnessed(sink)) is None else keeper.witness(deployment.before_all)
     return kept.epoch if kept is not None else 0

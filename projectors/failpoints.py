@@ -12,6 +12,10 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+REBUILD_STEPS = tuple(
+    f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")
+)
+SWAP_STEP = "in swapping"  # of a store that swaps in more than one step
 REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes single entities again
 # Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
 COMMIT_STEPS = ("before commit", "after commit")

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from projectors import log_fill
+from projectors import log_fill, rebuilds
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
@@ -77,6 +77,7 @@ class Ownership:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
+    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
@@ -88,6 +89,11 @@ class Ownership:
     def source(self) -> Source:
         """What its pipeline reads."""
         return self.pipeline.source
+
+    def bound_views(self) -> list[BoundView]:
+        """The declared views as they are bound now, wherever they are in the store."""
+        views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
+        return list({view.view.id: replace(view, copy=1, is_beside=False) for view in views}.values())
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -177,7 +183,9 @@ def take(
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
     history, database = deployment.history(identity), deployment.database
-    store, views = store_named(identity.store), deployment.views_of(identity.store)
+    store = store_named(identity.store)
+    found = rebuilds.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:
         on_failure.callback(offsets.abandon)
@@ -230,7 +238,7 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop)
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
 
 
 def _projections(

@@ -22,7 +22,7 @@ from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.stores.leaving import Place
 from projectors.stores.registry import store_of
-from projectors.views import BoundView
+from projectors.views import BoundView, view_of
 from servers.sessions import quote
 
 
@@ -197,6 +197,16 @@ class ViewStates:
         cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
         return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
 
+    def declarations(self, views: Collection[str]) -> dict[str, KnownView]:
+        """What each of these views that has a row was declared as, when it was bound last."""
+        with self._transaction("reading declarations") as cursor:
+            cursor.execute(f"SELECT name, state, declaration FROM {self._table} {self._ours}")
+            return {
+                name: KnownView(state=state, declaration=hashed)
+                for name, state, hashed in cursor.fetchall()
+                if name in views
+            }
+
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
             raise DeclarationError(
@@ -224,10 +234,14 @@ class ViewStates:
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
         cursor.executemany(
-            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, places, state) "
-            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, %s, '{State.NEW}')",
+            f"INSERT INTO {self._table} "
+            "(name, copy, pipeline_id, fingerprint, version_kind, declaration, places, state) "
+            f"VALUES (%s, %s, {self.pipeline_id}, %s, %s, %s, %s, '{State.NEW}')",
             [
-                (view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view), _text_of([_place(view)]))
+                (
+                    *(view.id, view.copy, view.fingerprint, _version_kind(view), declaration_hash(view.view)),
+                    _text_of([_place(view)]),
+                )
                 for view in views
             ],
         )
@@ -305,11 +319,16 @@ class ViewStates:
             self._keep(cursor, view, declaration_hash(view.view))
 
     def forget(self, view: str) -> None:
-        """Nothing is known of the view any more; what it shows stays in its store."""
-        letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
+        """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
+        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
-            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
+            for name in [name for name in self._fingerprints(cursor) if view in (name, view_of(name))]:
+                of_view = f"{self._ours} AND name = %s"
+                cursor.execute(
+                    f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (name,)
+                )
+                cursor.execute(f"DELETE FROM {self._table} {of_view}", (name,))
+            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
 
     def forget_dropped(self, view: str) -> bool:
         """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""

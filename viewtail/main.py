@@ -110,6 +110,13 @@ Into = Annotated[
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
 ]
+Hold = Annotated[bool, typer.Option("--hold", help="Wait before the swap; the same command without it goes on.")]
+Keep = Annotated[
+    str, typer.Option(metavar="TIME", help="How long the former copy is kept after the swap: 90m, 24h, 7d.")
+]
+Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
+Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
+SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
 WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)]
 WaitedVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Until KEY has this version.")]
 WaitedPosition = Annotated[
@@ -483,6 +490,46 @@ def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) 
     from viewtail.commands.pausing import Wanted
 
     return Wanted(views or [], pipelines or [], is_all)
+
+
+@app.command()
+def rebuild(
+    context: typer.Context,
+    view: ViewName,
+    hold: Hold = False,
+    keep: Keep = "24h",
+    rollback: Rollback = False,
+    abort: Abort = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> int:
+    """Build a second copy of a view beside the one that readers have, compare it with its table, and swap the two.
+
+    Readers never see an empty or half view. A running viewtail fills the copy while changes go on. After the swap the
+    former copy is kept up to date for a while: --rollback swaps back. The same command goes on with one that was
+    stopped or killed. Ctrl-C leaves the copy as it is.
+    """
+    from viewtail.commands import rebuild as commands
+
+    if (rollback and abort) or (hold and (rollback or abort)):
+        raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
+    if rollback:
+        return commands.roll_back(context.obj, view, as_json=json)
+    if abort:
+        return commands.abort(context.obj, view, is_yes=yes)
+    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
+
+
+@app.command()
+def preview(context: typer.Context, view: ViewName, sample: SampledRows = 100, json: Json = False) -> int:
+    """Show what the declaration in views.py would change in a view, on a sample of real rows.
+
+    For an edited views.py, before you restart `viewtail run` with it. The command writes nothing. It exits 1 when rows
+    of the sample could not be projected.
+    """
+    from viewtail.commands.preview import preview as command
+
+    return command(context.obj, view, sample=sample, as_json=json)
 
 
 @app.command()

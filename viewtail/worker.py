@@ -173,10 +173,12 @@ class Worker:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
             own.pipeline.offsets.close()
+            if backfills.is_taken_again and not self.stop.is_set():
+                following = replace(deployment, views=own.bound_views())
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
-            following = replace(deployment, views=list(own.life.views.values()))
+            following = replace(deployment, views=own.bound_views())
         finally:
             lease.look = lambda _: None
             own.pipeline.offsets.abandon()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any, Protocol, Self
@@ -53,6 +53,7 @@ class Keeper:
     reason: str | None
     fingerprint: str
     loss_count: int
+    copy: int  # the number of this copy of the view
     filled_at: Any
     is_run: bool  # a process holds its lease
     trouble: str | None  # why it is not running well, as it last said
@@ -62,7 +63,7 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
     """Those of these pipelines that keep the view."""
     with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
         cursor.execute(
-            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.loss_count, v.filled_at, "
+            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.loss_count, v.copy, v.filled_at, "
             "IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))) "
             f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
             f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
@@ -78,9 +79,10 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 reason=row[4],
                 fingerprint=row[5],
                 loss_count=row[6],
-                filled_at=row[7],
+                copy=row[7],
+                filled_at=row[8],
                 is_run=is_held(cursor, database, row[1]),
-                trouble=row[8],
+                trouble=row[9],
             )
             for row in cursor.fetchall()
         ]
@@ -117,6 +119,7 @@ class Beside:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
+        self.view = replace(self.view, copy=self.first[0].copy)  # where the view is by now
         self.watermarks = AskedWatermarks(
             self.deployment.open_primary,
             self.deployment.watermark_database,

@@ -153,6 +153,27 @@ class GuardedSink(WitnessedSink, Protocol):
         """
 
 
+class Swapping(Protocol):
+    """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
+
+    Nothing writes either copy meanwhile; readers read on. Raises StoreUnavailableError (call again), or StoreError
+    when nothing was changed.
+    """
+
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+        """Readers get `beside` from now on, and `live` lies where the copy of its number lies beside another.
+
+        No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
+        lacks was gone by then.
+        """
+
+    def drop(self, beside: BoundView) -> None:
+        """Nothing stays of a copy that readers do not see."""
+
+    def close(self) -> None:
+        """Give the connection up."""
+
+
 def guarded(sink: Sink) -> GuardedSink | None:
     """The sink as a guarded one; None for one that only prepares, writes and closes."""
     return sink if isinstance(sink, GuardedSink) else None
@@ -318,6 +339,7 @@ class Store(ABC):
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_index: ClassVar[bool] = False  # its readers find keys by value
     has_search: ClassVar[bool] = False  # its readers find documents by a query
+    no_copies: ClassVar[str] = "viewtail keeps no second copy in its store"  # why, and what to do; '': see `swapping`
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
 
@@ -341,9 +363,21 @@ class Store(ABC):
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 
+    def swapping(self, access: Access) -> Swapping | None:
+        """What swaps two copies of a view; None: its views have no second copy."""
+        return None
+
     @abstractmethod
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         """A reader of one view."""
+
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
+        return view
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing."""
+        raise NotImplementedError
 
     @abstractmethod
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:

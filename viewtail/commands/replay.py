@@ -16,6 +16,7 @@ from operations.replay_keys import ASK_ABOVE
 from operations.runs import past
 from operations.status import PipelineStatus
 from projectors.view_states import State
+from projectors.views import view_of
 from viewtail import declarations, settings
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_table
@@ -33,7 +34,7 @@ def replay(
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = declarations.configured(config)
-    chosen = views if all_views else [declarations.chosen(loaded, views, name) for name in names]
+    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
     wanted = list({view.id: view for view in chosen}.values())
     deployment = Deployment(settings=loaded)

@@ -16,7 +16,9 @@ from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
 from operations.status import PipelineStatus, is_replaced, positions, read
+from projectors.rebuilds import Rebuild, all_rebuilds
 from projectors.stores.registry import STORES
+from projectors.views import is_copy, view_of
 from servers.sessions import asking
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
@@ -38,6 +40,7 @@ class Findings:
     keeps_s: float | None  # how long the source keeps its changes; asked for where a pipeline is paused
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
+    rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
 
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
@@ -60,6 +63,8 @@ def status(config: Path | None, *, as_json: bool) -> int:
     with asking(address, role="store") as connection:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
         seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
+        with connection.cursor() as cursor:
+            seen = replace(seen, rebuilds=all_rebuilds(cursor, database))
     found = compared(loaded, seen, declared(loaded))
     if as_json:
         print_json(_as_json(found))
@@ -129,11 +134,11 @@ def compared(loaded: settings.Settings, found: Findings, declared: set[str] | No
 
 
 def _compared(found: Findings, declared: set[str] | None) -> Findings:
-    known = {view.name for one in found.pipelines for view in one.views}
+    known = {view.name for one in found.pipelines for view in one.views if not is_copy(view.name)}
     if declared is None:
         return found
     kept = [
-        replace(one, views=tuple(view for view in one.views if view.name in declared))
+        replace(one, views=tuple(view for view in one.views if view_of(view.name) in declared))
         for one in found.pipelines
         if _is_shown(one, declared)
     ]
@@ -180,6 +185,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
+        "rebuilds": [asdict(one) for one in found.rebuilds],
     }
 
 
@@ -192,9 +198,19 @@ def remarks(found: Findings) -> list[str]:
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
+    lines += map(_of_rebuild, found.rebuilds)
     if found.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
             "stands above is from MySQL alone"
         )
     return lines
+
+
+def _of_rebuild(one: Rebuild) -> str:
+    note = "" if one.note is None else f" It could not be swapped: {one.note}."
+    kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
+    what = f"{one.copy_id} is the copy beside view {one.view}, {one.stage}, asked for by {one.started_by}.{note}{kept}"
+    if one.live > one.copy:
+        return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
+    return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"

@@ -50,6 +50,19 @@ def key_of(identity: str, view: BoundView) -> Key | None:
         return None
 
 
+def document_of(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """The document where this was written."""
+    if isinstance(values, bytes):
+        made: dict[str, Any] = orjson.loads(values)
+        return made
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        convert = search_value(column)
+        found[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(_present(found)))
+    return written
+
+
 def encoder(view: BoundView) -> Encode:
     """items -> two lines each, without line ends. Raises Unfit, ValueError or TypeError when one cannot be written."""
     names: dict[str, Any] = {

@@ -48,7 +48,7 @@ class DocumentReader(ViewReader):
             some = keys[start : start + KEYS_A_PAGE]
             ids = {"ids": [self._id_of(key) for key in some]}
             try:
-                docs = ask(self._client, "reading", "POST", f"{path(self._names.index)}/_mget", ids)["docs"]
+                docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
             except Refused as refused:
                 raise self._not_there(refused) from None
             for key, doc in zip(some, docs, strict=True):
@@ -66,11 +66,13 @@ class DocumentReader(ViewReader):
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
-        for page in present_documents(self._client, self.view, has_source=True):
+        for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def shown_keys(self) -> Iterator[list[Key]]:
-        for page in present_documents(self._client, self.view, has_source=False, foreign=self.foreign):
+        for page in present_documents(
+            self._client, self.view, self._names.reads, has_source=False, foreign=self.foreign
+        ):
             yield [key for key, _ in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
@@ -84,7 +86,7 @@ class DocumentReader(ViewReader):
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
         try:
-            found = ask(self._client, "searching", "POST", f"{path(self._names.alias)}/_search", body)
+            found = ask(self._client, "searching", "POST", f"{path(self._names.reads)}/_search", body)
         except Refused as refused:
             if refused.status == 400:
                 why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
@@ -100,7 +102,7 @@ class DocumentReader(ViewReader):
         self._client.close()
 
     def _row(self, key: Key) -> StoredRow | None:
-        target = f"{path(self._names.alias)}/_doc/{quote(self._id_of(key), safe='')}"
+        target = f"{path(self._names.reads)}/_doc/{quote(self._id_of(key), safe='')}"
         try:
             found = ask(self._client, "reading", "GET", target)
         except Refused as refused:
@@ -144,13 +146,13 @@ def _form(document: dict[str, Any]) -> bytes:
 
 
 def present_documents(
-    client: Elasticsearch, view: BoundView, *, has_source: bool, foreign: list[str] | None = None
+    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool, foreign: list[str] | None = None
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
 
-    The first ids that are no keys go to `foreign`.
+    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`.
     """
-    index = path(Names(view).index)
+    index = path(name)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")

@@ -133,7 +133,8 @@ class ElasticsearchSink(GuardedSink):
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
-        for page in present_documents(self._living(), self._views[view], has_source=False):
+        bound = self._views[view]
+        for page in present_documents(self._living(), bound, Names(bound).index, has_source=False):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:

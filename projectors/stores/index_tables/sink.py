@@ -25,7 +25,7 @@ from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import VERSION, IndexTableShape, present_tables
+from projectors.stores.index_tables.table import VERSION, IndexTableShape, present_tables, table_name
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
@@ -135,7 +135,7 @@ class MySQLSink(GuardedSink):
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
             facts = facts_of(connection)
-            present = present_tables(connection, facts, self._database, [view.view.name]).get(view.view.name)
+            present = present_tables(connection, facts, self._database, [table_name(view)]).get(table_name(view))
             shape = IndexTableShape(self._database, view, facts.binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
@@ -157,10 +157,10 @@ class MySQLSink(GuardedSink):
 
     def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""
-        present = present_tables(connection, facts, self._database, [view.view.name for view in self._views.values()])
+        present = present_tables(connection, facts, self._database, [*map(table_name, self._views.values())])
         shapes, refused = [], {}
         for view in self._views.values():
-            there = present.get(view.view.name)
+            there = present.get(table_name(view))
             try:
                 shapes.append(IndexTableShape(self._database, view, facts.binary_collation, there))
             except DeclarationError as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from changes.errors import DeclarationError
 from projectors.stores import Choice, Example, Sink, Store, ViewReader
-from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
+    from projectors.stores.index_tables.swapping import TableSwapping
     from projectors.stores.leaving import Leftover, Retired, Traces
-
-MAX_NAME_LENGTH = 64
 
 
 class MySQLSettings(Server):
@@ -45,6 +45,7 @@ class IndexTablesStore(Store):
     default_address = "the source"
     has_own_tables = True
     has_index = True
+    no_copies = ""
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -75,8 +76,16 @@ class IndexTablesStore(Store):
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
 
+    def swapping(self, access: Access) -> TableSwapping:
+        from projectors.stores.index_tables.swapping import TableSwapping
+
+        return TableSwapping(access.open_own, access.database)
+
     def left_behind(self, name: str, database: str) -> str:
-        return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
+        return (
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
+            "was rebuilt lately"
+        )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         from projectors.stores.index_tables.leaving import IndexTableLeftover
@@ -92,6 +101,21 @@ class IndexTablesStore(Store):
         from projectors.stores.index_tables.reading import IndexTableReader
 
         return IndexTableReader(access.open_own(), access.database, view)
+
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.reading import present_columns
+
+        with closing(access.open_own()) as connection:
+            names = present_columns(connection, access.database, view)
+        keys = {column.name for column in view.key}
+        values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
+        return replace(view, values=values) if values else None
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        if all(value is None for value in values):
+            return None
+        return {column.name: value for column, value in zip(view.values, values, strict=True)}
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks

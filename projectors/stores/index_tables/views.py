@@ -9,6 +9,8 @@ from typing import ClassVar
 from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
 
+MAX_NAME_LENGTH = 64  # of a table
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class IndexTable(View):

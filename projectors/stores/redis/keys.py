@@ -2,7 +2,8 @@
 
 A template such as 'user:{id}' is taken apart once. Rendered values never hold a ':' or a brace (they are
 percent-encoded), which is what makes keys distinct, readable backwards, and safe as a hash tag: the tombstone of
-key K is `{K}:t`, and the braces around the whole of K put both into one slot.
+key K is `{K}:t`, and the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2`
+(or another number) and the tombstone `{K}:2t`, in the slot of K too.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class RedisKeys:
 
     def __init__(self, view: BoundView) -> None:
         assert isinstance(view.view, RedisHash | RedisJson)
+        self._beside = f"}}:{view.copy}" if view.is_beside else ""  # behind the key of a copy that readers do not see
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = view.key
         self._names = ", ".join(f"{{{column.name}}}" for column in view.key)
@@ -74,7 +76,18 @@ class RedisKeys:
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
-        return glob_of(self.shape)
+        start = glob_of(self.shape)
+        return f"{{{start}{self._beside}" if self._beside else start
+
+    @property
+    def tombstone_match(self) -> str:
+        """The glob that finds the tombstones of the view, and perhaps more."""
+        return f"{self.scan_match}t" if self._beside else f"{{{self.scan_match}}}:t"
+
+    @property
+    def tombstone(self) -> tuple[str, str]:
+        """What stands before and behind the key of a tombstone, beside the key of the row."""
+        return ("", "t") if self._beside else ("{", "}:t")
 
     def expression(self, names: dict[str, Any]) -> str:
         """Python's expression of a Redis key, of k0, k1, ...; what it calls is added to `names`."""
@@ -91,6 +104,8 @@ class RedisKeys:
                 shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
             else:
                 shown.append(f"render{at}((k{at},))")
+        if self._beside:
+            shown = ["'{'", *shown, repr(self._beside)]
         return " + ".join(shown)
 
     def redis_key(self, key: Key) -> str:
@@ -98,6 +113,10 @@ class RedisKeys:
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""
+        if self._beside:
+            if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
+                return None
+            redis_key = redis_key[1 : -len(self._beside)]
         found = self._pattern.fullmatch(redis_key)
         if found is None:
             return None
@@ -106,6 +125,18 @@ class RedisKeys:
             return parse_key(":".join(by_column[column] for column in self._columns), self._columns)
         except MisuseError:
             return None
+
+    def key_of_tombstone(self, redis_key: str) -> Key | None:
+        """The entity key of a tombstone; None for a key of something else."""
+        before, behind = self.tombstone
+        if not redis_key.startswith(before) or not redis_key.endswith(behind):
+            return None
+        return self.key_of(redis_key[len(before) : -len(behind)])
+
+    def names(self, key: Key) -> tuple[str, str]:
+        """The Redis keys of an entity's row and of its tombstone."""
+        (before, behind), name = self.tombstone, self.redis_key(key)
+        return name, f"{before}{name}{behind}"
 
     def check_apart(self, other: RedisKeys) -> None:
         """Raises DeclarationError when some key could belong to both views."""

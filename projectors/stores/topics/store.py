@@ -38,6 +38,10 @@ class TopicsStore(Store):
     view_classes = (Topic,)
     section = KafkaSettings
     address = KAFKA
+    no_copies = (
+        "its consumers know where they are in this topic alone. Publish the changes into a new topic (viewtail replay "
+        "VIEW --since TIME --into TOPIC), or declare the view under another name, and have them read that"
+    )
     keeps_every_change = True
 
     def problems(self, view: BoundView) -> Iterable[str]:
