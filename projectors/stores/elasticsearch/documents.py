@@ -45,9 +45,10 @@ def id_of(view: BoundView) -> Callable[[Key], str]:
 def key_of(identity: str, view: BoundView) -> Key | None:
     """The key of an _id; None when viewtail did not write it."""
     try:
-        return parse_key("" if identity == _EMPTY_ID else identity, view.key)
+        key = parse_key("" if identity == _EMPTY_ID else identity, view.key)
     except MisuseError:
         return None
+    return key if id_of(view)(key) == identity else None  # 007 is no key
 
 
 def encoder(view: BoundView) -> Encode:

@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key, Write
-from projectors.stores import Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores import MOST_FOREIGN, Held, Hit, SearchPage, StoredRow, ViewReader
 from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
@@ -24,7 +24,6 @@ from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
-MOST_FOREIGN = 20  # ids that are told of
 _KEEP_ALIVE = "5m"  # between two pages of keys
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 

@@ -113,27 +113,23 @@ return 1
 
 WRONG_TYPE = b"another type"  # in place of what stands for a version
 
-# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what stood for the version when somebody looked, or
-# WRONG_TYPE. Both keys go, unless something else is there by now.
+# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what somebody saw: the version of a hash or a tombstone as
+# it stands there, the SHA-1 of a document, or WRONG_TYPE. Both keys go, unless something else is there by now.
 TAKE_AWAY = f"""
 local pcall = redis.pcall
-local function version_in(key)
+local function mark_of(key)
   local found
-  if key == KEYS[2] then
-    found = pcall('GET', key)
-  elseif ARGV[1] == 'hash' then
+  if key == KEYS[1] and ARGV[1] == 'hash' then
     found = pcall('HGET', key, '_version')
   else
     found = pcall('GET', key)
-    if found and type(found) ~= 'table' then
-      found = string.match(found, '^{{"_version":"([^"]*)"') or '{WRONG_TYPE.decode()}'
-    end
   end
   if type(found) == 'table' then return '{WRONG_TYPE.decode()}' end
+  if found and key == KEYS[1] and ARGV[1] == 'json' then return redis.sha1hex(found) end
   return found or ''
 end
 local at = redis.call('EXISTS', KEYS[1]) == 1 and KEYS[1] or KEYS[2]
-if version_in(at) ~= ARGV[2] then return 0 end
+if mark_of(at) ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 """
