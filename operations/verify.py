@@ -122,12 +122,14 @@ class Verify:
         writer = beside.reprojection() if self.is_repair else None
         progress = self.run.progress
         order = row_order(beside.view.table)
-        if progress.get("order") != order:  # it begins, or the table is read in another order by now
+        losses = sum(one.loss_count for one in keepers)
+        # It begins; or the table is read in another order by now, or the view is not what was compared before.
+        if (progress.get("order"), progress.get("losses")) != (order, losses):
             started = _now(beside.session)
             progress.clear()
             progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
-            progress |= {"losses": sum(one.loss_count for one in keepers), "after": None, "parked": []}
-            progress["counts"] = _as_dict(self.counts)
+            progress["losses"] = losses
+            self._save()
         else:
             self.counts, self._parked = _counts(progress["counts"]), set(progress["parked"])
             self.counts.parked = len(self._parked)
@@ -258,6 +260,11 @@ class Verify:
         if is_equal and is_whole:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
             through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
+            if through is None:
+                raise ViewtailError(
+                    f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
+                    "proven. Run the same command again"
+                )
         self.run.progress["counts"] = _as_dict(counts)
         self.run.end(DONE, _words(counts))
         return Report(

@@ -138,9 +138,10 @@ class GuardedSink(WitnessedSink, Protocol):
         return view in self.missing()
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """Forget all of these keys, their versions too, where the store holds still what was `found`.
+        """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
 
         For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
+        What the keys show may be gone until that write.
         """
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.damaged_world import BusyWriters, DamagedWorld, differences, kept
+from tests.support.damaged_world import BusyWriters, DamagedWorld, kept
 from tests.support.running import wait_for
 
 SECONDS = float(os.environ.get("VIEWTAIL_TEST_LIVE_S", "60"))
@@ -44,13 +44,7 @@ def never_different(world: DamagedWorld, for_s: float) -> None:
             passes += 1
     print(f"{passes} passes over {len(found)} views beside {writers.committed} transactions in {for_s:.0f} s")
     assert passes > 0 and writers.failures == []
-
-    def is_caught_up() -> bool:
-        told = differences(world.expected(), world.actual())
-        assert told == []
-        return True
-
-    wait_for("the views show their tables", is_caught_up)
+    world.wait_until_shown()
 
 
 def _told(view: dict[str, object]) -> list[object]:

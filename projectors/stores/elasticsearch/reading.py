@@ -149,7 +149,7 @@ def present_documents(
 
     The first ids that are no keys go to `foreign`.
     """
-    index = path(Names(view).index)
+    index, key = path(Names(view).index), key_of(view)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")
@@ -165,10 +165,10 @@ def present_documents(
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            page = [(key_of(hit["_id"], view), hit) for hit in hits]
+            page = [(key(hit["_id"]), hit) for hit in hits]
             if foreign is not None:
-                foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
-            yield [(key, hit) for key, hit in page if key is not None]
+                foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
+            yield [(one, hit) for one, hit in page if one is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]

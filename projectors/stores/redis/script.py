@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 
+from changes.versions import WIDTH
+
 APPLY = r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
 -- ARGV[2]: the number of fields of a hash, then their names, and for each pair its version and
@@ -112,9 +114,11 @@ return 1
 """
 
 WRONG_TYPE = b"another type"  # in place of what stands for a version
+LOWEST = "0" * WIDTH
 
 # KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what somebody saw: the version of a hash or a tombstone as
-# it stands there, the SHA-1 of a document, or WRONG_TYPE. Both keys go, unless something else is there by now.
+# it stands there, the SHA-1 of a document, or WRONG_TYPE. Unless something else is there by now, both keys go. A row
+# that could be read stays with the lowest version: readers have it until the next write.
 TAKE_AWAY = f"""
 local pcall = redis.pcall
 local function mark_of(key)
@@ -130,6 +134,19 @@ local function mark_of(key)
 end
 local at = redis.call('EXISTS', KEYS[1]) == 1 and KEYS[1] or KEYS[2]
 if mark_of(at) ~= ARGV[2] then return 0 end
+if at == KEYS[1] and ARGV[2] ~= '{WRONG_TYPE.decode()}' then
+  if ARGV[1] == 'hash' then
+    redis.call('HSET', at, '_version', '{LOWEST}')
+    redis.call('DEL', KEYS[2])
+    return 1
+  end
+  local head = redis.call('GETRANGE', at, 0, 32)
+  if #head == 33 and string.match(head, '^{{"_version":"%d*"$') then
+    redis.call('SETRANGE', at, 13, '{LOWEST}')
+    redis.call('DEL', KEYS[2])
+    return 1
+  end
+end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 """
