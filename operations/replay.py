@@ -19,6 +19,7 @@ from offsets import epochs
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from operations import status
+from operations.runs import record
 from projectors import ownership
 from projectors.binding import declaration_hash
 from projectors.stores import witnessed
@@ -26,6 +27,7 @@ from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
 from projectors.views import View
 
+WHOLE = "the whole view"  # for the record
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
 
@@ -49,14 +51,15 @@ class Replayed:
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
     refused: Mapping[str, str]  # by id: they stay halted, and why
+    paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
 
-def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
-    """Have these views backfilled again."""
+def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
+    """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, redeclared = [], []
+    unknown, redeclared, paused = [], [], []
     refused: dict[str, str] = {}
     with closing(OwnSession(deployment.open_store)) as session:
         kept = known_views(session, deployment.database)
@@ -64,6 +67,8 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             known = {name: one for (name, of), one in kept.items() if of == view.id}
             if not known:
                 unknown.append(view.id)
+            elif any(one.state == State.PAUSED for one in known.values()):
+                paused.append(view.id)
             elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
                 redeclared.append(view.id)
             elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
@@ -71,8 +76,17 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             else:
                 marked[view.id] = _running(known, pipelines)
                 for name in known:
-                    ViewStates(session, deployment.database, name).move(Event.REPLAYED, [view.id])
-    return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
+                    states = ViewStates(session, deployment.database, name)
+                    states.move(Event.REPLAYED, [view.id], rows_a_second=rows_a_second)
+                record(session, deployment.database, "replay", view.id, WHOLE, "marked for a backfill")
+    return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
+
+
+def about(deployment: Deployment, views: Sequence[View]) -> int:
+    """About how many entities these views have, as they were last backfilled."""
+    wanted = {view.id for view in views}
+    shown = [view for one in deployment.pipelines_now().values() for view in one.views if view.name in wanted]
+    return sum(max(view.row_count, view.row_estimate if view.state != "filled" else 0) for view in shown)
 
 
 def _is_halted(known: Mapping[str, KnownView]) -> bool:

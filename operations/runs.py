@@ -128,6 +128,17 @@ class Run:
             raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
 
 
+def record(session: Session, database: str, kind: str, view: str, what: str, result: str) -> None:
+    """What was done at once, or is done by somebody else."""
+    one = Run(session, database, kind, view, what, "")
+    with transaction(session, f"recording a {kind}") as cursor:
+        cursor.execute(
+            f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
+            f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
+            (kind, view, what, this_operator(), result),
+        )
+
+
 def this_operator() -> str:
     """Who runs the command: user and host."""
     try:
@@ -135,6 +146,19 @@ def this_operator() -> str:
     except (KeyError, OSError):  # a container whose user has no name
         user = "unknown"
     return f"{user}@{socket.gethostname()}"[:255]
+
+
+def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:
+    """Take older rows of what happens again and again out of the record."""
+    table = quote(database, "operator_run")
+    with transaction(session, f"forgetting older runs of {kind}") as cursor:
+        cursor.execute(
+            f"SELECT id FROM {table} WHERE kind = %s AND view = %s ORDER BY id DESC LIMIT 1 OFFSET %s",
+            (kind, view, kept),
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            cursor.execute(f"DELETE FROM {table} WHERE kind = %s AND view = %s AND id <= %s", (kind, view, row[0]))
 
 
 def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> list[Past]:

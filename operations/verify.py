@@ -22,9 +22,9 @@ from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
 from offsets.mysql import Session, transaction
 from operations.runs import DONE, STOPPED, Run
+from projectors.pace import Pace
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.comparison import Comparison, Found, Settled
-from projectors.proving.pace import Pace
 from projectors.proving.reprojection import Reprojection
 from projectors.view_states import State, key_from_text, key_text
 from servers.sessions import quote
@@ -92,6 +92,7 @@ class Verify:
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
+    save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
     _after: str | None = None  # how far the table was compared; its suspects may be unsettled
     _lasting: Counts | None = None  # of `counts`, what is not counted again by a pass that goes on; None: all of it
@@ -119,7 +120,7 @@ class Verify:
         keepers = beside.keepers()
         estimate = self._estimate()
         comparison = beside.comparison()
-        writer = beside.reprojection() if self.is_repair else None
+        writer = beside.reprojection if self.is_repair else None
         progress = self.run.progress
         order = row_order(beside.view.table)
         losses = sum(one.loss_count for one in keepers)
@@ -182,7 +183,7 @@ class Verify:
 
     def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
         is_stopped = self.beside.stop.is_set()
-        is_due = time.monotonic() - self._saved_at > SAVE_EVERY_S
+        is_due = time.monotonic() - self._saved_at > self.save_every_s
         # Settling waits, which one that was stopped does not: what is unsettled is compared again.
         if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
             settle()

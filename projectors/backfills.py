@@ -160,3 +160,4 @@ class Backfills:
         with closing(backfill):
             backfill.run()
         del self._own.backfills[view]
+        self._own.life.on(session).look()  # a round may take long, and reports say what was seen last

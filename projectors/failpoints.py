@@ -13,7 +13,9 @@ import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
 REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes single entities again
-COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
+# Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
+COMMIT_STEPS = ("before commit", "after commit")
+EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]
 _left = int(_count or 1)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, StopRequested
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets import Owner, migrations
 from offsets.lease import is_held
@@ -31,6 +31,10 @@ class State(StrEnum):
     BACKFILLING = "filling"  # up to the last chunk's key
     FILLED = "filled"  # it equals its table, as far as its pipeline has come
     HALTED = "halted"  # it misses changes since, until an operator replays it
+    PAUSED = "paused"  # it misses changes since, as an operator wants it, until one resumes it
+
+
+GETS_NOTHING = frozenset({State.HALTED, State.PAUSED})  # neither changes nor a backfill
 
 
 class Event(Enum):
@@ -46,34 +50,41 @@ class Event(Enum):
     RETIRED = "views.py no longer declares it, so it misses changes"
     HALTED = "its changes cannot be applied exactly"
     REPLAYED = "an operator asked for it: viewtail replay"
+    PAUSED = "an operator asked for it: viewtail pause"
+    RESUMED = "an operator asked for it: viewtail resume"
 
 
-_KEPT = frozenset({State.BACKFILLING, State.FILLED})
-_NOT_HALTED = _KEPT | {State.NEW}
+KEPT = frozenset({State.BACKFILLING, State.FILLED})
+_NOT_HALTED = KEPT | {State.NEW}
 _ANY = frozenset(State)
+_NOT_PAUSED = _ANY - {State.PAUSED}
 
 TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
-    Event.REDECLARED: (_ANY, State.NEW),
+    Event.REDECLARED: (_NOT_PAUSED, State.NEW),
     Event.RETYPED: (_NOT_HALTED, State.NEW),
     Event.BEGUN: (frozenset({State.NEW}), State.BACKFILLING),
     Event.INTERRUPTED: (frozenset({State.BACKFILLING}), State.NEW),
     Event.FINISHED: (frozenset({State.BACKFILLING}), State.FILLED),
-    Event.LOST: (_KEPT, State.NEW),
+    Event.LOST: (KEPT, State.NEW),
     Event.REPLACED: (_NOT_HALTED, State.NEW),
-    Event.RETIRED: (_KEPT, State.NEW),
+    Event.RETIRED: (KEPT, State.NEW),
     Event.HALTED: (_ANY, State.HALTED),
-    Event.REPLAYED: (_ANY, State.NEW),
+    Event.REPLAYED: (_NOT_PAUSED, State.NEW),
+    Event.PAUSED: (_NOT_HALTED, State.PAUSED),
+    Event.RESUMED: (frozenset({State.PAUSED}), State.NEW),
 }
 
 _UNPROVEN = "proven_at = NULL, loss_count = loss_count + 1"
-_FORGOTTEN = "reason = NULL, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
+_NOT_PAUSED_NOW = "paused_at = NULL, paused_by = NULL"
+_FORGOTTEN = f"reason = NULL, {_NOT_PAUSED_NOW}, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
 _ASSIGNMENTS = {
     State.NEW: f"{_FORGOTTEN}, {_UNPROVEN}, fill_row_estimate = 0, fill_started_at = NULL, "
-    "watermark_version = %(floor)s",
+    "fill_rows_a_second = %(rows_a_second)s, watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
-    State.HALTED: f"reason = %(reason)s, {_UNPROVEN}",
+    State.HALTED: f"reason = %(reason)s, {_NOT_PAUSED_NOW}, {_UNPROVEN}",
+    State.PAUSED: f"reason = %(reason)s, paused_at = CURRENT_TIMESTAMP(6), paused_by = %(by)s, {_UNPROVEN}",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
@@ -84,8 +95,9 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
 
     Args:
         table: `view`, quoted, with its database.
-        values: what the new state is kept with: `floor` (of the next watermark's version) of a new view; `watermark`,
-            `row_estimate`, `incarnation` of a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one.
+        values: what the new state is kept with: `floor` (of the next watermark's version) and `rows_a_second` (the
+            most that its backfill may read; 0: no limit) of a new view; `watermark`, `row_estimate`, `incarnation` of
+            a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one, with `by` of a paused one.
     """
     sources, to = TRANSITIONS[event]
     states = ", ".join(f"'{state}'" for state in sorted(sources))
@@ -94,7 +106,7 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
     )
     for view in views:
-        cursor.execute(statement, {"floor": None, **values, "view": view})
+        cursor.execute(statement, {"floor": None, "rows_a_second": 0, **values, "view": view})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,7 @@ class ViewRecord:
     id: int
     name: str  # the view's id: 'store:name'
     state: State
-    reason: str | None  # why it is halted
+    reason: str | None  # why it is halted, or paused
     # Of a running backfill; of a finished one, its end; of a new view, what its next watermark must be above.
     watermark_version: int | None
     last_key: tuple[Any, ...] | None  # of the table's paging key, in the last row of the last finished chunk
@@ -112,6 +124,7 @@ class ViewRecord:
     row_count: int  # read by the backfill
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
+    rows_a_second: int = 0  # at most so many are read; 0: no limit
 
 
 Where: TypeAlias = Callable[[ViewRecord], bool]
@@ -131,7 +144,9 @@ class ViewStates:
 
     def on(self, session: Session) -> ViewStates:
         """The same views on another thread's session."""
-        return ViewStates(session, self._database, self._pipeline)
+        twin = ViewStates(session, self._database, self._pipeline)
+        twin._pipeline_id = self._pipeline_id
+        return twin
 
     @property
     def pipeline_id(self) -> int:
@@ -216,15 +231,17 @@ class ViewStates:
         if not views:
             return {}
         cursor.execute(
-            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
+            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation, "
+            "fill_rows_a_second "
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
         records = {}
-        for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
+        for number, name, state, reason, watermark, last, count, incarnation, rows_a_second in cursor.fetchall():
             key, order, kept = key_from_text(last, count)
-            record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
-            records[name] = record
+            records[name] = ViewRecord(
+                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, rows_a_second
+            )
         return records
 
     def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
@@ -232,17 +249,14 @@ class ViewStates:
         move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
-        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, floor: int | None = None
+        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, **values: object
     ) -> list[str]:
-        """Move those of these views that the event moves and `where` chooses; returns them.
-
-        `floor` is a version that the next backfill's watermark must be above.
-        """
+        """Move those of these views that the event moves and `where` chooses; returns them. `values` as of `move`."""
         with self._transaction(f"moving views ({event.value})") as cursor:
             sources, _ = TRANSITIONS[event]
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
-            self.move_in(cursor, event, moved, floor=floor)
+            self.move_in(cursor, event, moved, **values)
         return moved
 
     def halt(self, view: str, reason: str) -> None:
@@ -291,13 +305,18 @@ class BackfillProgress:
     row_order: str  # in which the rows are read
 
     def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
-        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
+        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show.
+
+        Raises StopRequested where the view is not being backfilled any more: it was halted, paused or marked meanwhile.
+        """
         with self._owned() as cursor:
-            cursor.execute(
+            found = cursor.execute(
                 f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
                 f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
                 (key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
             )
+            if not found:
+                raise StopRequested
 
     def finish(self, end: int, kept_count: int) -> None:
         """A store that has a witness of version `end` or above has every row of the backfill."""

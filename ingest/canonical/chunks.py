@@ -50,6 +50,7 @@ class CanonicalRows:
         stop: ends the wait for a snapshot.
         chunk_rows: the most rows of a chunk.
         chunk_bytes: the most bytes of a chunk, as the server sends them.
+        condition: SQL, of the rows that `after` gives; '' of all.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class CanonicalRows:
         stop: threading.Event,
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
+        condition: str = "",
     ) -> None:
         self._table = table
+        self._condition = condition
         self._open = open_source
         self._shows = shows
         self._stop = stop
@@ -85,7 +88,9 @@ class CanonicalRows:
         A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
         """
         limit = min(self._limit, self.chunk_rows)
-        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        conditions = [f"({self._condition})"] if self._condition else []
+        conditions += [] if key is None else [f"({beyond(self._paging, key)})"]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         order = ", ".join(quote(column.name) for column in self._paging)
         table = quote(self._table.schema, self._table.name)
         statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf
 from typing import Any, Protocol, Self
 
-from changes.errors import MisuseError, StoreError, ViewtailError
+from changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from changes.pipelines import PipelineId
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
@@ -29,6 +31,8 @@ from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.sessions import Connection, quote
+
+KEYS_A_CHUNK = 2_000
 
 
 class Deployment(ownership.Deployment, Protocol):
@@ -95,6 +99,8 @@ class Beside:
     view: BoundView
     stop: threading.Event
     say: Callable[[str], None] = lambda _: None
+    chunk_rows: int = 0  # of the table, read at once; 0: as many as a backfill
+    passed_within_s: float = inf  # a watermark
 
     def __post_init__(self) -> None:
         """Raises MisuseError for a view that cannot be compared, or that nobody has run yet."""
@@ -147,8 +153,18 @@ class Beside:
         return all(one.is_run for one in self.keepers())
 
     def now(self) -> int:
-        """The version of a watermark from now on, once the view has everything before it. Raises StopRequested."""
-        return self.watermarks.now(self.stop)
+        """The version of a watermark from now on, once the view has everything before it.
+
+        Raises StopRequested, WaitedTooLongError.
+        """
+        if self.passed_within_s == inf:
+            return self.watermarks.now(self.stop)
+        version = self.watermarks.now_within(self.stop, self.passed_within_s)
+        if version is None:
+            raise WaitedTooLongError(
+                f"{self.view.id}: a watermark did not come through the stream in {self.passed_within_s:.0f} s"
+            )
+        return version
 
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
@@ -185,7 +201,27 @@ class Beside:
             open_source=self.deployment.open_source,
             shows=shows,
             stop=self.stop,
-            chunk_rows=limits.chunk_rows,
+            chunk_rows=self.chunk_rows or limits.chunk_rows,
+        )
+        self._resources.callback(rows.close)
+        return rows
+
+    @cached_property
+    def rows_now(self) -> CanonicalRows:
+        """Rows as they are now, whatever the pipelines have passed."""
+        return self.canonical_rows(lambda *_: True)
+
+    def keys_where(self, condition: str) -> CanonicalRows:
+        """A reader of the keys of rows that meet a condition, written in SQL."""
+        keys = [column.name for column in self.view.table.columns if column in self.view.key]
+        rows = CanonicalRows(
+            self.view.table,
+            keys,
+            open_source=self.deployment.open_source,
+            shows=self.watermarks.is_visible,
+            stop=self.stop,
+            chunk_rows=KEYS_A_CHUNK,
+            condition=condition,
         )
         self._resources.callback(rows.close)
         return rows
@@ -200,6 +236,7 @@ class Beside:
             parked=self.parked,
         )
 
+    @cached_property
     def reprojection(self) -> Reprojection:
         """With a sink that is ready. Raises StoreError where the view's place is gone: nothing is made for it."""
         self.require_place()

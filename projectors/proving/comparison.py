@@ -148,7 +148,7 @@ class Comparison:
         is_same = held == look.before.get(key, NOTHING_HELD)
         if self._is_parked(key, held, look.expected, look.parked):
             settled.parked.append(self.name_of(key))
-        elif self._is_shown(key, held, look.expected) and not (is_same and self._is_above(held, write, look.watermark)):
+        elif self.is_shown(key, held, look.expected) and not (is_same and self._is_above(held, write, look.watermark)):
             pass
         elif is_same:
             settled.found.append(self._found(key, held, write, look.watermark))
@@ -159,7 +159,7 @@ class Comparison:
     def expected(self, keys: Sequence[Key], version: int) -> Expected:
         """What the view must show of these keys, by the rows of a snapshot that shows a watermark."""
         rows = self._having(keys, version)
-        return self._projected(rows, version)
+        return self.projected(rows, version)
 
     def _is_parked(self, key: Key, held: Held, expected: Expected, parked: Collection[str]) -> bool:
         """Whether its row cannot be in the view; or it can by now, and waits among the dead letters.
@@ -173,7 +173,8 @@ class Comparison:
             return True
         return name in expected.parked or (name in parked and not held.fault and held.content != form)
 
-    def _is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
+    def is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
+        """Whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
         return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
@@ -240,14 +241,15 @@ class Comparison:
             found += self.rows.having(self.view.key, keys[at : at + 500], version)
         return found
 
-    def _projected(self, rows: list[Row], version: int) -> Expected:
+    def projected(self, rows: list[Row], version: int) -> Expected:
+        """What the view must show of these rows."""
         projected = self.projections.of_rows(self.view.id, rows, version)
         writes = {key: write for found in projected.writes for key, write in found.writes.items()}
         return Expected(writes, {letter.key for letter in projected.parked})
 
     def _shown(self, rows: list[Row], version: int) -> dict[Key, Write]:
         """The writes of rows; those that cannot be projected are left out: they are parked, or about to be."""
-        return self._projected(rows, version).writes
+        return self.projected(rows, version).writes
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ class DamagedWorld:
         stores = [INDEX_TABLES] + [REDIS] * (self.redis_server is not None) + [SEARCH] * (self.search is not None)
         self.environ = addresses(self.mysql, self.redis_server, self.search)
         self.environ["VIEWTAIL_MYSQL__URL"] = f"{self.mysql.url}/{STORE}"
+        self.environ["VIEWTAIL_CLEANER__SHARE"] = "0"  # it would mend what is to be found
         self.run = Run(self.folder, views_of(*stores), self.environ)
         if self.redis_server is not None:
             self.redis = redis.Redis(port=self.redis_server.port)

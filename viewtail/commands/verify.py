@@ -12,9 +12,9 @@ from typing import Any
 from changes.errors import MisuseError, StopRequested, ViewtailError, once
 from operations.runs import Run
 from operations.verify import Counts, Report, Verify
+from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.comparison import Found
-from projectors.proving.pace import Pace
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from viewtail import declarations
@@ -83,11 +83,11 @@ def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
 
 def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event) -> Report:
     with progress(view.id, "rows") as show, Beside(deployment, view, stop, _say_once) as beside:
-        pace = Pace(
+        pace = ConsideratePace(
             options.rows_a_second,
-            deployment.open_source,
             stop,
-            say=lambda why: print_remark(f"{view.id}: waiting: {why}" if why else None),
+            open_source=deployment.open_source,
+            say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
             max_threads_running=options.max_threads_running,
         )
         run = Run(
