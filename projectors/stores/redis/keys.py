@@ -122,9 +122,15 @@ class RedisKeys:
             return None
         by_column = dict(zip(self._placed, found.groups(), strict=True))
         try:
-            return parse_key(":".join(by_column[column] for column in self._columns), self._columns)
-        except MisuseError:
+            redis_key.encode()
+            key = parse_key(":".join(by_column[column] for column in self._columns), self._columns)
+        except (MisuseError, UnicodeEncodeError):  # bytes that are no UTF-8 are lone surrogates here
             return None
+        return key if self.redis_key(key) == redis_key else None  # no reader asks for 007
+
+    def is_like_ours(self, redis_key: str) -> bool:
+        """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
+        return self._pattern.fullmatch(redis_key) is not None
 
     def key_of_tombstone(self, redis_key: str) -> Key | None:
         """The entity key of a tombstone; None for a key of something else."""
