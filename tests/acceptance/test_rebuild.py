@@ -181,6 +181,52 @@ def test_a_long_transaction_over_the_table_keeps_the_swap_waiting_and_no_other_r
         assert place.shown() == shop.wanted()
 
 
+def test_a_transaction_that_is_older_than_the_copy_finds_the_view_as_it_was(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its snapshot has nothing of the copy: the swap waits for it, though it has not read the view yet."""
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        old = shop.connect()
+        with old.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        told: list[dict[str, object]] = []
+        command = threading.Thread(target=lambda: told.append(rebuilt(run)))
+        command.start()
+        try:
+            wait_for(
+                "the reason is noted",
+                lambda: "before the copy was filled" in (shop.rows("SELECT note FROM viewtail.rebuild")[0][0] or ""),
+                60,
+            )
+            with old.cursor() as cursor:
+                cursor.execute("SELECT COUNT(*) FROM viewtail.people WHERE email IS NOT NULL")
+                assert cursor.fetchone() == (ROWS,)
+        finally:
+            old.close()
+            command.join()
+        assert told[0]["live_copy"] == 2
+        assert place.shown() == shop.wanted()
+
+
+def test_a_copy_that_is_not_as_its_table_is_not_swapped(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run, "--hold")
+        shop.execute(
+            "UPDATE viewtail.people__viewtail_2 SET email = 'wrong' WHERE id = 3",
+            "DELETE FROM viewtail.people__viewtail_2 WHERE id = 4",
+        )
+        refused = run.command("rebuild", "people", timeout_s=60)
+        assert refused.returncode == 1
+        assert "1 entities are missing; 1 entities are wrong; such as 3, 4" in refused.stderr
+        assert place.shown() == shop.wanted() and place.copies() == {2}
+        assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
+        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        assert rebuilt(run)["live_copy"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -2,6 +2,9 @@
 
 RENAME waits for every transaction that has read the table, and whoever reads the table next waits behind it. So it is
 given up after WAIT_S and tried again a little later: readers that come meanwhile are let through.
+
+A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, though
+it is whole by now (measured: it is given no error). So such transactions are waited for; to see them takes PROCESS.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 import pymysql
+import structlog
 
 from changes.errors import StoreError, StoreUnavailableError
 from projectors.stores import Swapping
@@ -23,6 +27,9 @@ WAIT_S = 0.05  # so long does a RENAME keep readers waiting
 PAUSE_S = 0.15
 ATTEMPTS = 8
 
+_log = structlog.get_logger("viewtail.rebuild")
+
+_DENIED = frozenset({1044, 1142, 1227})
 _INTERRUPTED = frozenset({1205, 1317, 1969, 3024})
 
 
@@ -41,6 +48,7 @@ class TableSwapping(Swapping):
             present = self._present(name, former, new)
             if new not in present:  # an earlier call did it, and did not come to say so
                 return
+            self._wait_for_snapshots(beside)
             if former in present:
                 raise StoreError(f"{self._named(former)} is in the way; rename or drop it, then ask again")
             pairs = [(name, former)] if name in present else []
@@ -65,6 +73,31 @@ class TableSwapping(Swapping):
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
+
+    def _wait_for_snapshots(self, beside: BoundView) -> None:
+        """Raises StoreError while a transaction is open that began before the copy was filled."""
+        connection = self._living()
+        # It shows times in the server's own zone.
+        connection.query("SET SESSION time_zone = 'SYSTEM'")
+        older = (
+            "SELECT GROUP_CONCAT(trx_mysql_thread_id) FROM information_schema.innodb_trx "
+            "WHERE trx_mysql_thread_id <> 0 "
+            f"AND trx_started <= (SELECT MAX(filled_at) FROM {self._named('view')} WHERE name = %s)"
+        )
+        try:
+            for _ in range(ATTEMPTS):
+                if (sessions := value_of(connection, older, beside.id)) is None:
+                    return
+                time.sleep(PAUSE_S)
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _DENIED:
+                raise
+            _log.warning("without PROCESS nobody knows whether older transactions are open", view=beside.id)
+            return
+        raise StoreError(
+            f"transactions are open that began before the copy was filled, so they would find it half filled: sessions "
+            f"{sessions}. End them, or wait"
+        )
 
     def _renamed(self, statement: str) -> bool:
         """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
