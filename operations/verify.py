@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ class Counts:
     parked: int = 0
     changing: int = 0
     foreign: int = 0
+    behind: int = 0  # changed since the place at which a view stands that nobody runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class Verify:
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
+        changed_since: the place at which the view stands where nobody runs its pipelines, and the keys that the stream
+            says changed since then.
     """
 
     beside: Beside
@@ -88,6 +91,7 @@ class Verify:
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
+    changed_since: Callable[[], tuple[str, Collection[Key]]] | None = None
     counts: Counts = field(default_factory=Counts)
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
@@ -98,12 +102,15 @@ class Verify:
     _lasting: Counts | None = None  # of `counts`, what is not counted again by a pass that goes on; None: all of it
     _suspects: list[Key] = field(default_factory=list)
     _seed: int = 0
+    _stands_at: str | None = None
+    _changed: Collection[Key] | None = None
 
     def execute(self) -> Report:
         """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
         began = time.monotonic()
         beside = self.beside
         beside.check()
+        self._stand_still_if_down()
         self.run.begin()
         try:
             return self._execute(began)
@@ -145,6 +152,18 @@ class Verify:
         beside.require_place()
         self.counts.foreign = len(comparison.reader.foreign)
         return self._report(keepers, estimate, began, tuple(comparison.reader.foreign))
+
+    def _stand_still_if_down(self) -> None:
+        """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
+        if self.beside.is_run() or self.changed_since is None:
+            return
+        if self.is_repair:
+            raise ViewtailError(
+                f"no viewtail runs the pipeline of {self.beside.view.id}, and what is wrong is written as of a moment "
+                "that the pipeline has passed. Start it: viewtail run"
+            )
+        self.beside.is_standing = True
+        self._stands_at, self._changed = self.changed_since()
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
@@ -210,6 +229,9 @@ class Verify:
         if not suspects:
             return
         settled = comparison.settle(suspects)
+        if self._changed is not None:
+            self.counts.behind += sum(one.key in self._changed for one in settled.found)
+            settled.found = [one for one in settled.found if one.key not in self._changed]
         if settled.found:
             self.beside.require_place()  # or all of it differs, and is about to be backfilled
             self.beside.check()
@@ -258,7 +280,7 @@ class Verify:
         is_equal = not (left or counts.parked or counts.changing or foreign)
         is_whole = self.share == 1.0
         through = None
-        if is_equal and is_whole:
+        if is_equal and is_whole and self._stands_at is None:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
             through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
             if through is None:
@@ -281,6 +303,8 @@ class Verify:
             took_s=time.monotonic() - began,
             estimate=estimate,
             confidence="" if is_whole else _confidence(counts),
+            behind=counts.behind,
+            stands_at=self._stands_at,
         )
 
     def _estimate(self) -> int:
@@ -317,7 +341,7 @@ def _now(session: Session) -> str:
 
 
 def _as_dict(counts: Counts) -> dict[str, Any]:
-    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign")
+    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign", "behind")
     return {**{name: getattr(counts, name) for name in names}, "differing": dict(counts.differing)}
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from changes.pipelines import PipelineId
+from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
 from offsets.lease import is_held
@@ -134,7 +135,8 @@ class Beside:
         self.projections = Projections([self.view], followed_tables([self.view]))
         self.reader = store.reader(self.deployment.access(store), self.view)
         self._resources.callback(self.reader.close)
-        self.rows = self.canonical_rows(self.watermarks.is_visible)
+        self.is_standing = False  # nobody runs its pipelines: nothing is waited for
+        self.rows = self.canonical_rows(self._shows)
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +162,8 @@ class Beside:
 
         Raises StopRequested, WaitedTooLongError.
         """
+        if self.is_standing:
+            return MAX_VERSION
         if self.passed_within_s == inf:
             return self.watermarks.now(self.stop)
         version = self.watermarks.now_within(self.stop, self.passed_within_s)
@@ -168,6 +172,9 @@ class Beside:
                 f"{self.view.id}: a watermark did not come through the stream in {self.passed_within_s:.0f} s"
             )
         return version
+
+    def _shows(self, cursor: Any, version: int) -> bool:
+        return self.is_standing or self.watermarks.is_visible(cursor, version)
 
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""

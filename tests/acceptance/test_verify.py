@@ -127,3 +127,21 @@ def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pas
         ("mysql:by_email", "mysql:by_active_name", "redis:person", "redis:card", "elasticsearch:person"), (True, 3000)
     )
     assert all(one["proven_through"] for one in found["views"])
+
+
+def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is_wrong(world: World) -> None:
+    world.run.stop()
+    try:
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('late', email) WHERE id IN (101, 102)")
+        world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = 103")
+        found = world.verify("mysql:by_email")
+        (one,) = found["views"]
+        assert found["code"] == 1
+        assert ([entity["key"] for entity in one["entities"]], one["behind"]) == (["103"], 2)
+        assert one["stands_at"].startswith("binlog.")
+        assert one["proven_through"] is None
+        assert world.command("verify", "mysql:by_email", "--repair").returncode == 1
+    finally:
+        world.run.start()
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    assert world.verify("mysql:by_email", "--repair")["code"] == 0
