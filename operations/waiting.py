@@ -2,13 +2,14 @@
 
 By default that is everything committed by now. A watermark is committed on the source's primary, and each pipeline of
 the view notes when all before it is durable in its store. A place in the source's stream lies before such a watermark
-as soon as the source has it. Where versions come from a column, one entity can be waited for by its version.
+as soon as the source has it. A view that is being backfilled has everything once that is done, too. Where versions come
+from a column, one entity can be waited for by its version.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from changes.writes import Key
 from ingest import TimedSource
 from offsets.mysql import transaction
 from projectors.asked_watermarks import AskedWatermarks
-from projectors.proving.beside import Beside
+from projectors.proving.beside import Beside, Keeper
 from projectors.view_states import State
 from servers.facts import MARIADB, facts_of
 from servers.sessions import quote, value_of
@@ -40,7 +41,7 @@ def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wan
     """How long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help."""
     began = time.monotonic()
     deadline = began + within_s
-    _check(beside)
+    _check(beside, beside.first)
     if wanted.version is not None:
         if key is None:
             raise MisuseError("a version is that of one entity: name its key")
@@ -51,15 +52,26 @@ def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wan
         if wanted.gtid is not None:
             _wait_until(beside, lambda: _has_gtid(beside, wanted.gtid or ""), "the source has", deadline)
         _wait_for_now(beside, deadline)
+        _wait_until(beside, lambda: _is_whole(beside), f"view {beside.view.id} is backfilled", deadline)
     if key is not None:
         _check_parked(beside, key)
     return time.monotonic() - began
 
 
-def _check(beside: Beside) -> None:
-    for one in beside.first:
+def _check(beside: Beside, keepers: Sequence[Keeper]) -> None:
+    """Raises ViewtailError where waiting does not help."""
+    for one in keepers:
         if one.state == State.HALTED:
             raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {one.reason}")
+        if one.state == State.PAUSED:
+            raise ViewtailError(f"view {beside.view.id} is paused. To go on: viewtail resume {beside.view.id}")
+
+
+def _is_whole(beside: Beside) -> bool:
+    """Or rows are missing, whatever its pipelines have passed."""
+    keepers = beside.keepers()
+    _check(beside, keepers)
+    return all(one.state == State.FILLED for one in keepers)
 
 
 def _wait_for_now(beside: Beside, deadline: float) -> None:

@@ -41,6 +41,7 @@ class Verdict(StrEnum):
     BEHIND = "behind"  # the pipeline has not come to this moment
     PARKED = "parked"  # the row cannot be in the view
     HALTED = "halted"  # the view gets no changes
+    PAUSED = "paused"  # the view gets no changes, as an operator wants it
     FILLING = "filling"  # the view is being backfilled
     WRONG = "wrong"  # nothing will mend it by itself
 
@@ -145,6 +146,8 @@ class Why:
             return _well(key, expected, has_row=has_row)
         if keeper.state == State.HALTED:
             return Verdict.HALTED, keeper.reason or "", f"viewtail replay {view}"
+        if keeper.state == State.PAUSED:
+            return Verdict.PAUSED, "an operator paused the view: viewtail status says who", f"viewtail resume {view}"
         if keeper.state != State.FILLED:
             return Verdict.FILLING, "the view is being backfilled", "viewtail status"
         if letter is not None or name in expected.parked:
@@ -190,7 +193,7 @@ class Why:
 
     def _keeper(self) -> Keeper:
         """The pipeline where the view is least well."""
-        order = [State.HALTED, State.NEW, State.BACKFILLING, State.FILLED]
+        order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
         return min(self.beside.keepers(), key=lambda one: order.index(State(one.state)))
 
     def _letter(self, name: str) -> Letter | None:

@@ -430,8 +430,8 @@ def wait(
 ) -> int:
     """Wait until a view has everything that is committed by now, or up to a version, position or GTID.
 
-    For scripts that read what they wrote. In Python: viewtail.wait_for(...). Exits 1 when the time is over, when the
-    view is halted, or when KEY is parked.
+    For scripts that read what they wrote. In Python: viewtail.wait_for(...). A view that is being backfilled is waited
+    for. Exits 1 when the time is over, when the view is halted or paused, or when KEY is parked.
     """
     from operations.waiting import Wanted
     from viewtail.commands.waiting import wait as command

@@ -239,6 +239,12 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         assert read.returncode == 0 and "is paused and gets no changes, since" in read.stderr
         assert "a reader is moved" in read.stderr
 
+        asked = run.command("why", "user_by_email", "1")
+        assert asked.returncode == 1 and "PAUSED: " in asked.stdout, asked.stderr
+        assert "viewtail resume mysql:user_by_email" in asked.stdout
+        waited = run.command("wait", "user_by_email")
+        assert waited.returncode == 1 and "viewtail resume mysql:user_by_email" in waited.stderr
+
         assert "is paused already" in run.command("pause", "user_by_email").stdout
         replayed = run.command("replay", "user_by_email")
         assert replayed.returncode == 1 and "viewtail resume" in replayed.stderr
@@ -257,7 +263,9 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         shop.sql(f"ANALYZE TABLE {SCHEMA}.user")
         done = run.command("resume", "user_by_email")
         assert done.returncode == 0 and "backfilled in place, about 2 rows" in done.stdout
-        wait_for("it is right again", lambda: shop.indexed() == {1: "c"})
+        waited = run.command("wait", "user_by_email", "--within", "20")
+        assert waited.returncode == 0, waited.stderr
+        assert shop.indexed() == {1: "c"}, "what waits for a view waits for its backfill"
         shop.sql(f"INSERT INTO {SCHEMA}.user VALUES (3, 'd')")
         wait_for("it gets changes", lambda: shop.indexed() == {1: "c", 3: "d"})
         wait_for("all is well", run.is_well)
