@@ -153,13 +153,8 @@ class Why:
         if letter is not None or name in expected.parked:
             reason = letter.reason if letter is not None else "the row cannot be projected or stored"
             return Verdict.PARKED, reason, f"viewtail replay {view} --key {quoted}"
-        if not self.beside.is_run():
-            why = f"no viewtail runs pipeline {keeper.pipeline}; the view stands at {pipeline.position}"
-            return Verdict.BEHIND, why, "viewtail run"
-        if not self._is_passed():
-            lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
-            why = f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})"
-            return Verdict.BEHIND, why, "viewtail status"
+        if (late := self._late(keeper, pipeline)) is not None:
+            return Verdict.BEHIND, *late
         settled = comparison.settle([key])
         for one in settled.found:
             mend = f"viewtail replay {view} --key {quoted}"
@@ -173,6 +168,19 @@ class Why:
         if settled.changing:
             return Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {quoted}"
         return _well(key, expected, has_row=has_row)
+
+    def _late(self, keeper: Keeper, pipeline: PipelineStatus) -> tuple[str, str] | None:
+        """Why the view has not come to this moment, and the command to run; None where it does soon."""
+        if not self.beside.is_run():
+            why = f"no viewtail runs pipeline {keeper.pipeline}; the view stands at {pipeline.position}"
+            return why, "viewtail run"
+        if pipeline.paused is not None:
+            why = f"pipeline {keeper.pipeline} is paused {pipeline.paused}"
+            return why, f"viewtail resume --pipeline {keeper.pipeline}"
+        if self._is_passed():
+            return None
+        lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
+        return f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})", "viewtail status"
 
     def _is_passed(self) -> bool:
         """Whether the pipeline comes to this moment soon."""
@@ -243,7 +251,10 @@ class Why:
             return None, str(error)
         if not is_whole:
             return found, f"looked for up to {reached}, which took {READ_FOR_S:.0f} s"
-        return found, "" if found is not None else f"none from {place} on: the view has it from a backfill"
+        if found is not None:
+            return found, ""
+        by = "the view has it from a backfill" if held.content is not None else "a TRUNCATE or a backfill took it away"
+        return None, f"none from {place} on: {by}"
 
 
 def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:

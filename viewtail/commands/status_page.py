@@ -198,8 +198,9 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
+            keys = "1 key" if view.parked == 1 else f"{view.parked:,} keys"
             yield (
-                f"view {view.name}: {view.parked} keys could not be applied; all others were. The reasons: viewtail "
+                f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
                 f"dead-letters list {view.name}. When they are mended: viewtail replay {view.name}"
             )
 

@@ -133,7 +133,7 @@ class MySQLSink(GuardedSink):
     def fit(self, view: BoundView) -> bool:
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
         self._views[view.id] = view
-        with self._committed("widening an index table") as connection:
+        with self._committed(f"widening the index table of {view.id}") as connection:
             facts = facts_of(connection)
             present = present_tables(connection, facts, self._database, [table_name(view)]).get(table_name(view))
             shape = IndexTableShape(self._database, view, facts.binary_collation, present)
@@ -372,7 +372,7 @@ def _what(error: pymysql.err.MySQLError) -> str:
 
 _TEMPORARY_WORDS = {
     0: " (the connection broke)",
-    1205: " (waited too long for a lock of another session)",
+    1205: " (waited too long for a lock of another session: docs/incidents.md says how to find and end it)",
     1213: " (deadlock with another session, several times)",
     2006: " (the connection broke)",
     2013: " (the connection broke, or the server did not answer in time)",
