@@ -276,7 +276,7 @@ class ViewReader(ABC):
         """Give the connection up."""
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
-        """The keys with these values of the view's first value columns, in key order; where the store `has_index`."""
+        """The keys with these values of the view's first indexed columns, in key order; see `Store.indexed`."""
         raise NotImplementedError
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
@@ -315,7 +315,6 @@ class Store(ABC):
     default_address: ClassVar[str] = ""  # what serves where no address is set; '': one must be set
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
-    has_index: ClassVar[bool] = False  # its readers find keys by value
     has_search: ClassVar[bool] = False  # its readers find documents by a query
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
 
@@ -366,6 +365,14 @@ class Store(ABC):
     @abstractmethod
     def left_behind(self, name: str, database: str) -> str:
         """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        """The columns by whose values its readers find keys, as the user gives them; of a view that `has_index`."""
+        return view.values
+
+    def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
+        """Whether a canonical row has these values of the first indexed columns."""
+        return all(row[column.name] == value for column, value in zip(self.indexed(view), wanted, strict=False))
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
         """JSON Schemas of the `key` and the `value` of its messages; none where the store has no messages."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from changes.errors import DeclarationError
-from projectors.stores import Choice, Example, Sink, Store, ViewReader
+from changes.tables import Column
+from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
@@ -43,16 +44,42 @@ class IndexTablesStore(Store):
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
-    has_index = True
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
-        from projectors.stores.index_tables.table import IndexTableShape
+        from projectors.stores.index_tables.places import shape_of
 
         try:
-            IndexTableShape("viewtail", view)
+            shape_of("viewtail", view)
         except DeclarationError as error:
             yield str(error)
+
+    def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
+        """Two that want one table; views of one name are refused before."""
+        from projectors.stores.index_tables.places import table_names
+
+        second = {name: view for view in views for name in table_names(view) if name != view.view.name}
+        for view in views:
+            if (other := second.get(view.view.name)) is not None:
+                yield view, f"its table {view.view.name} is the second table of {other.id}; give one another name"
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        from projectors.stores.index_tables.lists import element_of
+
+        element = element_of(view)
+        return view.values if element is None else (element,)
+
+    def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
+        from projectors.stores.index_tables.elements import elements
+        from projectors.stores.index_tables.lists import element_of
+
+        element = element_of(view)
+        if element is None:
+            return super().leads_to(view, row, wanted)
+        try:
+            return wanted[0] in elements(row[element.name], element)
+        except Unfit:  # parked: it is not in the view
+            return False
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> MySQLSink:
         from projectors.stores.index_tables.sink import MySQLSink
@@ -75,12 +102,15 @@ class IndexTablesStore(Store):
         return sink, lambda: sink.connection
 
     def left_behind(self, name: str, database: str) -> str:
-        return f"its table. To drop it: DROP TABLE `{database}`.`{name}`;"
+        return (
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; (a view with each= has a second one: DROP TABLE "
+            f"`{database}`.`{name}__version`;)"
+        )
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
-        from projectors.stores.index_tables.reading import IndexTableReader
+        from projectors.stores.index_tables.places import reader_of
 
-        return IndexTableReader(access.open_own(), access.database, view)
+        return reader_of(access.open_own(), access.database, view)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks
