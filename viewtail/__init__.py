@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import viewtail.own_packages  # noqa: F401  before all others of ours: it decides where they come from
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity, View
 
@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     from projectors.stores import SearchPage
     from viewtail.settings import Settings
 
-__all__ = ["Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "Topic", "find", "get", "search"]
+__all__ = [
+    "Entity",
+    "IndexTable",
+    "RedisHash",
+    "RedisJson",
+    "RedisSet",
+    "RedisSortedSet",
+    "SearchIndex",
+    "Topic",
+    "find",
+    "get",
+    "search",
+]
 
 # Imported when called: every worker imports this package, and pays for the clients of its own store only.
 

@@ -19,7 +19,7 @@ from changes.rendering import key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.versions import WIDTH
 from changes.writes import Key
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
@@ -29,6 +29,8 @@ _PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)"}  # of rendered v
 _ANYTHING = r"([^:{}]*)"
 # What may follow a value of such a column in a template, besides anything with a ':' in it.
 _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
+
+_NO_NAMES = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
 
@@ -47,16 +49,16 @@ class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
     def __init__(self, view: BoundView) -> None:
-        assert isinstance(view.view, RedisHash | RedisJson)
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
-        self._columns = view.key
-        self._names = ", ".join(f"{{{column.name}}}" for column in view.key)
-        if VERSION in (column.name for column in view.values):
+        self._columns = self._columns_of(view)
+        self._names = ", ".join(f"{{{column.name}}}" for column in self._columns)
+        if isinstance(view.view, RedisHash | RedisJson) and VERSION in (column.name for column in view.values):
             raise self._wrong(
                 f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
                 "through a generated column of another name"
             )
-        self._parts = _default(view) if view.view.key is None else self._parsed(view.view.key)
+        template = self._template_of(view)
+        self._parts = _default(view) if template is None else self._parsed(template)
         self._placed = [column for _, column in self._parts if column is not None]
         self._check()
         self._shape = _shape(self._parts)
@@ -64,6 +66,14 @@ class RedisKeys:
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
+
+    @staticmethod
+    def _columns_of(view: BoundView) -> tuple[Column, ...]:
+        return view.key
+
+    @staticmethod
+    def _template_of(view: BoundView) -> str | None:
+        return view.view.key if isinstance(view.view, RedisHash | RedisJson) else None
 
     @property
     def is_ascii(self) -> bool:
@@ -153,6 +163,40 @@ class RedisKeys:
                     f"in the key template the values of {left.name} and {right.name} could run into each other; put a "
                     "':' between them"
                 )
+
+
+class SetKeys(RedisKeys):
+    """The sets of one view, by the columns that name them. Its entities' own keys are its `RedisKeys`."""
+
+    @staticmethod
+    def _columns_of(view: BoundView) -> tuple[Column, ...]:
+        assert isinstance(view.view, RedisSet)
+        by_name = {column.name: column for column in view.values}
+        return tuple(by_name[name] for name in view.view.named)
+
+    @staticmethod
+    def _template_of(view: BoundView) -> str | None:
+        assert isinstance(view.view, RedisSet)
+        return view.view.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """In the order of `redis_key`'s argument."""
+        return self._columns
+
+    def _check(self) -> None:
+        super()._check()
+        for column in self._columns:
+            if column.kind in _NO_NAMES:
+                raise self._wrong(
+                    f"column {column.name} is {column.type_name}, whose values have no exact equality to go by; name a "
+                    "set by other columns"
+                )
+
+
+def keys_of(view: BoundView) -> list[RedisKeys]:
+    """All templates of a view: of its entities' keys, and of its sets."""
+    return [RedisKeys(view), *([SetKeys(view)] if isinstance(view.view, RedisSet) else [])]
 
 
 def _default(view: BoundView) -> list[Part]:

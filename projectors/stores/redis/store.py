@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, SecretStr
 
 from changes.errors import DeclarationError
-from changes.tables import Kind
+from changes.tables import Column, Kind
 from projectors.stores import Choice, Example, Store, ViewReader
-from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.keys import keys_of
+from projectors.stores.redis.scores import score_problems
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.views import BoundView, Entity, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
@@ -45,7 +46,7 @@ REDIS = AddressForm(
 
 
 class RedisSettings(Server):
-    """The Redis server of the hashes and JSON documents."""
+    """The Redis server of hashes, JSON documents and sets."""
 
     url: Annotated[SecretStr, is_address(REDIS)] | None = Field(default=None, description=REDIS.form)
 
@@ -78,26 +79,37 @@ class RedisSettings(Server):
 
 
 class RedisStore(Store):
-    """A hash or a JSON document per entity."""
+    """A hash, a JSON document or a membership per entity."""
 
     name = "redis"
     title = "Redis"
-    view_classes = (RedisHash, RedisJson)
+    view_classes = (RedisHash, RedisJson, RedisSet, RedisSortedSet)
     section = RedisSettings
     address = REDIS
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
-            RedisKeys(view)
+            templates = keys_of(view)
+            if len(templates) > 1:
+                templates[0].check_apart(templates[1])
         except DeclarationError as error:
             yield str(error)
+        yield from score_problems(view)
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-        for (one, keys), (_, other) in combinations([(view, RedisKeys(view)) for view in views], 2):
+        templates = [(view, keys) for view in views for keys in keys_of(view)]
+        for (one, keys), (of, other) in combinations(templates, 2):
+            if of is one:
+                continue
             try:
                 keys.check_apart(other)
             except DeclarationError as error:
                 yield one, str(error)
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        from projectors.stores.redis.keys import SetKeys
+
+        return SetKeys(view).columns
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
         from projectors.stores.redis.sink import RedisSink
@@ -109,13 +121,15 @@ class RedisStore(Store):
         return (
             f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
-            f"'{{{name}:*}}:t'. With a template the patterns begin with its text instead of {name}:"
+            f"'{{{name}:*}}:t'. With a template the patterns begin with its text instead of {name}:. "
+            "The sets of a RedisSet have the names of its template"
         )
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
+        from projectors.stores.redis.set_reading import SetReader
 
-        return RedisReader(access.section.client(), view)
+        return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(access.section.client(), view)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.redis.checks import checks

@@ -1,0 +1,147 @@
+"""Reading sets: where an entity is, all entities of a view, and the members of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis import Redis, exceptions
+
+from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.rendering import parse_key
+from changes.writes import Key
+from projectors.stores import Held, StoredRow
+from projectors.stores.redis.keys import SetKeys, tombstone_of, version_of
+from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.reading import RedisReader
+from projectors.stores.redis.script import WRONG_TYPE
+from projectors.stores.redis.set_packing import set_type
+from projectors.stores.redis.set_script import LOOK, STRANGERS
+from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
+from projectors.views import BoundView
+
+_MOST_STRANGERS = 1_000  # of members that belong elsewhere
+
+
+class SetReader(RedisReader):
+    """Content is where an entity is: the set, its name there, and its score in a sorted one."""
+
+    def __init__(self, client: Redis, view: BoundView) -> None:
+        super().__init__(client, view)
+        self._sets, self._memberships = SetKeys(view), Memberships(view)
+        self._type = set_type(view)
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        found = self.held(keys)
+        shown = [(key, found[key]) for key in keys if key in found]
+        return [StoredRow(key, held.version or 0, held.content) for key, held in shown if held.content is not None]
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        """One script a hundred keys: the place, the set and the tombstone of an entity are as of one moment."""
+        found: dict[Key, Held] = {}
+        for start in range(0, len(keys), ROWS_A_SCRIPT):
+            some = keys[start : start + ROWS_A_SCRIPT]
+            places = [self._keys.redis_key(key) for key in some]
+            names = [name for place in places for name in (place, tombstone_of(place))]
+            with mapped(self.view):
+                command = ("EVAL", LOOK, len(names), *names, self._type)
+                answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+            for key, answer in zip(some, answers, strict=True):
+                if (held := self._one(*answer)) is not None:
+                    found[key] = held
+        return found
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        assert isinstance(values, tuple)
+        there = self._memberships.of(key, values)
+        return None if there is None else _content(there.set, there.member, there.score)
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        """Behind them the sets are looked through for members that do not belong there."""
+        yield from super().shown_keys()
+        yield from self._look_for_strangers()
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        return map(self.rows, super().shown_keys())
+
+    def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
+        """In key order; of a sorted set in the order of the scores."""
+        if any(value is None for value in values):
+            return []
+        name = self._sets.redis_key(tuple(values))
+        with mapped(self.view):
+            if self._type == "zset":
+                members: Any = self._client.zrange(name, 0, limit - 1)
+                return [key for member in members if (key := self._key_of(as_text(member))) is not None]
+            found = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
+            return sorted({key for key in found if key is not None})[:limit]
+
+    def _one(self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes) -> Held | None:
+        if kind == b"hash":
+            number = version_of(version)
+            fault = "" if number is not None else "it holds no version"
+            is_in = has not in (b"", "")
+            score = as_text(has) if self._type == "zset" and is_in else None
+            content = _content(as_text(set_), as_text(member), score) if is_in else None
+            return Held(number, content, fault, version)
+        if kind != b"none":
+            return Held(None, None, "its key holds a value of another type", WRONG_TYPE)
+        if mark == b"":
+            return None
+        number = version_of(mark)
+        if mark == WRONG_TYPE:
+            return Held(None, None, "its tombstone is a value of another type", mark)
+        return Held(number, None, "" if number is not None else "its tombstone holds no version", mark)
+
+    def _look_for_strangers(self) -> Iterator[list[Key]]:
+        """An empty page for each page of members. Those that are elsewhere, or are no keys, go to `foreign`."""
+        for name in self._set_names():
+            scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
+            with mapped(self.view):
+                found = scan(name, count=KEYS_A_SCAN)
+                members = [as_text(one[0] if isinstance(one, tuple) else one) for one in found]
+            for start in range(0, len(members), ROWS_A_SCRIPT):
+                self._judge(name, members[start : start + ROWS_A_SCRIPT])
+                yield []
+
+    def _judge(self, name: str, members: list[str]) -> None:
+        """As of one moment, so that one that moves meanwhile is no stranger."""
+        keys = [self._key_of(member) for member in members]
+        places = ["" if key is None else self._keys.redis_key(key) for key in keys]
+        pairs = [text for pair in zip(members, places, strict=True) for text in pair]
+        with mapped(self.view):
+            strangers: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
+        room = _MOST_STRANGERS - len(self.foreign)
+        self.foreign += [f"member {members[at]!r} of {name!r}" for at in strangers[:room]]
+
+    def _set_names(self) -> Iterator[str]:
+        with mapped(self.view):
+            for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
+                if self._sets.key_of(as_text(name)) is not None:
+                    yield as_text(name)
+
+    def _key_of(self, member: str) -> Key | None:
+        try:
+            return parse_key(member, self.view.key)
+        except MisuseError:
+            return None
+
+
+def _content(set_: str, member: str, score: str | None) -> dict[str, Any]:
+    there: dict[str, Any] = {"set": set_, "member": member}
+    return there if score is None else {**there, "score": float(score)}
+
+
+@contextmanager
+def mapped(view: BoundView) -> Iterator[None]:
+    """Errors of redis-py become those of viewtail."""
+    try:
+        yield
+    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+        raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+    except exceptions.RedisError as error:
+        raise StoreError(
+            f"view {view.id}: Redis refuses to read it: {type(error).__name__}. Check user, password and permissions "
+            "(ACL) of viewtail in Redis"
+        ) from None
