@@ -114,12 +114,12 @@ def _integer(given: int | Decimal, number: int, column: Column) -> int:
 
 def _decimal(given: int | Decimal, number: int, column: Column) -> Decimal:
     value = Decimal(given)
-    if abs(value) >= Decimal(10) ** (column.precision - column.scale):
+    if value.copy_abs() >= Decimal(10) ** (column.precision - column.scale):
         raise _too_much(number, column, "is outside the range")
     fitting = _EXACT.quantize(value, Decimal(1).scaleb(-column.scale))
     if fitting != value:
         raise _too_much(number, column, "has more digits after the point")
-    return fitting or abs(fitting)  # no -0
+    return fitting or fitting.copy_abs()  # no -0
 
 
 def _too_much(number: int, column: Column, why: str) -> Unfit:
