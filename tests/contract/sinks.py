@@ -636,7 +636,8 @@ class _RedisSetOne(_RedisOne):
 
     def unacceptable(self, key: Key) -> Write:
         write = Write(1000, ("x", "y"))
-        self.client().set(f"{self.person.view.name}_of:{_to_set(('x', 'y'))}", "a text of somebody else's")
+        rendered = _to_set(("x", "y")).replace("%", "%25")
+        self.client().set(f"{self.person.view.name}_of:{rendered}", "a text of somebody else's")
         return write
 
 

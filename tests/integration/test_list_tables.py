@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -242,6 +243,18 @@ def test_a_wider_type_keeps_the_rows_and_a_narrower_one_begins_empty(place: Plac
     narrower = list_view("VARCHAR(5)")
     place.sink(narrower)
     assert place.shown(narrower) == set()
+
+
+def test_a_key_that_becomes_wider_makes_both_tables_wider_and_keeps_their_rows(place: Place) -> None:
+    narrow = replace(ID, declared="int unsigned")
+    view = list_view(key=(narrow,))
+    sink = place.sink(view)
+    write(sink, view, 5, {(1,): '["a"]'})
+    wide = list_view()
+    assert sink.fit(wide)
+    write(sink, wide, 6, {(1 << 40,): '["b"]'})
+    write(sink, wide, 5, {(1,): '["not newer"]'})
+    assert place.shown(wide) == {("a", 1), ("b", 1 << 40)}
 
 
 def test_a_table_of_somebody_elses_is_left_alone(place: Place) -> None:
