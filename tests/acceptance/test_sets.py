@@ -45,7 +45,7 @@ views = [
     RedisSet("company_users", user, key="company:{{company_id}}:users"),
     RedisSet("role_users", user, key="of:{{role}}:{{company_id}}", where=lambda row: row["role"] != "left"),
     RedisSortedSet("newest", user, key="company:{{company_id}}:newest", score="joined_at"),
-    RedisSet("folder", document, key="folder:{{folder}}"),
+    RedisSet("in_folder", document, key="folder:{{folder}}"),
 ]
 """
 USERS, DOCUMENTS = 400, 100
@@ -259,9 +259,9 @@ def test_damage_is_found_and_mended_and_a_truncate_empties_the_views(world: Worl
     got = json.loads(world.run.command("get", "newest", "2", "--json").stdout)
     assert got["content"] == {"set": "company:3:newest", "member": "2", "score": 1704153600.0}
     of_company = {one[0] for one in world.ask(f"SELECT id FROM {SCHEMA}.user WHERE company_id = 3")}
-    rows = json.loads(world.run.command("find", "company_users", "3", "--json").stdout)["rows"]
+    rows = json.loads(world.run.command("find", "company_users", "3", "--limit", "1000", "--json").stdout)["rows"]
     assert {row["id"] for row in rows} == of_company
-    rows = json.loads(world.run.command("find", "user_tag", "b", "--json").stdout)["rows"]
+    rows = json.loads(world.run.command("find", "user_tag", "b", "--limit", "1000", "--json").stdout)["rows"]
     assert {(("b", row["id"])) for row in rows} == {one for one in world.expected()["user_tag"] if one[0] == "b"}
     assert "give 2 values" in world.run.command("find", "role_users", "staff").stderr
 

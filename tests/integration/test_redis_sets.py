@@ -257,7 +257,7 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     run_into = RedisSet("v", user, key="s:{role}{company_id}")
     assert "could run into each other" in problems(bound(run_into, (ROLE, COMPANY)))
     assert "must begin with text" in problems(bound(RedisSet("v", user, key="{role}"), (ROLE,)))
-    assert "could belong to both" in problems(bound(RedisSet("v", user, key="v:{company_id}"), (COMPANY,)))
+    assert "could have the key of an entity" in problems(bound(RedisSet("v", user, key="v:{company_id}"), (COMPANY,)))
     assert "it must be a number" in problems(
         bound(RedisSortedSet("v", user, key="s:{company_id}", score="role"), (COMPANY, ROLE))
     )

@@ -119,13 +119,17 @@ class RedisKeys:
 
     def check_apart(self, other: RedisKeys) -> None:
         """Raises DeclarationError when some key could belong to both views."""
-        # No value holds a ':', so keys with another number of them are other keys.
-        mine, theirs = self._shape.split(":"), other._shape.split(":")
-        if len(mine) == len(theirs) and all(map(_could_meet, mine, theirs)):
+        if self.could_meet(other):
             raise DeclarationError(
                 f"{self._label} and {other._label}: one Redis key could belong to both; give one of them another "
                 "name, or a key template with another prefix, e.g. key='user2:{id}'"
             )
+
+    def could_meet(self, other: RedisKeys) -> bool:
+        """Whether some key could be of both."""
+        # No value holds a ':', so keys with another number of them are other keys.
+        mine, theirs = self._shape.split(":"), other._shape.split(":")
+        return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
     def _parsed(self, template: str) -> list[Part]:
         by_name = {column.name: column for column in self._columns}

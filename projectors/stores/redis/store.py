@@ -89,9 +89,12 @@ class RedisStore(Store):
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
-            templates = keys_of(view)
-            if len(templates) > 1:
-                templates[0].check_apart(templates[1])
+            own, *sets = keys_of(view)
+            if any(map(own.could_meet, sets)):
+                yield (
+                    f"{type(view.view).__name__}({view.view.name!r}): a set could have the key of an entity, which is "
+                    f"{view.view.name}:KEY; begin the template with another word than the view's name"
+                )
         except DeclarationError as error:
             yield str(error)
         yield from score_problems(view)
