@@ -281,7 +281,10 @@ def test_damage_is_found_and_mended_and_a_truncate_empties_the_views(world: Worl
     assert world.run.command("verify", timeout_s=60).returncode == 0
 
     world.ask(f"UPDATE {SCHEMA}.user SET tags = '{{}}' WHERE id = 1")
-    wait_for("the key is parked", lambda: "holds an object, not a list" in world.run.command("status").stdout)
+    reasons = "SELECT DISTINCT reason FROM belonging_views.dead_letter"
+    parked = [("column tags holds an object, not a list",)]
+    wait_for("the key is parked", lambda: world.ask(reasons) == parked)
+    assert world.run.command("status").returncode == 1
     world.ask(f"UPDATE {SCHEMA}.user SET tags = '[\"c\"]' WHERE id = 1")
     wait_for("a later value clears it", world.is_equal)
 
