@@ -39,7 +39,7 @@ __all__ = [
 
 
 def find(view: str | View, *values: Any, settings: Settings | None = None, limit: int = 100) -> Rows:
-    """The canonical rows of the entities with these values in an IndexTable view, as dicts, in key order.
+    """The canonical rows of the entities with these values, as dicts: of an IndexTable or a RedisSet view in key order.
 
     The index gives the keys, the rows are fetched from the source and kept when they have the values now.
     `values` are those of the view's first value columns; `settings` are by default the environment's and
