@@ -187,6 +187,7 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     name, own = f"company{view.view.name}:7:users", view.view.name
     client.zrem(name, "1")
     client.zadd(name, {"2": 99, "77": 1, "no key": 1, "6": 6})
+    client.zadd(name, {b"\xff\xfe": 1})
     client.delete(f"{own}:3")
     client.set(f"{own}:3", "a text")
     client.hset(f"{own}:4", "_version", "x")
@@ -196,7 +197,7 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     assert reader.unequal(wanted) == [(1,), (2,), (3,), (4,)]
     assert {key for page in reader.shown_keys() for key in page} == {(key,) for key in (1, 2, 3, 4, 5, 6)}
     other = f"company{view.view.name}:8:users"
-    strangers = [(name, "3"), (name, "77"), (name, "no key"), (other, "5")]
+    strangers = [(name, "3"), (name, "77"), (name, "no key"), (name, "\udcff\udcfe"), (other, "5")]
     assert sorted(reader.foreign) == sorted(f"member {member!r} of {of!r}" for of, member in strangers)
     held = reader.held([(3,), (4,)])
     sink.take_away(view.id, held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from redis import Redis, exceptions
@@ -96,30 +97,24 @@ class SetReader(RedisReader):
 
     def _look_for_strangers(self) -> Iterator[list[Key]]:
         """An empty page for each page of members. Those that are elsewhere, or are no keys, go to `foreign`."""
-        for name in self._set_names():
-            scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
-            with mapped(self.view):
-                found = scan(name, count=KEYS_A_SCAN)
-                members = [as_text(one[0] if isinstance(one, tuple) else one) for one in found]
-            for start in range(0, len(members), ROWS_A_SCRIPT):
-                self._judge(name, members[start : start + ROWS_A_SCRIPT])
-                yield []
-
-    def _judge(self, name: str, members: list[str]) -> None:
-        """As of one moment, so that one that moves meanwhile is no stranger."""
-        keys = [self._key_of(member) for member in members]
-        places = ["" if key is None else self._keys.redis_key(key) for key in keys]
-        pairs = [text for pair in zip(members, places, strict=True) for text in pair]
-        with mapped(self.view):
-            strangers: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
-        room = _MOST_STRANGERS - len(self.foreign)
-        self.foreign += [f"member {members[at]!r} of {name!r}" for at in strangers[:room]]
-
-    def _set_names(self) -> Iterator[str]:
         with mapped(self.view):
             for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
-                if self._sets.key_of(as_text(name)) is not None:
-                    yield as_text(name)
+                if self._sets.key_of(as_text(name)) is None:
+                    continue
+                scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
+                found = (one[0] if isinstance(one, tuple) else one for one in scan(name, count=KEYS_A_SCAN))
+                while members := list(islice(found, ROWS_A_SCRIPT)):
+                    self._judge(name, members)
+                    yield []
+
+    def _judge(self, name: bytes, members: list[bytes]) -> None:
+        """As of one moment, so that one that moves meanwhile is no stranger. Names may be any bytes."""
+        keys = [self._key_of(as_text(member)) for member in members]
+        places = ["" if key is None else self._keys.redis_key(key) for key in keys]
+        pairs = [one for pair in zip(members, places, strict=True) for one in pair]
+        strangers: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
+        room = _MOST_STRANGERS - len(self.foreign)
+        self.foreign += [f"member {as_text(members[at])!r} of {as_text(name)!r}" for at in strangers[:room]]
 
     def _key_of(self, member: str) -> Key | None:
         try:
