@@ -139,7 +139,9 @@ def deployed(
 
 
 def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> None:
-    done = deployed.command("replay", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person")
+    done = deployed.command(
+        "replay", "--yes", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person"
+    )
     assert done.returncode == 0, done.stderr
     said = [line.partition(":  ")[0].partition(" ")[0] for line in done.stdout.splitlines()]
     assert said == ["elasticsearch:person:", "redis:person:", "mysql:by_name:"]

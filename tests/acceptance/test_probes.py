@@ -218,7 +218,7 @@ def test_a_halted_view_shows_within_ten_seconds_and_is_gone_after_its_replay(pro
     sample = 'viewtail_view_state{pipeline="mysql",state="halted",view="mysql:pet_by_name"} 1.0'
     assert sample in one.ask("/metrics")[1]
     probed.sql("ALTER TABLE shop.pet ADD COLUMN name VARCHAR(100)")
-    assert one.run.command("replay", "pet_by_name").returncode == 0
+    assert one.run.command("replay", "--yes", "pet_by_name").returncode == 0
     one.until_ready()
     assert sample.replace("1.0", "0.0") in one.ask("/metrics")[1]
 
