@@ -227,6 +227,24 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
         assert rebuilt(run)["live_copy"] == 3
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        rebuilt(run)
+        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        place.damage(7, "damaged")
+        done = run.command("verify", "people", "--repair", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert place.shown() == shop.wanted() and place.copies() == set()
+        place.damage(8, "damaged")
+        done = run.command("replay", "people", "--key", "8", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_for("it is mended", lambda: place.shown() == shop.wanted())
+        assert place.copies() == set()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
