@@ -233,6 +233,10 @@ class SourceKind(ABC):
         """By name, how many seconds ago the first change behind a position was committed, where the source says it."""
         return {}
 
+    def keeps_s(self, access: SourceAccess) -> float | None:
+        """How many seconds the source keeps a change, where that is one setting; None: it is not, or it has no end."""
+        return None
+
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer] | None:
         """The `members` of these stores that there are now; None where a source is not shared out."""
         return None

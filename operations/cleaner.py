@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
+from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
 from operations.runs import Run, forget_but_last
 from operations.verify import Verify
@@ -139,9 +140,10 @@ class Cleaner:
 
     def _suspects(self, beside: Beside, comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
         rows = beside.rows_now
-        expected = comparison.projected(rows.having(beside.view.key, keys, 0), 1)
+        # What versions these may have is not known here: a round sees one that is too large.
+        expected = comparison.projected(rows.having(beside.view.key, keys, 0), MAX_VERSION)
         wanted = {
-            key: expected.writes.get(key, Write(1, None))
+            key: expected.writes.get(key, Write(MAX_VERSION, None))
             for key in keys
             if comparison.name_of(key) not in expected.parked
         }

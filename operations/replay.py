@@ -52,6 +52,7 @@ class Replayed:
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
     refused: Mapping[str, str]  # by id: they stay halted, and why
+    paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
 
@@ -59,7 +60,7 @@ def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0
     """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, redeclared = [], []
+    unknown, redeclared, paused = [], [], []
     refused: dict[str, str] = {}
     with closing(OwnSession(deployment.open_store)) as session:
         kept = known_views(session, deployment.database)
@@ -67,6 +68,8 @@ def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0
             known = {name: one for (name, of), one in kept.items() if of == view.id}
             if not known:
                 unknown.append(view.id)
+            elif any(one.state == State.PAUSED for one in known.values()):
+                paused.append(view.id)
             elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
                 redeclared.append(view.id)
             elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
@@ -78,7 +81,7 @@ def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0
                     states = ViewStates(session, deployment.database, name)
                     states.move(Event.REPLAYED, copies, rows_a_second=rows_a_second)
                 record(session, deployment.database, "replay", view.id, WHOLE, "marked for a backfill")
-    return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
+    return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
 
 
 def about(deployment: Deployment, views: Sequence[View]) -> int:

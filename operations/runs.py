@@ -6,9 +6,7 @@ is seen to be over.
 
 from __future__ import annotations
 
-import getpass
 import hashlib
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ import pymysql
 from changes.errors import MisuseError, StoreUnavailableError, ViewtailError
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
+from offsets.pauses import this_person
 from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
@@ -84,7 +83,7 @@ class Run:
             cursor.execute(
                 f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
                 f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
-                (self.kind, self.view, self.what[:2000], fingerprint, this_operator()),
+                (self.kind, self.view, self.what[:2000], fingerprint, this_person()),
             )
             self.id = cursor.lastrowid
             self._is_locked()
@@ -135,17 +134,8 @@ def record(session: Session, database: str, kind: str, view: str, what: str, res
         cursor.execute(
             f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
             f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
-            (kind, view, what, this_operator(), result),
+            (kind, view, what, this_person(), result),
         )
-
-
-def this_operator() -> str:
-    """Who runs the command: user and host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:255]
 
 
 def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:

@@ -20,6 +20,7 @@ REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes
 # Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
 COMMIT_STEPS = ("before commit", "after commit")
 EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")
+DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]
 _left = int(_count or 1)

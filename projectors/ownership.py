@@ -18,7 +18,7 @@ from ingest import History, Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.limits import Limits
-from offsets import OffsetStore, Owner, owners
+from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
 from projectors import log_fill, rebuilds
@@ -35,7 +35,7 @@ from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
-from projectors.view_states import State, ViewRecord, ViewStates
+from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
@@ -82,6 +82,8 @@ class Ownership:
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
     was_fenced: bool = False  # another process had taken it when it was closed
+    paused_views: Collection[str] = ()  # at the last look
+    is_paused: bool = False  # an operator paused it, so it ends
 
     @property
     def source(self) -> Source:
@@ -143,6 +145,15 @@ class Ownership:
             vitals=vitals,
         )
 
+    def look(self, session: Session) -> None:
+        """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""
+        if pauses.of(session, self.deployment.database, self.identity.name) is not None:
+            self.is_paused = True
+            self.stop.set()
+            return
+        self.paused_views = self.life.on(session).look_for_paused()
+        self.pipeline.dead_letters.on(session).look_again()
+
     def siblings(self) -> Siblings:
         """The pipelines of the other parts of the source, which keep the same views."""
         now = partial(self.pipeline.watermarks.now, self.stop)
@@ -186,7 +197,7 @@ def take(
         asked = history.reader({}, {})
         records = log_fill.refuse(asked, states, records)
         states.retire_others(records)
-        halted = {name for name, record in records.items() if record.state is State.HALTED}
+        halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
         if (guard := guarded(sink)) is not None:
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
@@ -245,7 +256,7 @@ def _offset(
 
     With none, and where every view is backfilled again (a new history), the stream's present end.
     """
-    is_needed = any(record.state not in (State.NEW, State.HALTED) for record in records.values())
+    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in records.values())
     if saved is not None and (saved.epoch == epoch or is_needed):
         return saved
     now = source.now()

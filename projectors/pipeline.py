@@ -56,7 +56,6 @@ class Vitals:
     write_count: int = 0  # writes applied, after coalescing
     batch_count: int = 0
     store_retry_count: int = 0
-    parked_count: int = 0
     oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
     last_commit_us: int = 0  # of the first change of the last batch
 
@@ -106,7 +105,6 @@ class Pipeline:
             self.windows = Windows(self._publisher, self.life.projections.is_halted)
             self._most_open_rows = self.limits.batch_rows
             self.limits = self.limits.with_at_most(self._publisher.most_rows)
-        self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
         self._table_changes = TableChanges(
             self.life, self.sink, self.offsets, self.dead_letters, self.open_source, self.check_lease, self.stop
@@ -180,7 +178,6 @@ class Pipeline:
         failpoints.reach("after write")
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
-        self.vitals.parked_count = self.dead_letters.count
         if self.recent is not None:
             self.recent.saw(projected.writes)
         if self._publisher is not None:

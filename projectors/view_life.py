@@ -20,7 +20,7 @@ from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
 from projectors.stores import Sink, guarded
-from projectors.view_states import Event, State, ViewRecord, ViewStates
+from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -123,6 +123,19 @@ class ViewLife:
         self.states.halt(view, reason)
         self.projections.halt(view)
         self.seen[view] = State.HALTED
+
+    def look_for_paused(self) -> list[str]:
+        """The views that an operator has paused; they get nothing from now on."""
+        records = self.states.read_all([*self.views, *(view.id for view in self.left_out)])
+        for record in records.values():
+            is_left_out = self.projections.is_halted(record.name)
+            if record.state is State.PAUSED and record.name in self.projections.views and not is_left_out:
+                _log.info("view paused", view=record.name)
+                self.projections.halt(record.name)
+            elif record.state in KEPT and is_left_out:
+                # It was resumed, and backfilled, between this look's question and its answer.
+                self._backfill(Event.LOST, [record.name])
+        return [record.name for record in records.values() if record.state is State.PAUSED]
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
         """Halt the views that need what cannot be read exactly from here on. Raises ReadAgain for others."""

@@ -12,12 +12,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 import typer.exceptions
 
 from changes.errors import ViewtailError, once, place_of
+
+if TYPE_CHECKING:
+    from viewtail.commands.pausing import Wanted
 
 app = typer.Typer(
     name="viewtail",
@@ -151,6 +154,51 @@ MaxRows = Annotated[float, typer.Option(metavar="N", help="Read at most N rows a
 MaxThreads = Annotated[
     int, typer.Option(metavar="N", help="Wait while the source runs more statements than that at once.", min=1)
 ]
+Paused = Annotated[
+    list[str] | None, typer.Argument(metavar="[VIEW...]", help="Views; the pipelines that keep them go on.")
+]
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pipeline",
+        metavar="NAME",
+        help="A pipeline as `status` names it, or a store: all pipelines that write it; repeatable.",
+    ),
+]
+AllPipelines = Annotated[bool, typer.Option("--all", help="Every pipeline.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `status` and readers show it.")]
+OfView = Annotated[str | None, typer.Argument(metavar="[VIEW]", help="Only this view's.")]
+LetterKey = Annotated[str, typer.Argument(metavar="KEY", help="The key as `dead-letters list` prints it.")]
+LetterKeys = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY...]", help="Keys as `dead-letters list` prints them; without one, all of the view."),
+]
+Forgotten = Annotated[
+    str,
+    typer.Argument(
+        metavar="VIEW|ENTITY", help="A view; or, with KEY, a canonical table: SCHEMA.TABLE, or the table's name alone."
+    ),
+]
+ForgottenKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=f"{_KEY} Its row is gone already.")]
+KeepData = Annotated[
+    bool, typer.Option("--keep-data", help="Of a view: forget what viewtail knows, and leave its data where it is.")
+]
+WithTopic = Annotated[
+    bool, typer.Option("--with-topic", help="Of a Topic view: delete the topic too. Its consumers lose it.")
+]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN,...", help="Of an entity: the columns of KEY, where views have several keys."),
+]
+PASSED_WITHIN_S = 60.0
+PassedWithin = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.1,
+        help=f"Of an entity: wait so long for the pipelines; {PASSED_WITHIN_S:.0f} by default.",
+    ),
+]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
     str | None,
@@ -223,8 +271,8 @@ def run(context: typer.Context, role: RoleOption = "all") -> int:
 def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None) -> int:
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
-    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked. The
-    lines below the table say what to do.
+    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; what is
+    paused is behind after a minute. The lines below the table say what to do.
 
     With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
     is 0 then. It asks MySQL alone, four questions each time.
@@ -438,6 +486,12 @@ def verify(
     return command(context.obj, view or [], options)
 
 
+def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) -> Wanted:
+    from viewtail.commands.pausing import Wanted
+
+    return Wanted(views or [], pipelines or [], is_all)
+
+
 @app.command()
 def rebuild(
     context: typer.Context,
@@ -479,15 +533,134 @@ def preview(context: typer.Context, view: ViewName, sample: SampledRows = 100, j
 
 
 @app.command()
-def forget(context: typer.Context, view: ViewName) -> int:
-    """Remove a view that is no longer declared, and its dead letters, from `status`; its data stays.
+def pause(
+    context: typer.Context,
+    view: Paused = None,
+    pipeline: Pipelines = None,
+    all_pipelines: AllPipelines = False,
+    reason: Reason = None,
+) -> int:
+    """Pause pipelines or views; they stay paused, over restarts too, until you resume them.
 
-    What it shows stays in its store; the command says what that is and how to drop it. A view that is declared, or that
-    a running viewtail still keeps, is refused.
+    A paused pipeline stops within seconds, between two batches. It reads and writes nothing and keeps its offset, so it
+    loses nothing as long as the source keeps its changes. A paused view gets no changes while its pipeline goes on:
+    `viewtail resume` backfills it. To pause what is paused changes nothing.
     """
-    from viewtail.commands.forget import forget as command
+    from viewtail.commands import pausing as command
 
-    return command(context.obj, view)
+    return command.pause(context.obj, _wanted(view, pipeline, all_pipelines), reason)
+
+
+@app.command()
+def resume(
+    context: typer.Context, view: Paused = None, pipeline: Pipelines = None, all_pipelines: AllPipelines = False
+) -> int:
+    """Resume pipelines or views that were paused.
+
+    A pipeline goes on at its offset. A view is backfilled again in place, while readers read it: it missed what changed
+    meanwhile. To resume what runs changes nothing.
+    """
+    from viewtail.commands import pausing as command
+
+    return command.resume(context.obj, _wanted(view, pipeline, all_pipelines))
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    what: Forgotten,
+    key: ForgottenKey = None,
+    yes: Yes = False,
+    keep_data: KeepData = False,
+    with_topic: WithTopic = False,
+    by: By = None,
+    timeout: PassedWithin = None,
+    json: Json = False,
+) -> int:
+    """Drop a view that is no longer declared, or erase one entity everywhere.
+
+    viewtail forget VIEW drops what the view left: its table, keys or index, its dead letters, and last what viewtail's
+    own tables know of it. It says first what that is, and asks. Killed in between, the same command goes on. A topic
+    stays, unless you say --with-topic. The command refuses a view that is declared, or that a running viewtail keeps.
+
+    viewtail forget ENTITY KEY proves that nothing of an entity is left after its row is gone: delete the row in MySQL
+    first. The command waits until the pipelines have passed the delete, looks in every view, and erases what is there
+    all the same. It prints each place, what it found there, and what stays until when. It exits 1 when anything else
+    stays.
+    """
+    if key is None:
+        if by is not None or timeout is not None:
+            raise typer.BadParameter("they are for: viewtail forget ENTITY KEY", param_hint="--by, --timeout")
+        from viewtail.commands.forget import Wishes
+        from viewtail.commands.forget import forget as command
+
+        if keep_data and with_topic:
+            raise typer.BadParameter("it contradicts --keep-data", param_hint="--with-topic")
+        wishes = Wishes(keeps_data=keep_data, drops_topic=with_topic, is_sure=yes, as_json=json)
+        return command(context.obj, what, wishes)
+    if keep_data or with_topic:
+        raise typer.BadParameter("they are for: viewtail forget VIEW", param_hint="--keep-data, --with-topic")
+    from viewtail.commands.erase import erase
+
+    timeout_s = PASSED_WITHIN_S if timeout is None else timeout
+    return erase(context.obj, what, key, by=by, timeout_s=timeout_s, as_json=json)
+
+
+dead_letters = typer.Typer(
+    help="Keys that could not be applied: which, why, since when. They hold no other value of a row.",
+    no_args_is_help=True,
+)
+app.add_typer(dead_letters, name="dead-letters")
+
+
+@dead_letters.command("list")
+def dead_letters_list(context: typer.Context, view: OfView = None, limit: Limit = 100, json: Json = False) -> int:
+    """List parked keys, those that were refused last first: cause, count, first and last time.
+
+    Exits 0 also when there are none; `viewtail status` exits 1 while there are some.
+    """
+    from viewtail.commands.dead_letters import list_letters as command
+
+    return command(context.obj, view, limit=limit, as_json=json)
+
+
+@dead_letters.command("show")
+def dead_letters_show(context: typer.Context, view: ViewName, key: LetterKey, json: Json = False) -> int:
+    """Show all that is known of one parked key.
+
+    Exits 1 when the key is not parked.
+    """
+    from viewtail.commands.dead_letters import show as command
+
+    return command(context.obj, view, key, as_json=json)
+
+
+@dead_letters.command("redrive")
+def dead_letters_redrive(
+    context: typer.Context, view: OfView = None, key: LetterKeys = None, all_views: All = False, yes: Yes = False
+) -> int:
+    """Try parked keys again: their rows as they are now are projected and written.
+
+    A key that is applied is parked no more; a key whose row is gone gets its tombstone. Without KEY all keys of the
+    view; with --all those of every view. Exits 1 when a key is refused again.
+    """
+    from viewtail.commands.dead_letters import redrive as command
+
+    if (view is None) != all_views:
+        raise typer.BadParameter("name a VIEW, or every view with --all", param_hint="VIEW")
+    return command(context.obj, view, key or [], is_yes=yes)
+
+
+@dead_letters.command("drop")
+def dead_letters_drop(context: typer.Context, view: ViewName, key: LetterKeys = None, yes: Yes = False) -> int:
+    """Forget that keys were parked; the view keeps what it has for them.
+
+    It repairs nothing: what the view shows for such a key is not what its row is now, and `viewtail verify` finds it. A
+    later change of the key is applied, or parked again. The command asks first. Exits 1 when a key is not parked.
+    """
+    from viewtail.commands.dead_letters import drop as command
+
+    return command(context.obj, view, key or [], is_yes=yes)
 
 
 contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)

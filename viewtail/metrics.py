@@ -47,6 +47,8 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
         "age of the oldest change that is not durable yet; 0 at the source's end",
     ),
     (GaugeMetricFamily, "viewtail_prepared_transactions", "prepared", "XA transactions that hold the offset back"),
+    (GaugeMetricFamily, "viewtail_pipeline_paused", "paused", "1 while an operator has the pipeline paused"),
+    (GaugeMetricFamily, "viewtail_paused_views", "paused_views", "views that an operator has paused"),
     (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
     (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
 )

@@ -17,8 +17,10 @@ import orjson
 import structlog
 
 from changes.errors import ViewtailError
+from changes.retrying import PAUSED
 from offsets.mysql import OwnSession
 from offsets.owners import this_process
+from offsets.pauses import Pause
 from operations import status
 from projectors.ownership import Deployment, Ownership
 from projectors.view_states import State
@@ -65,6 +67,7 @@ class Reporter:
         self.own: Ownership | None = None
         self.state = "starting"
         self._error: str | None = None
+        self._pause: Pause | None = None
         self._pipeline = pipeline
         self._report_to = report_to
         self._deployment = deployment
@@ -79,6 +82,14 @@ class Reporter:
     def say(self, state: str, error: str | None) -> None:
         """Of the process; while it runs its pipeline says more."""
         self.state, self._error = state, error
+
+    def pause(self, found: Pause | None) -> None:
+        """Of the process, while an operator has its pipeline paused."""
+        self._pause = found
+        if found is not None and self.state != PAUSED:
+            _log.warning("pipeline paused", pipeline=self._pipeline, paused=str(found))
+            self.say(PAUSED, None)
+            self.save()
 
     def run(self) -> None:
         collected_at = last_at = time.monotonic()
@@ -118,6 +129,7 @@ class Reporter:
             "rate": self._rate,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **({} if own is None else _owned(own)),
+            **({} if self._pause is None else {"lag_s": round(self._pause.lag_s, 3), "paused": 1}),
             **self._more(),
             **self._state(own),
         }
@@ -165,11 +177,12 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "rows": vitals.row_count,
         "writes": vitals.write_count,
         "batches": vitals.batch_count,
-        "parked": vitals.parked_count,
+        "parked": own.pipeline.dead_letters.count,
         "store_retries": vitals.store_retry_count,
         "lag_s": round(lag_s(own), 3),
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
+        "paused_views": len(own.paused_views),
         "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
             for one in list(own.backfills.values())

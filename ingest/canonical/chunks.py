@@ -20,7 +20,7 @@ from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
-from servers.literals import beyond, one_of
+from servers.literals import beyond, rows_with
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
@@ -122,7 +122,7 @@ class CanonicalRows:
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
         table = quote(self._table.schema, self._table.name)
-        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {one_of(columns, keys)}"
+        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {rows_with(columns, keys)}"
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 
@@ -176,7 +176,7 @@ def absent_keys(
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
         found = read(
-            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {one_of(columns, some)}"
+            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {rows_with(columns, some)}"
         )
         absent |= set(some) - {tuple(row) for row in found}
     return absent

@@ -26,7 +26,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
-from projectors.stores import guarded
+from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView, View
@@ -112,6 +112,7 @@ class Beside:
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
                 f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
             )
+        self._looker: GuardedSink | None = None  # at whether the view's place is there
         self._pipelines = [one.name for one in self.deployment.pipelines() if one.store == store.name]
         self.session = OwnSession(self.deployment.open_store)
         self._resources = ExitStack()
@@ -173,6 +174,8 @@ class Beside:
         for one in self.keepers():
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
+            if one.state == State.PAUSED:
+                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.id}")
             if one.state != State.FILLED:
                 raise ViewtailError(
                     f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "
@@ -240,18 +243,9 @@ class Beside:
 
     @cached_property
     def reprojection(self) -> Reprojection:
-        """With a sink that is ready. Raises StoreError where the view's place is gone."""
-        store = store_of(self.view.view)
-        access, name = self.deployment.access(store), self.first[0].pipeline
-        sink, session = store.for_backfill(access, self.view, name, self.session)
-        self._resources.callback(sink.close)
-        guard = guarded(sink)
-        assert guard is not None
-        if guard.missing():
-            raise StoreError(
-                f"the place of {self.view.id} in {store.title} is gone, or empty. The running viewtail backfills it "
-                f"when it sees that; at once: viewtail replay {self.view.id}"
-            )
+        """With a sink that is ready. Raises StoreError where the view's place is gone: nothing is made for it."""
+        self.require_place()
+        guard, session = self._sink()
         for why in guard.prepare().values():
             raise StoreError(why)
         lock = ViewLock(self.session, self.deployment.database, self.view.id)
@@ -266,6 +260,25 @@ class Beside:
             settle=self._settle,
             held=self.reader.held,
         )
+
+    def require_place(self) -> None:
+        """Raises StoreError where the view's table, index or keys are gone as a whole."""
+        if self._looker is None:
+            self._looker, _ = self._sink()
+        if self._looker.is_gone(self.view.id):
+            raise StoreError(
+                f"the place of {self.view.id} in {store_of(self.view.view).title} is gone, or empty. The running "
+                f"viewtail backfills it when it sees that; at once: viewtail replay {self.view.id}"
+            )
+
+    def _sink(self) -> tuple[GuardedSink, Session]:
+        store = store_of(self.view.view)
+        access, name = self.deployment.access(store), self.first[0].pipeline
+        sink, session = store.for_backfill(access, self.view, name, self.session)
+        self._resources.callback(sink.close)
+        guard = guarded(sink)
+        assert guard is not None
+        return guard, session
 
     def parked(self) -> frozenset[str]:
         """The rendered keys of the view's dead letters."""

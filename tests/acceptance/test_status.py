@@ -182,7 +182,7 @@ def test_a_view_that_is_taken_out_is_told_and_not_listed(shop: Shop) -> None:
         assert "viewtail forget mysql:pet_by_name" in told
 
 
-def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_stays(shop: Shop) -> None:
+def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_kept(shop: Shop) -> None:
     with shop.running():
         shop.until_filled()
         declared = shop.viewtail("forget", "pet_by_name")
@@ -197,7 +197,10 @@ def test_a_view_that_is_taken_out_can_be_forgotten_and_its_data_stays(shop: Shop
             "SELECT id, 'x', '7', 1, 'a reason' FROM viewtail.view"
         )
         assert shop.viewtail("forget", "pet_by_nam").returncode == 2
-        done = shop.viewtail("forget", "pet_by_name")
+        unasked = shop.viewtail("forget", "pet_by_name")
+        assert unasked.returncode == 2 and "Nobody can be asked" in unasked.stderr
+        assert shop.status()["retired"] == ["mysql:pet_by_name"]
+        done = shop.viewtail("forget", "pet_by_name", "--keep-data")
         assert done.returncode == 0 and "DROP TABLE `viewtail`.`pet_by_name`" in done.stdout
         assert shop.status()["retired"] == []
         assert shop.sql("SELECT v.name FROM viewtail.dead_letter d JOIN viewtail.view v ON v.id = view_id") == [

@@ -161,9 +161,12 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     deployed.declare(
         VIEWS.replace(f'    Topic("{SCHEMA}.odd", Entity("{SCHEMA}.odd"), partitions=1, fields=["v"]),\n', "")
     )
-    forgotten = wait_for("it is forgotten", lambda: _good(deployed.command("forget", odd)))
+    forgotten = wait_for("it is forgotten", lambda: _good(deployed.command("forget", odd, "--yes")))
     assert f"its topic {SCHEMA}.odd" in forgotten.stdout
     assert "kafka-topics.sh" in forgotten.stdout
+    assert (
+        f"{SCHEMA}.odd" in Topics({"bootstrap.servers": f"{deployed.kafka.host}:{deployed.kafka.port}"}).partitions()
+    ), "its consumers may still read it"
 
 
 def test_a_topic_that_is_declared_is_not_forgotten_with_a_projectors_settings(deployed: Deployed) -> None:

@@ -55,7 +55,9 @@ class Looked:
 
     def __init__(self, pipelines: Sequence[PipelineStatus], error: str | None = None, age_s: float = 0.0) -> None:
         now = time.monotonic() - age_s
-        found = Findings(pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, not_run=[], retired=[])
+        found = Findings(
+            pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
+        )
         lags = {one.name: History().with_one(now, one.lag_s) for one in pipelines}
         self.seen = Seen(found=found, at=now, error=error, lags=lags)
 

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from changes.errors import MisuseError, StopRequested
+from offsets.pauses import this_person
 from operations import rebuild as operation
-from operations.runs import Run, this_operator
+from operations.runs import Run
 from operations.verify import Report, Verify
 from projectors.pace import Pace
 from projectors.proving.beside import Beside
@@ -40,7 +41,7 @@ def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, as_json
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:
         try:
-            one = asked.rebuild(partial(_prove, deployment), this_operator(), keep_s=keep_s, is_held=is_held)
+            one = asked.rebuild(partial(_prove, deployment), this_person(), keep_s=keep_s, is_held=is_held)
         except StopRequested:
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
     return _tell(one, as_json=as_json)

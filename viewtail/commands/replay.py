@@ -52,12 +52,14 @@ def replay(
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    for view in done.paused:
+        print(f"{view}: not marked: it is paused. To backfill it: viewtail resume {view}", file=sys.stderr)
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
     if is_awaited and done.marked and not _wait(deployment, done.marked):
         return 1
-    return 1 if done.refused or done.redeclared else 0
+    return 1 if done.refused or done.paused or done.redeclared else 0
 
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
@@ -83,8 +85,8 @@ def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
                 shown = [view for one in deployment.pipelines_now().values() for view in one.views]
                 of_them = [view for view in shown if view.name in marked]
                 for view in of_them:
-                    if view.state == State.HALTED:
-                        print(f"{view.name}: halted: {view.reason}", file=sys.stderr)
+                    if view.state in (State.HALTED, State.PAUSED):
+                        print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
                         return False
                 if all(view.state == State.FILLED for view in of_them):
                     return True

@@ -15,7 +15,7 @@ import pymysql
 
 from changes.errors import HistoryGoneError, MisuseError, StopRequested
 from changes.positions import Position
-from changes.rendering import render_key
+from changes.rendering import parse_key, render_key
 from changes.writes import Key
 from ingest import TimedSource
 from operations.replay_keys import ASK_ABOVE, Keys, ReplayKeys, Selection, Where, keys_from_texts
@@ -94,13 +94,57 @@ def replay_keys(config: Path | None, name: str, selected: Selected, how: How) ->
         with Beside(deployment, bound, stop, print_remark) as beside:
             beside.check()
             selection = _selection(deployment, beside, selected, stop)
-            return _replay(deployment, beside, selection, how)
+            return replay(deployment, beside, selection, how)
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on where it was")
         return STOPPED
 
 
-def _replay(deployment: Deployment, beside: Beside, selection: Selection, how: How) -> int:
+def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
+    """Write parked entities again; the exit code is 1 where one is refused again."""
+    loaded, views = declarations.configured(config)
+    view = declarations.chosen(loaded, views, name)
+    deployment = deploy(loaded, [view])
+    deployment.create_tables()
+    (bound,) = deployment.views
+    stop = Event()
+    on_stop(stop.set)
+    try:
+        with Beside(deployment, bound, stop, print_remark) as beside:
+            beside.check()
+            parked = beside.parked()
+            unknown = sorted(set(keys) - parked)
+            if unknown:
+                raise MisuseError(
+                    f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}"
+                )
+            wanted, unreadable = _readable(bound, sorted(keys or parked))
+            for one in unreadable:
+                print_remark(
+                    f"{view.id}: {one}: nobody can tell which row that is. Mend the row in MySQL, then drop it"
+                )
+            selection = keys_from_texts(bound, wanted, "parked keys") if wanted else Keys([], "parked")
+            how = How(is_dry_run=False, is_yes=is_yes, rows_a_second=0)
+            return max(replay(deployment, beside, selection, how, kind="redrive"), bool(unreadable))
+    except StopRequested:
+        print_remark(f"{view.id}: stopped. The same command goes on")
+        return STOPPED
+
+
+def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that are keys of the view, and those that name a key which nobody could read."""
+    wanted, unreadable = [], []
+    for name in names:
+        try:
+            parse_key(name, view.key)
+            wanted.append(name)
+        except MisuseError:
+            unreadable.append(name)
+    return wanted, unreadable
+
+
+def replay(deployment: Deployment, beside: Beside, selection: Selection, how: How, kind: str = "replay") -> int:
+    """Write the entities of a selection again, and print what became of them; returns the exit code."""
     count = selection.count()
     name = beside.view.id
     if not count:
@@ -118,7 +162,7 @@ def _replay(deployment: Deployment, beside: Beside, selection: Selection, how: H
         open_source=deployment.open_source,
         say=lambda why: print_remark(f"waiting: {why}"),
     )
-    run = Run(beside.session, deployment.database, "replay", name, selection.what, beside.view.fingerprint)
+    run = Run(beside.session, deployment.database, kind, name, selection.what, beside.view.fingerprint)
     with progress(name, "entities") as say, closing(pace):
         done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
     for letter in done.written.parked[:MOST_TOLD]:

@@ -10,6 +10,7 @@ from typing import Any
 from changes.errors import MisuseError, ViewtailError, once
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from changes.retrying import PAUSED
 from ingest import Sharer
 from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
@@ -25,6 +26,7 @@ from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
 
 ANSWER_WITHIN_S = 8.0
+_NEARLY_GONE = 0.5  # of the time that the source keeps its changes
 _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a minute old
 
 
@@ -35,9 +37,17 @@ class Findings:
     pipelines: Sequence[PipelineStatus]
     fleet: Fleet
     source_error: str | None  # why the source does not say what waits in it, and who is in its group
+    keeps_s: float | None  # how long the source keeps its changes; asked for where a pipeline is paused
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
+
+    @property
+    def nearly_gone(self) -> list[PipelineStatus]:
+        """Paused pipelines whose next changes the source may soon keep no more."""
+        if self.keeps_s is None:
+            return []
+        return [one for one in self.pipelines if one.paused and one.lag_s > self.keeps_s * _NEARLY_GONE]
 
     @property
     def is_well(self) -> bool:
@@ -74,6 +84,7 @@ def _seen(
     waiting: Mapping[str, int] = {}
     ages: Mapping[str, float] = {}
     shared: Sequence[Sharer] | None = None
+    keeps_s: float | None = None
     source_error = None
     try:
         access = loaded.source_access()
@@ -81,6 +92,7 @@ def _seen(
         unsaid = {one.name for one in pipelines if waiting.get(one.name) and not _says_its_lag(one)}
         ages = kind.ages(access, {name: at[name] for name in unsaid})
         shared = kind.sharers(access, sorted(stores & in_use))
+        keeps_s = kind.keeps_s(access) if any(one.paused for one in pipelines) else None
     except ViewtailError as error:
         source_error = once(error)
     fleet = as_fleet(noted, shared)
@@ -88,13 +100,20 @@ def _seen(
         replace(
             one,
             waiting=waiting.get(one.name),
-            lag_s=ages.get(one.name, one.lag_s),
+            lag_s=_lag_s(one, waiting.get(one.name), ages.get(one.name)),
             owner=fleet.owners[one.name].process if one.name in fleet.owners else one.owner,
             owned_since=fleet.owners[one.name].taken_at if one.name in fleet.owners else None,
         )
         for one in pipelines
     ]
-    return Findings(pipelines=known, fleet=fleet, source_error=source_error, not_run=[], retired=[])
+    return Findings(pipelines=known, fleet=fleet, source_error=source_error, keeps_s=keeps_s, not_run=[], retired=[])
+
+
+def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
+    """As the source says; else as the pipeline does."""
+    if age_s is not None:
+        return age_s
+    return 0.0 if one.state == PAUSED and waiting == 0 else one.lag_s
 
 
 def _says_its_lag(one: PipelineStatus) -> bool:
@@ -142,6 +161,18 @@ def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
     return any(view.name in declared for view in pipeline.views)
 
 
+def _soon_gone(one: PipelineStatus, keeps_s: float | None) -> str:
+    return (
+        f"pipeline {one.name}: it stands where the source was {_hours(one.lag_s)} ago, and the source keeps "
+        f"changes for {_hours(keeps_s or 0.0)}. Let the source keep them longer, or go on before they are gone "
+        f"(viewtail resume --pipeline {one.name}): else every view of it must be backfilled again"
+    )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
+
+
 def _as_json(found: Findings) -> dict[str, Any]:
     fleet = found.fleet
     return {
@@ -151,6 +182,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "fenced": [asdict(one) for one in fleet.fenced],
         "last_takeover": None if fleet.last_takeover is None else asdict(fleet.last_takeover),
         "source_error": found.source_error,
+        "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
         "rebuilds": [asdict(one) for one in found.rebuilds],
@@ -159,7 +191,8 @@ def _as_json(found: Findings) -> dict[str, Any]:
 
 def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
-    lines = [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
+    lines = [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
+    lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"

@@ -43,7 +43,7 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
     if pipelines:
         print()
         views = [_view_row(where, view) for where, view in each_view(pipelines)]
-        _table(("view", "state", "filled", "rows", "parked"), views)
+        _table(("view", "state", "filled", "rows", "parked", "proven through"), views)
     for line in (*told(pipelines), *_of_fleet(fleet), *remarks):
         print(f"\n{line}")
 
@@ -147,7 +147,7 @@ def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
     if view.eta_s is not None:
         filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
     name = f"{view.name} ({where})" if where else view.name
-    return (name, view.state, filled, f"{view.row_count:,}", str(view.parked))
+    return (name, view.state, filled, f"{view.row_count:,}", str(view.parked), view.proven_through or "-")
 
 
 # --- Remarks: each ends with what to do ---
@@ -156,6 +156,7 @@ def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
 def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     """Of pipelines and views that are not well."""
     yield from _of_pipelines(pipelines)
+    yield from _of_paused(pipelines)
     yield from _of_views(pipelines)
 
 
@@ -173,14 +174,33 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         yield f"{_listed('pipeline', names)}: {error}"
 
 
+def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    paused: dict[str, list[str]] = {}
+    for one in pipelines:
+        if one.paused is not None:
+            paused.setdefault(str(one.paused), []).append(one.name)
+    for since, names in paused.items():
+        wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
+        meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
+        yield (
+            f"{_listed('pipeline', names)}: paused {since}. Nothing is read or written, and nothing lost while the "
+            f"source keeps the changes. To go on: viewtail resume {meant}"
+        )
+
+
 def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     for _, view in each_view(pipelines):
-        if view.reason:
+        if view.paused is not None:
+            yield (
+                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume {view.name}, "
+                "which backfills it"
+            )
+        elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
             yield (
-                f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
-                f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
+                f"view {view.name}: {view.parked} keys could not be applied; all others were. The reasons: viewtail "
+                f"dead-letters list {view.name}. When they are mended: viewtail replay {view.name}"
             )
 
 

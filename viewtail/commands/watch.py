@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pymysql
@@ -109,7 +110,9 @@ class _Looking:
             raise session_error(error, self._address, "store") from None
         except (OSError, ValueError) as error:  # of a session that was cut in the midst of an answer
             raise StoreUnavailableError(f"MySQL's answer was cut off: {type(error).__name__}") from None
-        seen = Findings(pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, not_run=[], retired=[])
+        seen = Findings(
+            pipelines=pipelines, fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[]
+        )
         found = compared(self._loaded, seen, self._declared)
         now = time.monotonic()
         lags = {
@@ -149,11 +152,22 @@ _PIPELINE_COLUMNS = (
 _VIEW_COLUMNS = (
     _Column("view", lambda where, view: f"{view.name} ({where})" if where else view.name),
     _Column("state", lambda _, view: view.state),
-    _Column("filled", lambda _, view: _filled(view), is_right=True),
-    _Column("left", lambda _, view: "-" if view.eta_s is None else f"{view.eta_s:,.0f} s", is_right=True),
+    _Column("filled", lambda _, view: _filled(view) + ("" if view.eta_s is None else f", {view.eta_s:,.0f} s left")),
     _Column("rows", lambda _, view: f"{view.row_count:,}", is_right=True),
     _Column("parked", lambda _, view: str(view.parked), is_right=True),
+    _Column("proven", lambda _, view: _ago(view.proven_through), is_right=True),
 )
+
+
+def _ago(moment: str | None) -> str:
+    """How long ago, in few characters: the view was proven through then."""
+    if moment is None:
+        return "-"
+    age_s = (datetime.now(UTC) - datetime.fromisoformat(moment).replace(tzinfo=UTC)).total_seconds()
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if age_s >= length_s:
+            return f"{age_s // length_s:.0f}{unit}"
+    return f"{max(age_s, 0):.0f}s"
 
 
 class _Page:

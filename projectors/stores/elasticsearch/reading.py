@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key, Write
-from projectors.stores import Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores import MOST_FOREIGN, Held, Hit, SearchPage, StoredRow, ViewReader
 from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
@@ -24,7 +24,6 @@ from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
-MOST_FOREIGN = 20  # ids that are told of
 _KEEP_ALIVE = "5m"  # between two pages of keys
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
@@ -152,7 +151,7 @@ def present_documents(
 
     `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`.
     """
-    index = path(name)
+    index, key = path(name), key_of(view)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")
@@ -168,10 +167,10 @@ def present_documents(
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            page = [(key_of(hit["_id"], view), hit) for hit in hits]
+            page = [(key(hit["_id"]), hit) for hit in hits]
             if foreign is not None:
-                foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
-            yield [(key, hit) for key, hit in page if key is not None]
+                foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
+            yield [(one, hit) for one, hit in page if one is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]

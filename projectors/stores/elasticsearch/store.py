@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from projectors.stores.access import Access
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
     from projectors.stores.elasticsearch.swapping import AliasSwapping
+    from projectors.stores.leaving import Leftover, Retired, Traces
 
 
 ELASTICSEARCH = AddressForm(
@@ -111,6 +112,16 @@ class ElasticsearchStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its index. To drop it: DELETE /viewtail-{name}, and /viewtail.N-{name} where it was rebuilt"
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.elasticsearch.leaving import SearchLeftover
+
+        return SearchLeftover(access.section.client(), f"{self.name}:{retired.name}", retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.elasticsearch.leaving import SearchTraces
+
+        return SearchTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader

@@ -83,7 +83,7 @@ class IndexTableReader(ViewReader):
         is_paging_key = tuple(column.name for column in key) == self.view.table.paging_key
         return is_paging_key and _ORDERED.issuperset(column.kind for column in key)
 
-    def between(self, after: Key | None, upto: Key | None) -> dict[Key, Any]:
+    def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
         conditions = [_has_values(self.view)]
         conditions += [] if after is None else [beyond(key, after)]
@@ -92,7 +92,9 @@ class IndexTableReader(ViewReader):
             conditions += [f"{quote(key[0].name)} <= {literal(upto[0], key[0])}"]
             conditions += [f"NOT ({beyond(key, upto)})"] if len(key) > 1 else []
         width = len(key)
-        return {row[:width]: row[width:-1] for row in self._fetched(conditions)}
+        rows = self._fetched(conditions)
+        shown = {row[:width]: row[width:-1] for row in rows}
+        return shown, dict(zip(shown, (row[-1] for row in rows), strict=True))
 
     def _fetched(
         self, conditions: Sequence[str], columns: Sequence[Column] | None = None, limit: str = ""

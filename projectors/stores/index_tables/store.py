@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
     from projectors.stores.index_tables.swapping import TableSwapping
+    from projectors.stores.leaving import Leftover, Retired, Traces
 
 
 class MySQLSettings(Server):
@@ -85,6 +86,16 @@ class IndexTablesStore(Store):
             f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
             "was rebuilt lately"
         )
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.index_tables.leaving import IndexTableLeftover
+
+        return IndexTableLeftover(access.open_own, access.database, retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.index_tables.leaving import IndexTableTraces
+
+        return IndexTableTraces(access.open_own(), access.database, view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.reading import IndexTableReader

@@ -61,8 +61,8 @@ class RedisKeys:
         self._parts = _default(view) if view.view.key is None else self._parsed(view.view.key)
         self._placed = [column for _, column in self._parts if column is not None]
         self._check()
-        self._shape = _shape(self._parts)
-        self._pattern = re.compile(_pattern(self._shape))
+        self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
+        self._pattern = re.compile(pattern_of(self.shape))
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
@@ -71,13 +71,13 @@ class RedisKeys:
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
-        return has_ascii_values and self._shape.isascii()
+        return has_ascii_values and self.shape.isascii()
 
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
-        start = re.sub(r"([*?\[\]\\^-])", r"\\\1", self._shape.partition("{")[0])
-        return f"{{{start}*{self._beside}" if self._beside else f"{start}*"
+        start = glob_of(self.shape)
+        return f"{{{start}{self._beside}" if self._beside else start
 
     @property
     def tombstone_match(self) -> str:
@@ -122,9 +122,15 @@ class RedisKeys:
             return None
         by_column = dict(zip(self._placed, found.groups(), strict=True))
         try:
-            return parse_key(":".join(by_column[column] for column in self._columns), self._columns)
-        except MisuseError:
+            redis_key.encode()
+            key = parse_key(":".join(by_column[column] for column in self._columns), self._columns)
+        except (MisuseError, UnicodeEncodeError):  # bytes that are no UTF-8 are lone surrogates here
             return None
+        return key if self.redis_key(key) == redis_key else None  # no reader asks for 007
+
+    def is_like_ours(self, redis_key: str) -> bool:
+        """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
+        return self._pattern.fullmatch(redis_key) is not None
 
     def key_of_tombstone(self, redis_key: str) -> Key | None:
         """The entity key of a tombstone; None for a key of something else."""
@@ -141,7 +147,7 @@ class RedisKeys:
     def check_apart(self, other: RedisKeys) -> None:
         """Raises DeclarationError when some key could belong to both views."""
         # No value holds a ':', so keys with another number of them are other keys.
-        mine, theirs = self._shape.split(":"), other._shape.split(":")
+        mine, theirs = self.shape.split(":"), other.shape.split(":")
         if len(mine) == len(theirs) and all(map(_could_meet, mine, theirs)):
             raise DeclarationError(
                 f"{self._label} and {other._label}: one Redis key could belong to both; give one of them another "
@@ -201,7 +207,12 @@ def _shape(parts: list[Part]) -> str:
     return "".join(text if column is None else f"{text}{{{column.kind.name}}}" for text, column in parts)
 
 
-def _pattern(shape: str) -> str:
+def glob_of(shape: str) -> str:
+    """The glob that finds keys of that shape, and perhaps more."""
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", shape.partition("{")[0]) + "*"
+
+
+def pattern_of(shape: str) -> str:
     """The regular expression for a shape, or for a segment of one; a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
@@ -212,6 +223,6 @@ def _could_meet(one: str, other: str) -> bool:
     if "{" not in one + other:
         return one == other
     if "{" not in one or "{" not in other:
-        return re.fullmatch(_pattern(one), other) is not None or re.fullmatch(_pattern(other), one) is not None
+        return re.fullmatch(pattern_of(one), other) is not None or re.fullmatch(pattern_of(other), one) is not None
     mine, theirs = one.partition("{")[0], other.partition("{")[0]
     return mine.startswith(theirs) or theirs.startswith(mine)

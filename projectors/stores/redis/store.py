@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from changes.findings import Finding
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from projectors.stores.redis.sink import RedisSink
     from projectors.stores.redis.swapping import KeySwapping
 
@@ -86,6 +87,7 @@ class RedisStore(Store):
     view_classes = (RedisHash, RedisJson)
     section = RedisSettings
     address = REDIS
+    needs_place = True
     no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -118,6 +120,21 @@ class RedisStore(Store):
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
             f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:"
         )
+
+    def place(self, view: BoundView) -> Place:
+        from projectors.stores.redis.leaving import place_of
+
+        return place_of(view)
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.redis.leaving import RedisLeftover
+
+        return RedisLeftover(access.section.client(), retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.redis.leaving import RedisTraces
+
+        return RedisTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader

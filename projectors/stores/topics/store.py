@@ -20,6 +20,7 @@ from servers.login import Name
 if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Retired, Traces
     from projectors.stores.topics.sink import TopicSink
 
 
@@ -74,6 +75,16 @@ class TopicsStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its topic {name}. To drop it: kafka-topics.sh --bootstrap-server HOST:PORT --delete --topic '{name}'"
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.topics.leaving import TopicLeftover
+
+        return TopicLeftover(access.section.client(), retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.topics.leaving import TopicTraces
+
+        return TopicTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.topics.reading import TopicReader
