@@ -110,6 +110,7 @@ class Verify:
         began = time.monotonic()
         beside = self.beside
         beside.check()
+        beside.require_place()
         self._stand_still_if_down()
         self.run.begin()
         try:
@@ -123,7 +124,6 @@ class Verify:
 
     def _execute(self, began: float) -> Report:
         beside = self.beside
-        beside.require_place()
         keepers = beside.keepers()
         estimate = self._estimate()
         comparison = beside.comparison()
