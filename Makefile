@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -81,6 +81,10 @@ convergence: venv
 topics: venv
 	VIEWTAIL_TEST_SEEDS=100 VIEWTAIL_TEST_FLEET_SEEDS=100 VIEWTAIL_TEST_PAUSED_S=15 $(BIN)/pytest -q \
 		tests/faults/test_topic_schedules.py tests/faults/test_fleet_schedules.py tests/acceptance/test_topics.py
+
+# Views are compared with their tables for half an hour while these change as fast as they can: no difference may be told.
+verify-live: venv
+	VIEWTAIL_TEST_LIVE_S=1800 $(BIN)/pytest -q -s --timeout 4000 tests/acceptance/test_verify_live.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

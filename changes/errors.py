@@ -79,6 +79,10 @@ class TableUnreadableError(SourceError):
     columns: frozenset[str] | None = None  # the ones to blame, where the others can be read without them
 
 
+class WaitedTooLongError(ViewtailError):
+    """A view does not have in time what was waited for."""
+
+
 class StopRequested(Exception):
     """Work was asked to stop, which is no error; it goes on from its last finished step."""
 

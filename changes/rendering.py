@@ -142,14 +142,16 @@ def _parse_moment(part: str, column: Column) -> str:
     return _with_fraction(_MOMENTS[column.kind], _parse_text(part, column), column)
 
 
-_CLOCK = "[0-9]{2}:[0-9]{2}"
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+# As far as a server goes that lets impossible days in: it compares nothing with a month of 13.
+_CLOCK = "[0-5][0-9]:[0-5][0-9]"
+_DAY = "[0-9]{4}-(?:0[0-9]|1[0-2])-(?:[0-2][0-9]|3[01])"
+_HOUR = "(?:[01][0-9]|2[0-3])"
 _FRACTION = r"(?:\.([0-9]{1,6}))?"
 _MOMENTS = {
     Kind.DATE: f"({_DAY})()",
     Kind.TIME: f"(-?[0-9]{{2,3}}:{_CLOCK}){_FRACTION}",
-    Kind.DATETIME: f"({_DAY} [0-9]{{2}}:{_CLOCK}){_FRACTION}",
-    Kind.TIMESTAMP: f"({_DAY} [0-9]{{2}}:{_CLOCK}){_FRACTION}",
+    Kind.DATETIME: f"({_DAY} {_HOUR}:{_CLOCK}){_FRACTION}",
+    Kind.TIMESTAMP: f"({_DAY} {_HOUR}:{_CLOCK}){_FRACTION}",
 }
 _PARTS: dict[Kind, tuple[str, Callable[[str, Column], Any]]] = {
     Kind.INTEGER: ("a whole number", _parse_integer),

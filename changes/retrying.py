@@ -12,6 +12,7 @@ from changes.errors import AnotherServerError, FencedError, TemporaryError, View
 
 RETRYING, HALTED, STANDBY = "retrying", "halted", "standby"
 STOPPED = "stopped"
+PAUSED = "paused"  # by an operator
 GIVEN_UP = "given up"  # by a process that goes on, for another to run
 
 

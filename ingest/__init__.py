@@ -121,6 +121,13 @@ class TimedSource(Source, Protocol):
         Raises HistoryGoneError, with what is there, when some of that may be gone.
         """
 
+    def place(self, text: str) -> tuple[Position, int]:
+        """A place that an operator writes as `str` of a position shows it: where to begin reading, and its version.
+
+        Changes up to that version come first. Raises ValueError for what is no place, HistoryGoneError for one that is
+        gone.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAccess:
@@ -225,6 +232,10 @@ class SourceKind(ABC):
     def ages(self, access: SourceAccess, positions: Mapping[str, Position]) -> dict[str, float]:
         """By name, how many seconds ago the first change behind a position was committed, where the source says it."""
         return {}
+
+    def keeps_s(self, access: SourceAccess) -> float | None:
+        """How many seconds the source keeps a change, where that is one setting; None: it is not, or it has no end."""
+        return None
 
     def sharers(self, access: SourceAccess, stores: Sequence[str]) -> Sequence[Sharer] | None:
         """The `members` of these stores that there are now; None where a source is not shared out."""

@@ -1,6 +1,8 @@
-"""How much a pipeline holds at once: the settings [run]."""
+"""How much a pipeline holds at once, and what it does about a changed declaration: the settings [run]."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -8,7 +10,10 @@ from servers.login import Group
 
 
 class Limits(Group):
-    """How much `viewtail run` holds at once. The defaults keep a pipeline below 150 MiB."""
+    """How much `viewtail run` holds at once, and what it does about a changed declaration.
+
+    The defaults keep a pipeline below 150 MiB.
+    """
 
     batch_rows: int = Field(24000, ge=1, le=100_000, description="rows written to a store at once, at most")
     batch_bytes: int = Field(2 << 20, ge=4096, le=256 << 20, description="bytes of binlog events written at once")
@@ -20,6 +25,10 @@ class Limits(Group):
     chunk_rows: int = Field(24_000, ge=1, le=100_000, description="rows of one chunk of a backfill, in 8 MiB at most")
     offset_interval_s: float = Field(
         1.0, ge=0.05, le=60, description="seconds between saved offsets of Redis and Elasticsearch"
+    )
+    on_change: Literal["in_place", "beside"] = Field(
+        "in_place",
+        description="where a view whose declaration changed is backfilled: beside, readers keep the old copy",
     )
 
     def with_at_most(self, rows: int) -> Limits:

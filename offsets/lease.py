@@ -20,9 +20,9 @@ from typing import Any
 import pymysql
 import structlog
 
-from changes.errors import FencedError, StoreUnavailableError
-from offsets.mysql import unavailable
-from servers.sessions import value_of
+from changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
+from offsets.mysql import Session, unavailable
+from servers.sessions import Connection, value_of
 
 _log = structlog.get_logger("viewtail.lease")
 
@@ -47,7 +47,11 @@ _NOT_ENDED = frozenset({1094, 1095})  # no such session, not the owner of it
 
 
 class Lease:
-    """The lock of one pipeline; `is_lost` is set as soon as the owner can no longer be sure of it."""
+    """The lock of one pipeline; `is_lost` is set as soon as the owner can no longer be sure of it.
+
+    `look` is called each time that the lock was renewed, with the lease's session: for what the owner wants to know now
+    and then. It must be quick, and may not keep the session in a transaction.
+    """
 
     def __init__(self, open_: Callable[[], pymysql.Connection[Any]], database: str, pipeline: str) -> None:
         self._open = open_
@@ -59,6 +63,7 @@ class Lease:
         self._next_marks = itertools.cycle(self._marks)
         self._stop = threading.Event()
         self.is_lost = threading.Event()
+        self.look: Callable[[Session], None] = lambda _: None
 
     def acquire(self, timeout_s: int) -> bool:
         """Wait up to `timeout_s` seconds for the lock; False when another owner has it still."""
@@ -122,10 +127,21 @@ class Lease:
             if not is_ours:
                 self.is_lost.set()
                 return
+            try:
+                self.look(lambda: self._session)
+            except ViewtailError as error:  # a broken session is seen at the next renewal
+                _log.info("looking beside the lease failed", pipeline=self._pipeline, error=str(error))
+            except Exception as error:  # the lease must be renewed all the same
+                where = f"{type(error).__name__}{place_of(error)}"
+                _log.error("looking beside the lease failed; please report it", pipeline=self._pipeline, error=where)
+
+    @property
+    def _session(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
 
     def _ask(self, statement: str, *arguments: object) -> Any:
-        assert self._connection is not None
-        return value_of(self._connection, statement, *arguments)
+        return value_of(self._session, statement, *arguments)
 
     def _drop(self) -> None:
         if self._connection is not None and self._connection.open:

@@ -40,6 +40,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline` (
   `fence` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'number of the owner; rises when somebody takes over',
   `position` MEDIUMTEXT NULL COMMENT 'the offset: all up to here is durable; as the source writes it',
   `saved_at` TIMESTAMP(6) NULL COMMENT 'when the offset last moved',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
+  `pause_reason` VARCHAR(1000) NULL COMMENT 'why, if that was said',
+  `paused_lag_ms` BIGINT UNSIGNED NULL COMMENT 'its lag when it was paused, as it last reported it, milliseconds',
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
 ) {_OPTIONS} COMMENT='viewtail: offset and fence of each pipeline'
@@ -86,18 +90,23 @@ CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_member` (
 VIEW = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`view` (
   `id` SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'compact key',
-  `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view; ~number behind it: a copy beside the live one',
+  `copy` SMALLINT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'number of this copy of the view; it tells its place',
   `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of the declaration that the content was made with',
   `declaration` CHAR(64) NOT NULL DEFAULT '' COMMENT 'hash of the declaration alone, whatever its table is like',
   `version_kind` VARCHAR(255) NOT NULL COMMENT 'binlog, or the name of the version column',
-  `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled or halted',
-  `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do',
+  `places` TEXT NULL COMMENT 'where it is in its store, and was, as JSON; NULL: an earlier viewtail kept it',
+  `state` VARCHAR(16) NOT NULL COMMENT 'new, filling, filled, halted or paused',
+  `reason` VARCHAR(2000) NULL COMMENT 'why it is halted, and what to do; why it is paused, if that was said',
+  `paused_at` TIMESTAMP(6) NULL COMMENT 'when an operator paused it; NULL: it is not paused',
+  `paused_by` VARCHAR(255) NULL COMMENT 'user and host of who paused it',
   `watermark_version` BIGINT UNSIGNED NULL COMMENT 'of the running backfill; of a finished one, its end',
   `fill_key` TEXT NULL COMMENT 'primary key, as JSON, of the last row of the last finished chunk',
   `fill_row_count` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows that the backfill read, or the last one kept',
   `fill_row_estimate` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'rows of the table when the backfill began, estimated',
   `fill_incarnation` VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'run of the store that the backfill began in',
+  `fill_rows_a_second` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'at most so many rows are read; 0: no limit',
   `fill_started_at` TIMESTAMP(6) NULL COMMENT 'when the backfill began',
   `filled_at` TIMESTAMP(6) NULL COMMENT 'when the last backfill finished',
   `loss_count` INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how often it could not be relied on any more',
@@ -120,6 +129,24 @@ CREATE TABLE IF NOT EXISTS {{database}}.`dead_letter` (
     COMMENT 'latest refusal',
   PRIMARY KEY (`view_id`, `key_hash`)
 ) {_OPTIONS} COMMENT='viewtail: keys that could not be applied'
+"""
+
+REBUILD = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
+  `view_name` VARCHAR(255) NOT NULL COMMENT 'store:name of the view',
+  `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
+  `copy` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the copy beside the live one',
+  `stage` VARCHAR(16) NOT NULL COMMENT 'building, swapping, kept, returning, dropping or ended',
+  `is_automatic` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'a changed declaration began it: swapped when filled',
+  `note` VARCHAR(2000) NULL COMMENT 'why what was asked for last could not be done',
+  `started_by` VARCHAR(255) NOT NULL COMMENT 'user and host of the command',
+  `keep_s` INT UNSIGNED NOT NULL COMMENT 'how long the other copy is kept after a swap, seconds',
+  `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was asked for',
+  `swapped_at` TIMESTAMP(6) NULL COMMENT 'when readers got the other copy last',
+  `kept_until` TIMESTAMP(6) NULL COMMENT 'when the copy beside is dropped',
+  `ended_at` TIMESTAMP(6) NULL COMMENT 'when the copy beside was dropped',
+  PRIMARY KEY (`view_name`, `pipeline_id`)
+) {_OPTIONS} COMMENT='viewtail: second copies of views, and what is asked for them'
 """
 
 WATERMARK = f"""
@@ -167,7 +194,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, DEAD_LETTER, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, DEAD_LETTER, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
 )
 SOURCE_TABLES = (WATERMARK,)
 

@@ -1,25 +1,63 @@
-"""Forgets a view that is no longer declared: its row and its dead letters. Its data stays in the store."""
+"""Forgets a view that is no longer declared: drops what it left in its store, then what viewtail's own tables know.
+
+choose      which view is meant, and that nobody keeps it
+leftover    what it left in its store, and that it is the view's and no other's
+drop        1. halt the view in viewtail's tables, so that no `run` fills it again meanwhile
+            2. drop its data, a page at a time
+            3. drop its dead letters and its row, last: until then the same command goes on after it was killed
+forget_rows step 3 alone; the data stays
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
-from changes.errors import MisuseError
+from changes.errors import MisuseError, SettingsError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets.mysql import OwnSession
 from operations.replay import Deployment
+from projectors.failpoints import reach
+from projectors.stores.leaving import Found, Leftover, Place, Retired
 from projectors.stores.registry import store_named
-from projectors.view_states import State, ViewStates
+from projectors.view_states import BEING_DROPPED, State, ViewStates, known_places
+from projectors.views import is_copy, view_of
+
+MOST_PAUSE_S = 0.5  # between two pages
+_LOOK_EVERY_S = 1.0  # whether somebody declared the view again
 
 
-def forget(deployment: Deployment, declared: Collection[str], name: str) -> tuple[str, str]:
-    """The id of the view that was meant, and what of it stays in its store and how to drop that.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A view that nobody declares and nobody keeps."""
 
-    Raises MisuseError for a view that is declared, not known, or still kept by a running viewtail.
+    id: str
+    pipelines: Sequence[str]  # that kept it
+    places: Sequence[Place]
+    others: dict[str, list[Place]]  # by id: views of its store that stay, declared or not
+    sources: dict[str, str]  # by pipeline that viewtail's tables know, its source, where that is a topic
+
+    @property
+    def store(self) -> str:
+        return self.id.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """Within its store."""
+        return self.id.partition(":")[2]
+
+
+def choose(deployment: Deployment, declared: Collection[str], name: str) -> Chosen:
+    """The view that is meant. Raises MisuseError for one that is declared, not known, or that a running viewtail keeps.
+
+    Args:
+        declared: ids of the views that views.py has now.
     """
     pipelines = deployment.pipelines_now().values()
     known = [(view, pipeline) for pipeline in pipelines for view in pipeline.views]
-    chosen = _chosen(name, sorted({view.name for view, _ in known}), declared)
+    chosen = _chosen(name, sorted({view.name for view, _ in known if not is_copy(view.name)}), declared)
     kept = [(view, pipeline) for view, pipeline in known if view.name == chosen]
     # A `run` that was started without it has marked it new, whatever it was before, but for a halted one.
     if any(one.state != "down" and view.state in (State.BACKFILLING, State.FILLED) for view, one in kept):
@@ -27,11 +65,123 @@ def forget(deployment: Deployment, declared: Collection[str], name: str) -> tupl
             f"the running viewtail still keeps view {chosen}: it was started when views.py declared it. Restart "
             "`viewtail run`, then repeat this command"
         )
+    if any(is_copy(view.name) and view_of(view.name) == chosen for view, _ in known):
+        raise MisuseError(
+            f"view {chosen} has a second copy from a rebuild. Declare the view again and run `viewtail rebuild --abort "
+            f"{chosen}`, or wait until its time is over; then repeat this command"
+        )
     with closing(OwnSession(deployment.open_store)) as session:
-        for _, pipeline in kept:
-            ViewStates(session, deployment.database, pipeline.name).forget(chosen)
-    store, _, short = chosen.partition(":")
-    return chosen, store_named(store).left_behind(short, deployment.database)
+        places = known_places(session, deployment.database)
+    store = chosen.partition(":")[0]
+    others = {view: of for view, of in places.items() if view.startswith(f"{store}:") and view != chosen}
+    return Chosen(
+        id=chosen,
+        pipelines=[pipeline.name for _, pipeline in kept],
+        places=places.get(chosen, []),
+        others=others | {view: [] for view in declared if view.startswith(f"{store}:") and view not in others},
+        sources={
+            one.name: source for one in pipelines if (source := PipelineId.parse(one.name).source) != DEFAULT_SOURCE
+        },
+    )
+
+
+def by_hand(deployment: Deployment, chosen: Chosen) -> str:
+    """What the view leaves in its store, and how an operator drops it."""
+    return store_named(chosen.store).left_behind(chosen.name, deployment.database)
+
+
+def why_only_by_hand(chosen: Chosen, declared: Collection[str]) -> str | None:
+    """Why viewtail cannot tell what of the store is the view's; None where it can."""
+    if not store_named(chosen.store).needs_place:
+        return None
+    if not chosen.places:
+        return "it was kept by an earlier viewtail, which did not note where its data is"
+    if unknown := sorted(view for view, places in chosen.others.items() if view in declared and not places):
+        return (
+            f"viewtail has not noted yet where the data of {', '.join(unknown)} is, and must not drop any of that. "
+            "Start `viewtail run` once with this version, then repeat this command"
+        )
+    return None
+
+
+def leftover(deployment: Deployment, chosen: Chosen) -> Leftover:
+    """What the view left in its store; the caller closes it."""
+    store = store_named(chosen.store)
+    retired = Retired(
+        name=chosen.name,
+        places=chosen.places,
+        others=chosen.others,
+        read_by=[name for name, source in chosen.sources.items() if source == chosen.name],
+    )
+    try:
+        return store.leftover(deployment.access(store), retired)
+    except SettingsError as error:
+        raise MisuseError(
+            f"{error}, where view {chosen.id} left its data. To forget it without dropping that: --keep-data"
+        ) from None
+
+
+def drop(deployment: Deployment, chosen: Chosen, leaving: Leftover, say: Callable[[int], None]) -> Found:
+    """Drop all of it; `say` is told how many were dropped so far. Returns what is still there, and why.
+
+    Raises MisuseError where somebody declared the view again meanwhile.
+    """
+    with closing(OwnSession(deployment.open_store)) as session:
+        states = [ViewStates(session, deployment.database, name) for name in chosen.pipelines]
+        for one in states:
+            one.halt(chosen.id, BEING_DROPPED)
+        leaving.drop(_Pace(lambda: _check_halted(states, chosen.id), say))
+        rest = leaving.look()
+        if rest.dropped:
+            raise MisuseError(
+                f"view {chosen.id}: somebody wrote into it while it was dropped: {'; '.join(rest.dropped)}. Is another "
+                "viewtail running with it? Stop that, then repeat this command"
+            )
+        reach("before forgetting")
+        for one in states:
+            if not one.forget_dropped(chosen.id):
+                raise _declared_again(chosen.id)
+    return rest
+
+
+def forget_rows(deployment: Deployment, chosen: Chosen) -> None:
+    """Drop its row and its dead letters; what it shows stays in its store."""
+    with closing(OwnSession(deployment.open_store)) as session:
+        for name in chosen.pipelines:
+            ViewStates(session, deployment.database, name).forget(chosen.id)
+
+
+class _Pace:
+    """Called after each page: waits as long as the page took, so that the store has half of its time for others."""
+
+    def __init__(self, check: Callable[[], None], say: Callable[[int], None]) -> None:
+        self._check, self._say = check, say
+        self._count = 0
+        self._went_on_at = self._checked_at = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        self._count += count
+        reach("after drop" if count else "before drop")
+        self._say(self._count)
+        if time.monotonic() - self._checked_at > _LOOK_EVERY_S:
+            self._check()
+            self._checked_at = time.monotonic()
+        time.sleep(min(MOST_PAUSE_S, time.monotonic() - self._went_on_at))
+        self._went_on_at = time.monotonic()
+
+
+def _check_halted(states: Sequence[ViewStates], view: str) -> None:
+    for one in states:
+        record = one.read_all([view]).get(view)
+        if record is None or (record.state, record.reason) != (State.HALTED, BEING_DROPPED):
+            raise _declared_again(view)
+
+
+def _declared_again(view: str) -> MisuseError:
+    return MisuseError(
+        f"view {view} was declared again while it was dropped, and viewtail fills it. Some of its data is gone: run "
+        f"viewtail replay {view} if you want to keep it"
+    )
 
 
 def _chosen(name: str, known: list[str], declared: Collection[str]) -> str:

@@ -2,7 +2,7 @@
 
 `find` never trusts an index alone: it reads keys from the index table, fetches the canonical rows of those keys, and
 keeps the rows that have the values now, so a view that lags can miss a row for a moment but never return a wrong one.
-A remark beside the answer says when the view is half backfilled or halted.
+A remark beside the answer says when the view is half backfilled, halted or paused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from changes.rendering import ENCODED, parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
+from offsets import migrations, pauses
 from projectors.function_columns import UnforeseenColumn, row_type
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
@@ -32,8 +33,6 @@ from servers.sessions import Connection, MySQLAddress, quote, session_error
 
 Open = Callable[[], Connection]
 
-_TABLE_OR_DATABASE_MISSING = (1049, 1146)
-
 
 class Rows(list[dict[str, Any]]):
     """Canonical rows: every column that viewtail can read, as docs/types.md says."""
@@ -41,7 +40,7 @@ class Rows(list[dict[str, Any]]):
     def __init__(self, rows: Iterable[dict[str, Any]], *, has_more: bool, remark: str | None) -> None:
         super().__init__(rows)
         self.has_more = has_more  # the index has more keys than the limit
-        self.remark = remark  # why rows may be missing: the view is half backfilled, or halted
+        self.remark = remark  # why rows may be missing: the view is half backfilled, halted or paused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,26 +126,39 @@ def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -
     """What a reader must know about the view's state, one sentence; None when it is complete and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT state, reason, fill_row_count, fill_row_estimate "
-                f"FROM {quote(database, 'view')} WHERE name = %s",
-                (view.id,),
-            )
-            row = cursor.fetchone()
+            row = _state_of(cursor, database, view)
     except pymysql.err.MySQLError as error:
-        if error.args and error.args[0] in _TABLE_OR_DATABASE_MISSING:
-            row = None
-        else:
-            raise session_error(error, address, "store") from None
+        raise session_error(error, address, "store") from None
     if row is None:
         return f"view {view.id} was never backfilled. Start one: viewtail run"
-    state, reason, count, estimate = row
+    state, reason, count, estimate, *pauses_of = row
+    paused, pipeline_paused = pauses.pause_of(pauses_of[: pauses.COLUMNS]), pauses.pause_of(pauses_of[pauses.COLUMNS :])
     remarks = {
         "halted": f"is halted and gets no more changes: {reason}",
+        "paused": f"is paused and gets no changes, {paused}",
         "filling": f"is only half backfilled ({count:,} of about {max(count, estimate):,} rows): some are missing",
         "new": "is not backfilled yet: most rows are missing",
     }
+    if state not in remarks and pipeline_paused is not None:
+        return f"view {view.id} gets no changes, since its pipeline is paused, {pipeline_paused}"
     return f"view {view.id} {remarks[state]}" if state in remarks else None
+
+
+def _state_of(cursor: Any, database: str, view: View) -> tuple[Any, ...] | None:
+    present = migrations.columns(cursor, database)
+    if not {"view", "pipeline"} <= present.keys():
+        return None
+    of_view, of_pipeline = (
+        (pauses.OF_VIEW, pauses.OF_PIPELINE) if "paused_at" in present["view"] else (pauses.NONE, pauses.NONE)
+    )
+    cursor.execute(
+        f"SELECT v.state, v.reason, v.fill_row_count, v.fill_row_estimate, {of_view}, {of_pipeline} "
+        f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
+        "WHERE v.name = %s",
+        (view.id,),
+    )
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    return row
 
 
 # --- Values as users give them ---

@@ -19,13 +19,16 @@ from offsets import epochs
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from operations import status
+from operations.runs import record
 from projectors import ownership
 from projectors.binding import declaration_hash
+from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
-from projectors.views import View
+from projectors.views import View, view_of
 
+WHOLE = "the whole view"  # for the record
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
 
 
@@ -49,14 +52,15 @@ class Replayed:
     marked: Mapping[str, status.PipelineStatus]  # by id, their pipeline
     unknown: Sequence[str]  # ids: never backfilled, so there is nothing to mark
     refused: Mapping[str, str]  # by id: they stay halted, and why
+    paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
 
-def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
-    """Have these views backfilled again."""
+def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
+    """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
-    unknown, redeclared = [], []
+    unknown, redeclared, paused = [], [], []
     refused: dict[str, str] = {}
     with closing(OwnSession(deployment.open_store)) as session:
         kept = known_views(session, deployment.database)
@@ -64,6 +68,8 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             known = {name: one for (name, of), one in kept.items() if of == view.id}
             if not known:
                 unknown.append(view.id)
+            elif any(one.state == State.PAUSED for one in known.values()):
+                paused.append(view.id)
             elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
                 redeclared.append(view.id)
             elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
@@ -71,8 +77,18 @@ def replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
             else:
                 marked[view.id] = _running(known, pipelines)
                 for name in known:
-                    ViewStates(session, deployment.database, name).move(Event.REPLAYED, [view.id])
-    return Replayed(marked=marked, unknown=unknown, refused=refused, redeclared=redeclared)
+                    copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view.id]
+                    states = ViewStates(session, deployment.database, name)
+                    states.move(Event.REPLAYED, copies, rows_a_second=rows_a_second)
+                record(session, deployment.database, "replay", view.id, WHOLE, "marked for a backfill")
+    return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
+
+
+def about(deployment: Deployment, views: Sequence[View]) -> int:
+    """About how many entities these views have, as they were last backfilled."""
+    wanted = {view.id for view in views}
+    shown = [view for one in deployment.pipelines_now().values() for view in one.views if view.name in wanted]
+    return sum(max(view.row_count, view.row_estimate if view.state != "filled" else 0) for view in shown)
 
 
 def _is_halted(known: Mapping[str, KnownView]) -> bool:
@@ -98,21 +114,25 @@ def begin_new_history(deployment: Deployment) -> int:
         above = max((_kept_epoch(deployment, one) for one in pipelines), default=0)
         states = {one: ViewStates(session, deployment.database, one.name) for one in pipelines}
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
+        views = {pipeline: deployment.views_of(pipeline.store) for pipeline in known}
+        copies = {one: copies_beside(Rebuilds(session, deployment.database, one.name)) for one in known}
         with transaction(session, "beginning a new history") as cursor:
             begun = [
                 epochs.begin_new_history(cursor, deployment.database, source, description, above)
                 for source, description in now.items()
             ]
             for pipeline, one in known.items():
-                one.move_in(cursor, Event.REPLAYED, [view.id for view in deployment.views_of(pipeline.store)])
+                one.move_in(cursor, Event.REPLAYED, [*(view.id for view in views[pipeline]), *copies[pipeline]])
     return max(begun, default=above)
 
 
 def _kept_epoch(deployment: Deployment, pipeline: PipelineId) -> int:
     """The epoch of a witness, 0 when there is none. The store must answer: its versions must stay below."""
     store = store_named(pipeline.store)
-    sink = store.sink(deployment.access(store), deployment.views_of(store.name), pipeline.name)
-    with closing(sink):
+    with closing(OwnSession(deployment.open_store)) as session:
+        rebuilds = Rebuilds(session, deployment.database, pipeline.name)
+        views = where_live(rebuilds, deployment.views_of(store.name))
+    with closing(store.sink(deployment.access(store), views, pipeline.name)) as sink:
         sink.prepare()
         kept = None if (keeper := witnessed(sink)) is None else keeper.witness(deployment.before_all)
     return kept.epoch if kept is not None else 0

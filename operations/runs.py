@@ -6,9 +6,7 @@ is seen to be over.
 
 from __future__ import annotations
 
-import getpass
 import hashlib
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ import pymysql
 from changes.errors import MisuseError, StoreUnavailableError, ViewtailError
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
+from offsets.pauses import this_person
 from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
@@ -84,7 +83,7 @@ class Run:
             cursor.execute(
                 f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
                 f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
-                (self.kind, self.view, self.what[:2000], fingerprint, this_operator()),
+                (self.kind, self.view, self.what[:2000], fingerprint, this_person()),
             )
             self.id = cursor.lastrowid
             self._is_locked()
@@ -128,13 +127,28 @@ class Run:
             raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
 
 
-def this_operator() -> str:
-    """Who runs the command: user and host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:255]
+def record(session: Session, database: str, kind: str, view: str, what: str, result: str) -> None:
+    """What was done at once, or is done by somebody else."""
+    one = Run(session, database, kind, view, what, "")
+    with transaction(session, f"recording a {kind}") as cursor:
+        cursor.execute(
+            f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
+            f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
+            (kind, view, what, this_person(), result),
+        )
+
+
+def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:
+    """Take older rows of what happens again and again out of the record."""
+    table = quote(database, "operator_run")
+    with transaction(session, f"forgetting older runs of {kind}") as cursor:
+        cursor.execute(
+            f"SELECT id FROM {table} WHERE kind = %s AND view = %s ORDER BY id DESC LIMIT 1 OFFSET %s",
+            (kind, view, kept),
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            cursor.execute(f"DELETE FROM {table} WHERE kind = %s AND view = %s AND id <= %s", (kind, view, row[0]))
 
 
 def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> list[Past]:

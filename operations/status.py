@@ -6,7 +6,7 @@ writes do not feed themselves. Whether anybody runs it is asked of its lease, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from math import inf
 from typing import Any
@@ -15,16 +15,18 @@ import pymysql
 
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
-from changes.retrying import GIVEN_UP, STOPPED
-from offsets import migrations
-from offsets.lease import is_held
+from changes.retrying import GIVEN_UP, PAUSED, STOPPED
+from offsets import migrations, pauses
+from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
+from offsets.pauses import Pause
 from servers.sessions import quote
 
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
+READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
-_FROM_WELL = ("filled", "filling", "new", "halted")  # states of a view
+_FROM_WELL = ("filled", "filling", "new", "paused", "halted")  # states of a view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +47,16 @@ class ViewStatus:
     """One view."""
 
     name: str
-    state: str  # new, filling, filled, halted
-    reason: str | None
+    state: str  # new, filling, filled, halted, paused
+    reason: str | None  # why it is halted, or paused
     filled_percent: float | None  # None when it cannot be told; 100 when filled
     row_count: int  # filling: rows read; filled: rows that the view showed when its last backfill ended
     row_estimate: int
     rows_per_second: float  # of the backfill
     eta_s: float | None
     parked: int
+    paused: Pause | None = None
+    proven_through: str | None = None  # UTC: through this moment it was compared with its table, and equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,7 @@ class PipelineStatus:
     """One pipeline and its views."""
 
     name: str
-    state: str  # down, starting, running, retrying, halted
+    state: str  # down, starting, running, retrying, halted, paused
     position: str | None  # 'binlog.000012:345'
     gtid: str | None  # where the source has such
     lag_s: float
@@ -74,12 +78,16 @@ class PipelineStatus:
     owned_since: str | None = None  # UTC
     fence: int = 0  # how often it was taken over
     waiting: int | None = None  # changes behind its position, where the source can count them
+    paused: Pause | None = None  # also before its process has seen it, and while none runs
 
     @property
     def is_well(self) -> bool:
-        """False when it is down, behind, or has a view that is halted or keys that are parked."""
+        """False when it is down, behind, or has a view that is halted or keys that are parked.
+
+        What is paused is so on purpose: a pipeline counts once it is behind, and a view never.
+        """
         return (
-            self.state == "running"
+            self.state in ("running", PAUSED)
             and self.lag_s <= BEHIND_S
             and not any(view.state == "halted" or view.parked for view in self.views)
         )
@@ -102,22 +110,26 @@ def save(session: Session, database: str, pipeline: str, report: Report) -> None
 def read(connection: pymysql.Connection[Any], database: str, read_position: ReadPosition) -> list[PipelineStatus]:
     """Every pipeline that ever ran with this database, by name. Empty when viewtail never ran.
 
-    Tables of an earlier viewtail show no position: the next `run` migrates them.
+    Tables of an earlier viewtail show no position: the next `run` migrates them. It asks READ_QUERIES questions.
     """
     with connection.cursor() as cursor:
         present = migrations.columns(cursor, database)
         if not {"pipeline", "pipeline_status", "view", "dead_letter"} <= present.keys():
             return []
         position = "p.position" if "position" in present["pipeline"] else "NULL"
+        paused = pauses.OF_PIPELINE if "paused_at" in present["pipeline"] else pauses.NONE
         cursor.execute(
             f"SELECT p.id, p.name, {position}, s.state, s.error, s.lag_ms, "
             "s.rows_per_second, s.applied_row_count, s.reconnect_count, s.owner, "
-            "TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6, p.fence "
+            f"TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6, p.fence, {paused} "
             f"FROM {quote(database, 'pipeline')} p LEFT JOIN {quote(database, 'pipeline_status')} s "
-            "ON s.pipeline_id = p.id ORDER BY p.name"
+            "ON s.pipeline_id = p.id ORDER BY p.name",
+            (),
         )
         rows = list(cursor.fetchall())
-        found = [_pipeline(cursor, database, row, read_position) for row in rows]
+        owned = _owned(cursor, database, [row[1] for row in rows])
+        views = _views(cursor, database, present["view"])
+        found = [_pipeline(row, owned[row[1]], views.get(row[0], ()), read_position) for row in rows]
     connection.commit()
     return found
 
@@ -164,31 +176,44 @@ def as_one(views: Sequence[ViewStatus]) -> ViewStatus:
         rows_per_second=max(one.rows_per_second for one in views),
         eta_s=max((one.eta_s for one in views if one.eta_s is not None), default=None),
         parked=sum(one.parked for one in views),
+        proven_through=None if any(one.proven_through is None for one in views) else worst.proven_through,
     )
 
 
-def _pipeline(cursor: Any, database: str, row: tuple[Any, ...], read_position: ReadPosition) -> PipelineStatus:
-    number, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence = row
-    is_owned = is_held(cursor, database, name)
+def _owned(cursor: Any, database: str, pipelines: Sequence[str]) -> dict[str, bool]:
+    """Whether somebody has each of them now."""
+    if not pipelines:
+        return {}
+    names = [lock_name(database, name) for name in pipelines]
+    cursor.execute(f"SELECT {', '.join(['IS_USED_LOCK(%s) IS NOT NULL'] * len(names))}", names)
+    return dict(zip(pipelines, map(bool, cursor.fetchone()), strict=True))
+
+
+def _pipeline(
+    row: tuple[Any, ...], is_owned: bool, views: Sequence[ViewStatus], read_position: ReadPosition
+) -> PipelineStatus:
+    _, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence, *pause = row
     # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
     is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
     is_run = is_owned or is_trying
     position = None if text is None else read_position(text)
     details = {} if position is None else position.details()
+    paused = pauses.pause_of(pause)
     return PipelineStatus(
         name=name,
         state=(state or "starting") if is_run else "down",
         position=None if position is None else str(position),
         gtid=details.get("gtid"),
-        lag_s=(lag_ms or 0) / 1000,
+        lag_s=paused.lag_s if paused is not None and state == PAUSED else (lag_ms or 0) / 1000,
         rows_per_second=(rate or 0) if is_run else 0,
         applied_row_count=applied or 0,
         reconnect_count=reconnects or 0,
         error=error if is_run else _down(state, ago),
         owner=owner,
         reported_s_ago=None if ago is None else float(ago),
-        views=_views(cursor, database, number),
+        views=tuple(views),
         fence=fence,
+        paused=paused,
     )
 
 
@@ -208,19 +233,25 @@ def _down(state: str | None, reported_s_ago: float | None) -> str:
     )
 
 
-def _views(cursor: Any, database: str, pipeline_id: int) -> tuple[ViewStatus, ...]:
+def _views(cursor: Any, database: str, columns: Collection[str]) -> dict[int, list[ViewStatus]]:
+    """By the number of the pipeline; `columns` are those that the table has."""
+    paused = pauses.OF_VIEW if "paused_at" in columns else pauses.NONE
+    proven = "DATE_FORMAT(v.proven_at, '%%Y-%%m-%%d %%H:%%i:%%s')" if "proven_at" in columns else "NULL"
     cursor.execute(
-        "SELECT v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
+        "SELECT v.pipeline_id, v.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate, "
         "TIMESTAMPDIFF(MICROSECOND, v.fill_started_at, COALESCE(v.filled_at, CURRENT_TIMESTAMP(6))) / 1e6, "
-        f"(SELECT COUNT(*) FROM {quote(database, 'dead_letter')} d WHERE d.view_id = v.id) "
-        f"FROM {quote(database, 'view')} v WHERE v.pipeline_id = %s ORDER BY v.name",
-        (pipeline_id,),
+        f"(SELECT COUNT(*) FROM {quote(database, 'dead_letter')} d WHERE d.view_id = v.id), {proven}, "
+        f"{paused} FROM {quote(database, 'view')} v ORDER BY v.name",
+        (),
     )
-    return tuple(_view(row) for row in cursor.fetchall())
+    found: dict[int, list[ViewStatus]] = {}
+    for number, *row in cursor.fetchall():
+        found.setdefault(number, []).append(_view(row))
+    return found
 
 
-def _view(row: tuple[Any, ...]) -> ViewStatus:
-    name, state, reason, count, estimate, seconds, parked = row
+def _view(row: Sequence[Any]) -> ViewStatus:
+    name, state, reason, count, estimate, seconds, parked, proven, *pause = row
     rate = count / float(seconds) if seconds else 0.0
     percent: float | None = None
     if state == "filled":
@@ -237,4 +268,6 @@ def _view(row: tuple[Any, ...]) -> ViewStatus:
         rows_per_second=rate,
         eta_s=max(0.0, (estimate - count) / rate) if state == "filling" and rate and estimate else None,
         parked=parked,
+        paused=pauses.pause_of(pause),
+        proven_through=proven,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,14 +22,15 @@ from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
 from offsets.mysql import Session, transaction
 from operations.runs import DONE, STOPPED, Run
+from projectors.pace import Pace
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.comparison import Comparison, Found, Settled
-from projectors.proving.pace import Pace
 from projectors.proving.reprojection import Reprojection
 from projectors.view_states import State, key_from_text, key_text
 from servers.sessions import quote
 
 SUSPECTS_AT_ONCE = 2_000
+REPAIRS = 3  # of one entity: a change may come between its row's reading and the end of what kept changes out
 SAVE_EVERY_S = 5.0
 MOST_LISTED = 1_000  # entities that are told of one by one
 SAMPLED_ROWS = 500  # of a chunk of a sample
@@ -47,6 +48,7 @@ class Counts:
     parked: int = 0
     changing: int = 0
     foreign: int = 0
+    behind: int = 0  # changed since the place at which a view stands that nobody runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class Verify:
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
+        changed_since: the place at which the view stands where nobody runs its pipelines, and the keys that the stream
+            says changed since then.
     """
 
     beside: Beside
@@ -87,19 +91,27 @@ class Verify:
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
+    changed_since: Callable[[], tuple[str, Collection[Key]]] | None = None
     counts: Counts = field(default_factory=Counts)
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
+    save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
+    _after: str | None = None  # how far the table was compared; its suspects may be unsettled
+    _lasting: Counts | None = None  # of `counts`, what is not counted again by a pass that goes on; None: all of it
     _suspects: list[Key] = field(default_factory=list)
     _seed: int = 0
+    _stands_at: str | None = None
+    _changed: Collection[Key] | None = None
 
     def execute(self) -> Report:
         """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
         began = time.monotonic()
         beside = self.beside
         beside.check()
+        beside.require_place()
+        self._stand_still_if_down()
         self.run.begin()
         try:
             return self._execute(began)
@@ -115,16 +127,20 @@ class Verify:
         keepers = beside.keepers()
         estimate = self._estimate()
         comparison = beside.comparison()
-        writer = beside.reprojection() if self.is_repair else None
+        writer = beside.reprojection if self.is_repair else None
         progress = self.run.progress
         order = row_order(beside.view.table)
-        if progress.get("order") != order:  # it begins, or the table is read in another order by now
+        losses = sum(one.loss_count for one in keepers)
+        # It begins; or the table is read in another order by now, or the view is not what was compared before.
+        if (progress.get("order"), progress.get("losses")) != (order, losses):
             started = _now(beside.session)
             progress.clear()
             progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
-            progress["losses"] = sum(one.loss_count for one in keepers)
+            progress["losses"] = losses
+            self._save()
         else:
-            self.counts = _counts(progress["counts"])
+            self.counts, self._parked = _counts(progress["counts"]), set(progress["parked"])
+            self.counts.parked = len(self._parked)
             progress["watermark"] = beside.now()  # this process knows no other
         self._seed = self.run.id
         settle = partial(self._settle, comparison, writer)
@@ -133,33 +149,44 @@ class Verify:
         if not comparison.sees_strangers and self.share == 1.0:
             self._through_store(comparison, settle, estimate)
         settle()
+        beside.require_place()
         self.counts.foreign = len(comparison.reader.foreign)
         return self._report(keepers, estimate, began, tuple(comparison.reader.foreign))
+
+    def _stand_still_if_down(self) -> None:
+        """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
+        if self.beside.is_run() or self.changed_since is None:
+            return
+        if self.is_repair:
+            raise ViewtailError(
+                f"no viewtail runs the pipeline of {self.beside.view.id}, and what is wrong is written as of a moment "
+                "that the pipeline has passed. Start it: viewtail run"
+            )
+        self.beside.is_standing = True
+        self._stands_at, self._changed = self.changed_since()
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
     def _through_table(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
-        progress, rows = self.run.progress, comparison.rows
-        after, _, _ = key_from_text(progress.get("after"), 0)
-        chance = random.Random(f"{self._seed}:{after}")
-        while True:
+        progress = self.run.progress
+        self._after = progress["after"]
+        chance = random.Random(f"{self._seed}:{self._after}")
+        is_last = False
+        while not is_last:
+            after, _, _ = key_from_text(self._after, 0)
             if self.share < 1.0 and chance.random() >= self.share:
-                last = rows.key_after(after, SAMPLED_ROWS, progress["watermark"])
-                if last is None:
-                    break
-                self.counts.passed_over += SAMPLED_ROWS
-                after = last
-                continue
-            chunk, suspects = comparison.look(after, progress["watermark"])
-            self._suspects += suspects
-            if chunk is None:
+                last, count = comparison.rows.key_after(after, SAMPLED_ROWS, progress["watermark"]), 0
+                self.counts.passed_over += SAMPLED_ROWS if last is not None else 0
+            else:
+                chunk, suspects = comparison.look(after, progress["watermark"])
+                self._suspects += suspects
+                last, count = (None, 0) if chunk is None else (chunk.last_key, len(chunk.rows))
+                self.counts.rows += count
+                is_last = chunk is not None and chunk.is_last and self.share == 1.0
+            if last is None:
                 break
-            self.counts.rows += len(chunk.rows)
-            self._go_on(settle, estimate, len(chunk.rows))
-            after = chunk.last_key
-            progress["after"] = key_text(after, progress["order"], 0)
-            if chunk.is_last and self.share == 1.0:
-                break
+            self._after = key_text(last, progress["order"], 0)
+            self._go_on(settle, estimate, count)
         settle()
         progress["is_through"] = True
         self._save()
@@ -167,27 +194,31 @@ class Verify:
     def _through_store(self, comparison: Comparison, settle: Callable[[], None], estimate: int) -> None:
         """What the store shows and the table does not have; begins again where it was stopped."""
         self.counts.shown = 0
+        self._lasting = _counts(_as_dict(self.counts))
         for count, suspects in comparison.strangers(self.run.progress["watermark"]):
             self._suspects += suspects
             self.counts.shown += count
             self._go_on(settle, estimate, count)
 
     def _go_on(self, settle: Callable[[], None], estimate: int, rows: int) -> None:
-        is_due = time.monotonic() - self._saved_at > SAVE_EVERY_S
-        if len(self._suspects) >= SUSPECTS_AT_ONCE or (is_due and self._suspects):
+        is_stopped = self.beside.stop.is_set()
+        is_due = time.monotonic() - self._saved_at > self.save_every_s
+        # Settling waits, which one that was stopped does not: what is unsettled is compared again.
+        if not is_stopped and (is_due or len(self._suspects) >= SUSPECTS_AT_ONCE):
             settle()
-        if is_due:
+        if not self._suspects and (is_due or is_stopped):
             self._save()
         self.say(self.counts, estimate)
-        self.pace.after(rows)
-        if self.beside.stop.is_set():
-            settle()
-            self._save()
+        if is_stopped:
             raise StopRequested
+        self.pace.after(rows)
 
     def _save(self) -> None:
+        """How far the pass is. Called when no suspect waits: a pass that goes on there would never see it again."""
         self.beside.check()  # a view that was halted meanwhile is compared no further
-        self.run.progress["counts"] = {**_as_dict(self.counts)}
+        progress = self.run.progress
+        progress["after"], progress["counts"] = self._after, _as_dict(self._lasting or self.counts)
+        progress["parked"] = sorted(self._parked)[:MOST_LISTED]
         self.run.save()
         self._saved_at = time.monotonic()
 
@@ -198,17 +229,27 @@ class Verify:
         if not suspects:
             return
         settled = comparison.settle(suspects)
+        if self._changed is not None:
+            self.counts.behind += sum(one.key in self._changed for one in settled.found)
+            settled.found = [one for one in settled.found if one.key not in self._changed]
+        if settled.found:
+            self.beside.require_place()  # or all of it differs, and is about to be backfilled
+            self.beside.check()
+        self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        if writer is None:
-            for one in settled.found:
-                self.found(one, False)
-            return
-        mended = self._mend(comparison, writer, settled.found)
+        mended = set() if writer is None else self._mend(comparison, writer, settled.found)
         for one in settled.found:
-            is_mended = one.key in mended
-            self.counts.repaired += is_mended
-            self._repaired += [one] if is_mended and len(self._repaired) < MOST_LISTED else []
-            self.found(one, is_mended)
+            self.found(one, one.key in mended)
+        self._note_repaired([one for one in settled.found if one.key in mended])
+        self._save()
+
+    def _note_repaired(self, repaired: list[Found]) -> None:
+        for counts in (self.counts, self._lasting):
+            if counts is not None:
+                counts.repaired += len(repaired)
+        if self._lasting is not None:
+            self._lasting.differing.update(one.difference.value for one in repaired)
+        self._repaired += repaired[: MOST_LISTED - len(self._repaired)]
 
     def _note(self, settled: Settled) -> None:
         for one in settled.found:
@@ -220,14 +261,16 @@ class Verify:
 
     def _mend(self, comparison: Comparison, writer: Reprojection, found: Sequence[Found]) -> set[Key]:
         """Those that are equal once they were written again."""
-        if not found:
-            return set()
-        unexplained = {one.key: one.held for one in found if one.is_unexplained}
-        keys = [one.key for one in found]
-        writer.of_keys(keys, self.beside.now(), unexplained)
-        again = comparison.settle(keys)
-        left = {one.key for one in again.found} | set(again.changing)
-        return {one.key for one in found if one.key not in left and one.name not in again.parked}
+        left, unmended = {one.key: one for one in found}, set[Key]()
+        for _ in range(REPAIRS):
+            if not left:
+                break
+            unexplained = {key: one.held for key, one in left.items() if one.is_unexplained}
+            writer.of_keys(list(left), self.beside.now(), unexplained)
+            again = comparison.settle(left)
+            unmended |= {key for key in left if key in again.changing or comparison.name_of(key) in again.parked}
+            left = {one.key: one for one in again.found}
+        return {one.key for one in found if one.key not in left and one.key not in unmended}
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -237,9 +280,14 @@ class Verify:
         is_equal = not (left or counts.parked or counts.changing or foreign)
         is_whole = self.share == 1.0
         through = None
-        if is_equal and is_whole:
+        if is_equal and is_whole and self._stands_at is None:
             began_at, losses = self.run.progress["began_at"], self.run.progress["losses"]
             through = prove(self.beside.session, self.beside.deployment.database, keepers, began_at, losses)
+            if through is None:
+                raise ViewtailError(
+                    f"view {self.beside.view.id} lost something, or was halted, while it was compared: nothing is "
+                    "proven. Run the same command again"
+                )
         self.run.progress["counts"] = _as_dict(counts)
         self.run.end(DONE, _words(counts))
         return Report(
@@ -255,6 +303,8 @@ class Verify:
             took_s=time.monotonic() - began,
             estimate=estimate,
             confidence="" if is_whole else _confidence(counts),
+            behind=counts.behind,
+            stands_at=self._stands_at,
         )
 
     def _estimate(self) -> int:
@@ -291,7 +341,7 @@ def _now(session: Session) -> str:
 
 
 def _as_dict(counts: Counts) -> dict[str, Any]:
-    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign")
+    names = ("rows", "shown", "passed_over", "repaired", "parked", "changing", "foreign", "behind")
     return {**{name: getattr(counts, name) for name in names}, "differing": dict(counts.differing)}
 
 

@@ -102,6 +102,7 @@ class AskedWatermarks(Watermarks):
         pipelines: the ids of the pipelines to wait for; asked each time.
         trouble: why one of them passes nothing now, or None; asked when it takes long.
         say: is told such a reason, once.
+        is_visible_needed: whether `is_visible` is to be asked: then the watermark row is this process's alone.
     """
 
     def __init__(
@@ -114,8 +115,10 @@ class AskedWatermarks(Watermarks):
         pipelines: Callable[[], Collection[int]],
         trouble: Callable[[], str | None],
         say: Callable[[str], None],
+        is_visible_needed: bool = True,
     ) -> None:
-        super().__init__(open_primary, schema, "")
+        super().__init__(open_primary, schema, f"{database}:asker")
+        self._is_shared = not is_visible_needed
         self._write_again_after_s = _WRITE_AGAIN_AFTER_S
         self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]
         self._store = OwnSession(open_store)
@@ -168,8 +171,7 @@ class AskedWatermarks(Watermarks):
 
     def _have_row(self) -> None:
         """A watermark row that no other process writes: the lock on its number is this session's."""
-        connection = self._store()
-        if connection is self._locked:
+        if self._is_shared or (connection := self._store()) is self._locked:
             return
         try:
             for number in range(MOST_ASKERS):

@@ -25,6 +25,7 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters, Parking
+from projectors.pace import Pace
 from projectors.projection import Projected, Projections
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
@@ -67,6 +68,7 @@ class Backfill:
     vitals: BackfillVitals
     _kept_count: int = 0  # of the rows that were read, those that the view shows
     _parking: Parking = field(init=False)
+    _pace: Pace | None = None
 
     def __post_init__(self) -> None:
         self._parking = Parking(self.dead_letters, self._halt)
@@ -135,6 +137,8 @@ class Backfill:
                 raise StopRequested  # halted between the watermark and now
             if self.life.projections.is_halted(self.view.id):
                 self._begin_again("it was halted and marked for a backfill meanwhile, but gets no changes yet")
+        if record.rows_a_second:
+            self._pace = Pace(record.rows_a_second, self.stop)
         self.vitals.row_count, self._kept_count = record.row_count, record.kept_count
         self.vitals.state = "filling"
         _log.info("backfilling", view=self.view.id, rows_before=record.row_count, about=self.vitals.row_estimate)
@@ -173,6 +177,8 @@ class Backfill:
             self._kept_count += sum(shown) - len(refused)
             self.progress.save(chunk.last_key, self.vitals.row_count, self._kept_count)
         failpoints.reach("after chunk")
+        if self._pace is not None:
+            self._pace.after(len(chunk.rows))
         if self.stop.is_set():
             raise StopRequested
         return True

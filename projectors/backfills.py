@@ -7,6 +7,7 @@ beside them. All share watermarks and one bound of memory.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
 from projectors import log_fill
 from projectors.ownership import Ownership
+from projectors.rebuilds import ASKED, Rebuilds
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
 
@@ -36,10 +38,12 @@ class Backfills:
     def __init__(self, own: Ownership) -> None:
         self._own = own
         self._ending = own.stop
+        self._began_at = time.monotonic()
         self._errors: list[ViewtailError] = []  # met since the last round
         self._large: threading.Thread | None = None  # backfills a view of a large table
         self._under_way = ""  # that view
         self._failed = Counter[str]()  # how often, by view of a large table; the others come first
+        self.is_taken_again = False  # at once, by this process: nothing is to be read again for it
         self.has_caught_up = False  # views that were held back may follow from now on
 
     def run(self) -> None:
@@ -84,6 +88,9 @@ class Backfills:
 
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
+        if self._are_rebuilds_asked_for(session):
+            self.is_taken_again = True
+            return self._restart("rebuilds", own.copies)
         views = life.to_backfill()
         if (why := self._why_restart(life, views)) is not None:
             return self._restart(*why)
@@ -93,6 +100,16 @@ class Backfills:
         if self._large is not None and self._large.is_alive():
             views = [view for view in views if view != self._under_way]
         return self._begin(views)
+
+    def _are_rebuilds_asked_for(self, session: OwnSession) -> bool:
+        """Whether a copy came, is to go or to be swapped: the owner does that as it takes the pipeline."""
+        own = self._own
+        rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
+        declared = {view.view.id for view in own.life.views.values()}
+        found = [one for one in rebuilds.read().values() if one.view in declared]
+        if rebuilds.due(found, time.monotonic() - self._began_at):
+            return True
+        return any(one.stage in ASKED for one in found) or {one.view: one.copy for one in found} != own.copies
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""
@@ -160,3 +177,4 @@ class Backfills:
         with closing(backfill):
             backfill.run()
         del self._own.backfills[view]
+        self._own.life.on(session).look()  # a round may take long, and reports say what was seen last

@@ -1,18 +1,23 @@
 """Parked keys: a projection or a store refused them. They are listed as dead letters, which hold no row values.
 
-A later success of the key clears its dead letter. A view that does little but park its keys is halted.
+A later success of the key clears its dead letter. Other processes may clear some, too (`viewtail dead-letters`): the
+owner of the pipeline looks for that now and then. A view that does little but park its keys is halted.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
 from changes.rendering import key_renderer
+from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from offsets.mysql import Session, transaction
 from projectors.views import BoundView
@@ -23,6 +28,20 @@ _log = structlog.get_logger("viewtail.pipeline")
 # So many refusals of a view without a success halt it; of a batch they count where they are more than its successes.
 PARKED_IN_A_ROW = 100
 _LOGGED = 10  # of one batch
+LOOK_EVERY_S = 3.0  # for letters that another process changed
+_LOOK_SHARE = 0.02  # at most so much of the time goes into looking, however many letters there are
+_LOOK_TRIES = 3  # while letters come and go here, too
+
+
+@dataclass(slots=True)
+class _Known:
+    """Which keys are parked, shared by the threads of one ownership; the lock is held while memory changes."""
+
+    keys: dict[str, set[str]]  # by view
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    changes: int = 0  # made here
+    seen: tuple[object, ...] = ()  # what the table said of itself when it was read last
+    look_at: float = 0.0  # monotonic; not before
 
 
 class DeadLetters:
@@ -33,7 +52,7 @@ class DeadLetters:
         self._table = quote(database, "dead_letter")
         self._columns = {view.id: view.key for view in views}
         self._ids = ids
-        self._keys: dict[str, set[str]] = {view.id: set() for view in views}
+        self._known = _Known({view.id: set() for view in views})
 
     def on(self, session: Session) -> DeadLetters:
         """The same dead letters, written on another thread's session; what is known of them is shared."""
@@ -42,56 +61,139 @@ class DeadLetters:
         return twin
 
     def load(self) -> None:
+        """Learn which keys are parked, before anybody parks others."""
+        self._known.seen = self._fingerprint()
+        self._remember(self._read(), self._known.changes)
+
+    def look_again(self) -> None:
+        """Learn which letters other processes took away or added, now and then; for one thread.
+
+        What is parked or cleared here meanwhile counts more than what was read before.
+        """
+        known, began = self._known, time.monotonic()
+        if began < known.look_at or not self._ids:
+            return
+        found = self._fingerprint()
+        for _ in range(_LOOK_TRIES if found != known.seen else 0):
+            before = known.changes
+            if self._remember(self._read(), before):
+                known.seen = found
+                break
+        now = time.monotonic()
+        known.look_at = now + max(LOOK_EVERY_S, (now - began) / _LOOK_SHARE)
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Of the letters in the table: another one when some were added or removed."""
+        if not self._ids:
+            return ()
+        with transaction(self._session, "looking at the dead letters") as cursor:
+            cursor.execute(f"SELECT COUNT(*), MAX(last_at), MAX(first_at) FROM {self._table} {self._ours}", self._which)
+            found: tuple[object, ...] = cursor.fetchone()
+        return found
+
+    def _read(self) -> dict[str, set[str]]:
         names = {number: name for name, number in self._ids.items()}
-        with transaction(self._session, "reading the dead letters") as cursor:
-            cursor.execute(f"SELECT view_id, rendered_key FROM {self._table}")
-            for number, key in cursor.fetchall():
-                if number in names:
-                    self._keys[names[number]].add(key)
+        keys: dict[str, set[str]] = {name: set() for name in self._known.keys}
+        if names:
+            with transaction(self._session, "reading the dead letters") as cursor:
+                cursor.execute(f"SELECT view_id, rendered_key FROM {self._table} {self._ours}", self._which)
+                for number, key in cursor.fetchall():
+                    keys[names[number]].add(key)
+        return keys
+
+    @property
+    def _ours(self) -> str:
+        return "WHERE view_id IN %(views)s"
+
+    @property
+    def _which(self) -> dict[str, object]:
+        return {"views": sorted(self._ids.values())}
+
+    def _remember(self, keys: dict[str, set[str]], changes: int) -> bool:
+        """Whether nothing changed here since there had been so many changes."""
+        with self._known.lock:
+            if self._known.changes != changes:
+                return False
+            self._known.keys.update(keys)
+        return True
 
     @property
     def count(self) -> int:
-        return sum(len(keys) for keys in self._keys.values())
+        return sum(len(keys) for keys in self._known.keys.values())
+
+    def counts(self) -> dict[str, int]:
+        """By view."""
+        return {view: len(keys) for view, keys in self._known.keys.items()}
 
     def record(self, parked: Iterable[Parked]) -> None:
         """Durable on return; called before the offset moves past them."""
+        letters = list(parked)
         with transaction(self._session, "recording dead letters") as cursor:
-            for letter in parked:
+            for letter in letters:
                 cursor.execute(
                     f"INSERT INTO {self._table} (view_id, key_hash, rendered_key, version, reason) "
                     "VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE attempt_count = attempt_count + 1, "
-                    "reason = VALUES(reason), version = VALUES(version)",
-                    (self._ids[letter.view], _hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
+                    "reason = IF(VALUES(version) < version, reason, VALUES(reason)), "
+                    "version = GREATEST(version, VALUES(version))",
+                    (self._ids[letter.view], key_hash(letter.key), letter.key, letter.version, letter.reason[:2000]),
                 )
-                self._keys[letter.view].add(letter.key)
+        with self._known.lock:
+            self._known.changes += 1
+            for letter in letters:
+                self._known.keys[letter.view].add(letter.key)
 
     def clear_applied(self, writes: Sequence[ViewWrites], parked: Sequence[Parked]) -> None:
         """Forget the keys that these writes brought up to date."""
         refused = {(letter.view, letter.key): letter.version for letter in parked}
         for found in writes:
-            if keys := self._keys[found.view]:
+            if keys := self._known.keys[found.view]:
                 render = key_renderer(self._columns[found.view])
                 applied = {render(key): write[0] for key, write in found.writes.items()}
                 # A key refused at one version and applied at a later one, in the same batch, is up to date.
-                mended = [key for key in keys & applied.keys() if applied[key] > refused.get((found.view, key), -1)]
-                self._clear(found.view, mended)
+                newer = {
+                    key: at for key, at in applied.items() if key in keys and at > refused.get((found.view, key), -1)
+                }
+                self._clear(found.view, newer)
 
     def keys_of(self, view: str) -> frozenset[str]:
         """The rendered keys of a view's dead letters."""
-        return frozenset(self._keys[view])
+        with self._known.lock:
+            return frozenset(self._known.keys[view])
 
     def clear_view(self, view: str) -> None:
         """Forget a view's dead letters: its backfill begins."""
-        self._clear(view, list(self._keys[view]))
+        self._clear(view, dict.fromkeys(sorted(self.keys_of(view)), MAX_VERSION))
 
-    def _clear(self, view: str, keys: list[str]) -> None:
-        if not keys:
+    def _clear(self, view: str, upto: Mapping[str, int]) -> None:
+        """By key, the letters of changes up to a version: of a newer one another process may have told meanwhile."""
+        if not upto:
             return
+        gone = []
         with transaction(self._session, "clearing dead letters") as cursor:
-            for key in keys:
-                where = "WHERE view_id = %s AND key_hash = %s"
-                cursor.execute(f"DELETE FROM {self._table} {where}", (self._ids[view], _hash(key)))
-        self._keys[view].difference_update(keys)
+            for key, version in upto.items():
+                where, values = "view_id = %s AND key_hash = %s", (self._ids[view], key_hash(key))
+                if not cursor.execute(f"DELETE FROM {self._table} WHERE {where} AND version <= %s", (*values, version)):
+                    cursor.execute(f"SELECT 1 FROM {self._table} WHERE {where}", values)
+                    if cursor.fetchone() is not None:
+                        continue
+                gone.append(key)
+        with self._known.lock:
+            self._known.changes += 1
+            self._known.keys[view].difference_update(gone)
+
+
+def erase_letters(session: Session, database: str, views: Sequence[str], key: str) -> int:
+    """Delete the dead letters of an entity, by its rendered key, from these views; returns how many there were."""
+    if not views:
+        return 0
+    with transaction(session, "erasing dead letters") as cursor:
+        marks = ", ".join(["%s"] * len(views))
+        count: int = cursor.execute(
+            f"DELETE FROM {quote(database, 'dead_letter')} WHERE key_hash = %s AND view_id IN "
+            f"(SELECT id FROM {quote(database, 'view')} WHERE name IN ({marks}))",
+            (key_hash(key), *views),
+        )
+        return count
 
 
 class Parking:
@@ -135,5 +237,6 @@ class Parking:
                 )
 
 
-def _hash(key: str) -> bytes:
+def key_hash(key: str) -> bytes:
+    """Of a rendered key: its letter's place in the table."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]

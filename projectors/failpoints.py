@@ -12,8 +12,15 @@ import signal
 import threading
 
 STEPS = ("after read", "before write", "after write", "after offset", "after chunk")
+REBUILD_STEPS = tuple(
+    f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")
+)
+SWAP_STEP = "in swapping"  # of a store that swaps in more than one step
 REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes single entities again
-COMMIT_STEPS = ("before commit", "after commit")  # of a store's own transaction, around the request that ends it
+# Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
+COMMIT_STEPS = ("before commit", "after commit")
+EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")
+DROP_STEPS = ("before drop", "after drop", "before forgetting")  # of a view that nobody declares any more
 
 _step, _count, _signal, _later_ms, *_ = [*os.environ.get("VIEWTAIL_FAILPOINT", "").split(":"), "", "", ""]
 _left = int(_count or 1)

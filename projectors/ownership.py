@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -18,10 +18,10 @@ from ingest import History, Source
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.limits import Limits
-from offsets import OffsetStore, Owner, owners
+from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from projectors import log_fill
+from projectors import log_fill, rebuilds
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
@@ -35,7 +35,7 @@ from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
-from projectors.view_states import State, ViewRecord, ViewStates
+from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
@@ -77,15 +77,23 @@ class Ownership:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
+    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
     was_fenced: bool = False  # another process had taken it when it was closed
+    paused_views: Collection[str] = ()  # at the last look
+    is_paused: bool = False  # an operator paused it, so it ends
 
     @property
     def source(self) -> Source:
         """What its pipeline reads."""
         return self.pipeline.source
+
+    def bound_views(self) -> list[BoundView]:
+        """The declared views as they are bound now, wherever they are in the store."""
+        views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
+        return list({view.view.id: replace(view, copy=1, is_beside=False) for view in views}.values())
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -137,6 +145,15 @@ class Ownership:
             vitals=vitals,
         )
 
+    def look(self, session: Session) -> None:
+        """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""
+        if pauses.of(session, self.deployment.database, self.identity.name) is not None:
+            self.is_paused = True
+            self.stop.set()
+            return
+        self.paused_views = self.life.on(session).look_for_paused()
+        self.pipeline.dead_letters.on(session).look_again()
+
     def siblings(self) -> Siblings:
         """The pipelines of the other parts of the source, which keep the same views."""
         now = partial(self.pipeline.watermarks.now, self.stop)
@@ -166,7 +183,9 @@ def take(
     Views that are `held_back` wait: the table as they need it is newer than the changes that come first.
     """
     history, database = deployment.history(identity), deployment.database
-    store, views = store_named(identity.store), deployment.views_of(identity.store)
+    store = store_named(identity.store)
+    found = rebuilds.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:
         on_failure.callback(offsets.abandon)
@@ -178,7 +197,7 @@ def take(
         asked = history.reader({}, {})
         records = log_fill.refuse(asked, states, records)
         states.retire_others(records)
-        halted = {name for name, record in records.items() if record.state is State.HALTED}
+        halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
         if (guard := guarded(sink)) is not None:
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
@@ -192,6 +211,8 @@ def take(
             misfit=deployment.misfit,
             fits_from={} if fits_from is None else fits_from,
             gate=BackfillGate(lambda view: ViewLock(session, database, view).taken()),
+            seen={view.id: State.HALTED for view in deployment.left_out}
+            | {name: record.state for name, record in records.items()},
         )
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
@@ -217,7 +238,7 @@ def take(
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
-    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop)
+    return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
 
 
 def _projections(
@@ -235,7 +256,7 @@ def _offset(
 
     With none, and where every view is backfilled again (a new history), the stream's present end.
     """
-    is_needed = any(record.state not in (State.NEW, State.HALTED) for record in records.values())
+    is_needed = any(record.state not in GETS_NOTHING | {State.NEW} for record in records.values())
     if saved is not None and (saved.epoch == epoch or is_needed):
         return saved
     now = source.now()

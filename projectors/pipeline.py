@@ -32,6 +32,7 @@ from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
+from projectors.proving.recent import RecentKeys
 from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
 from projectors.stream_fill import Windows
 from projectors.table_changes import TableChanges
@@ -55,7 +56,6 @@ class Vitals:
     write_count: int = 0  # writes applied, after coalescing
     batch_count: int = 0
     store_retry_count: int = 0
-    parked_count: int = 0
     oldest_waiting_us: int = 0  # commit time of the oldest change that is being written; 0: none is
     last_commit_us: int = 0  # of the first change of the last batch
 
@@ -91,6 +91,7 @@ class Pipeline:
     _idle_saved_at: float = field(default_factory=time.monotonic)
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
+    recent: RecentKeys | None = None  # what a cleaner looks at first
     windows: Windows | None = None  # of fillings in the order of the stream
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
@@ -104,7 +105,6 @@ class Pipeline:
             self.windows = Windows(self._publisher, self.life.projections.is_halted)
             self._most_open_rows = self.limits.batch_rows
             self.limits = self.limits.with_at_most(self._publisher.most_rows)
-        self.vitals.parked_count = self.dead_letters.count
         self._parking = Parking(self.dead_letters, self.life.halt)
         self._table_changes = TableChanges(
             self.life, self.sink, self.offsets, self.dead_letters, self.open_source, self.check_lease, self.stop
@@ -178,7 +178,8 @@ class Pipeline:
         failpoints.reach("after write")
         self._parking.park(projected.writes, projected.parked, refused)
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
-        self.vitals.parked_count = self.dead_letters.count
+        if self.recent is not None:
+            self.recent.saw(projected.writes)
         if self._publisher is not None:
             self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):

@@ -170,7 +170,7 @@ class TableChanges:
     def _bound_now(self, view: BoundView) -> BoundView:
         with closing(self.open_source()) as connection:
             (now,) = bind([view.view], lambda schema, name: _without_new(describe(connection, schema, name), view))
-        return now
+        return replace(now, copy=view.copy, is_beside=view.is_beside)
 
 
 def _without_new(table: Table, view: BoundView) -> Table:

@@ -20,7 +20,7 @@ from changes.batches import Followed, Halt
 from offsets.mysql import Session
 from projectors.projection import Projections
 from projectors.stores import Sink, guarded
-from projectors.view_states import Event, State, ViewRecord, ViewStates
+from projectors.view_states import KEPT, Event, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -102,6 +102,7 @@ class ViewLife:
     fits_from: FitsFrom
     gate: BackfillGate = field(default_factory=BackfillGate)
     wake: threading.Event = field(default_factory=threading.Event)  # views are to be looked at for a backfill
+    seen: dict[str, State] = field(default_factory=dict)  # by view, as it last was found or made; for reports
 
     def on(self, session: Session) -> ViewLife:
         """The same on another thread's session."""
@@ -121,6 +122,20 @@ class ViewLife:
         _log.error("view halted", view=view, reason=reason)
         self.states.halt(view, reason)
         self.projections.halt(view)
+        self.seen[view] = State.HALTED
+
+    def look_for_paused(self) -> list[str]:
+        """The views that an operator has paused; they get nothing from now on."""
+        records = self.states.read_all([*self.views, *(view.id for view in self.left_out)])
+        for record in records.values():
+            is_left_out = self.projections.is_halted(record.name)
+            if record.state is State.PAUSED and record.name in self.projections.views and not is_left_out:
+                _log.info("view paused", view=record.name)
+                self.projections.halt(record.name)
+            elif record.state in KEPT and is_left_out:
+                # It was resumed, and backfilled, between this look's question and its answer.
+                self._backfill(Event.LOST, [record.name])
+        return [record.name for record in records.values() if record.state is State.PAUSED]
 
     def cannot_read(self, halts: Iterable[Halt]) -> None:
         """Halt the views that need what cannot be read exactly from here on. Raises ReadAgain for others."""
@@ -208,8 +223,14 @@ class ViewLife:
 
     def to_backfill(self) -> list[str]:
         """Views that are new, or whose backfill was interrupted."""
-        records = self.states.read_all(self.views.keys() - self.held_back)
-        return [name for name, record in records.items() if record.state in (State.NEW, State.BACKFILLING)]
+        waiting = [name for name, one in self.look().items() if one.state in (State.NEW, State.BACKFILLING)]
+        return [name for name in waiting if name in self.views and name not in self.held_back]
+
+    def look(self) -> dict[str, ViewRecord]:
+        """All views as they are now, those left out too; reports say the same until the next look."""
+        records = self.states.read_all({*self.views, *(view.id for view in self.left_out)})
+        self.seen.update({name: record.state for name, record in records.items()})
+        return records
 
     def gets_changes(self, view: str) -> bool:
         """Whether it gets changes now; a halted view gets them after the pipeline restarts."""

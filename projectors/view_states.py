@@ -14,13 +14,15 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.errors import DeclarationError
+from changes.errors import DeclarationError, StopRequested
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from offsets import Owner, migrations
 from offsets.lease import is_held
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import declaration_hash, earlier_fingerprint
-from projectors.views import BoundView
+from projectors.stores.leaving import Place
+from projectors.stores.registry import store_of
+from projectors.views import BoundView, view_of
 from servers.sessions import quote
 
 
@@ -31,6 +33,10 @@ class State(StrEnum):
     BACKFILLING = "filling"  # up to the last chunk's key
     FILLED = "filled"  # it equals its table, as far as its pipeline has come
     HALTED = "halted"  # it misses changes since, until an operator replays it
+    PAUSED = "paused"  # it misses changes since, as an operator wants it, until one resumes it
+
+
+GETS_NOTHING = frozenset({State.HALTED, State.PAUSED})  # neither changes nor a backfill
 
 
 class Event(Enum):
@@ -46,34 +52,41 @@ class Event(Enum):
     RETIRED = "views.py no longer declares it, so it misses changes"
     HALTED = "its changes cannot be applied exactly"
     REPLAYED = "an operator asked for it: viewtail replay"
+    PAUSED = "an operator asked for it: viewtail pause"
+    RESUMED = "an operator asked for it: viewtail resume"
 
 
-_KEPT = frozenset({State.BACKFILLING, State.FILLED})
-_NOT_HALTED = _KEPT | {State.NEW}
+KEPT = frozenset({State.BACKFILLING, State.FILLED})
+_NOT_HALTED = KEPT | {State.NEW}
 _ANY = frozenset(State)
+_NOT_PAUSED = _ANY - {State.PAUSED}
 
 TRANSITIONS: Mapping[Event, tuple[frozenset[State], State]] = {
-    Event.REDECLARED: (_ANY, State.NEW),
+    Event.REDECLARED: (_NOT_PAUSED, State.NEW),
     Event.RETYPED: (_NOT_HALTED, State.NEW),
     Event.BEGUN: (frozenset({State.NEW}), State.BACKFILLING),
     Event.INTERRUPTED: (frozenset({State.BACKFILLING}), State.NEW),
     Event.FINISHED: (frozenset({State.BACKFILLING}), State.FILLED),
-    Event.LOST: (_KEPT, State.NEW),
+    Event.LOST: (KEPT, State.NEW),
     Event.REPLACED: (_NOT_HALTED, State.NEW),
-    Event.RETIRED: (_KEPT, State.NEW),
+    Event.RETIRED: (KEPT, State.NEW),
     Event.HALTED: (_ANY, State.HALTED),
-    Event.REPLAYED: (_ANY, State.NEW),
+    Event.REPLAYED: (_NOT_PAUSED, State.NEW),
+    Event.PAUSED: (_NOT_HALTED, State.PAUSED),
+    Event.RESUMED: (frozenset({State.PAUSED}), State.NEW),
 }
 
 _UNPROVEN = "proven_at = NULL, loss_count = loss_count + 1"
-_FORGOTTEN = "reason = NULL, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
+_NOT_PAUSED_NOW = "paused_at = NULL, paused_by = NULL"
+_FORGOTTEN = f"reason = NULL, {_NOT_PAUSED_NOW}, fill_key = NULL, fill_row_count = 0, filled_at = NULL"
 _ASSIGNMENTS = {
     State.NEW: f"{_FORGOTTEN}, {_UNPROVEN}, fill_row_estimate = 0, fill_started_at = NULL, "
-    "watermark_version = %(floor)s",
+    "fill_rows_a_second = %(rows_a_second)s, watermark_version = %(floor)s",
     State.BACKFILLING: f"{_FORGOTTEN}, fill_row_estimate = %(row_estimate)s, fill_incarnation = %(incarnation)s, "
     "fill_started_at = CURRENT_TIMESTAMP(6), watermark_version = %(watermark)s",
     State.FILLED: "watermark_version = %(end)s, fill_row_count = %(kept_count)s, filled_at = CURRENT_TIMESTAMP(6)",
-    State.HALTED: f"reason = %(reason)s, {_UNPROVEN}",
+    State.HALTED: f"reason = %(reason)s, {_NOT_PAUSED_NOW}, {_UNPROVEN}",
+    State.PAUSED: f"reason = %(reason)s, paused_at = CURRENT_TIMESTAMP(6), paused_by = %(by)s, {_UNPROVEN}",
 }
 # A backfill must not begin under a watermark from before its table's rows were replaced.
 _ONLY_IF = {Event.BEGUN: "COALESCE(watermark_version, 0) < %(watermark)s"}
@@ -84,8 +97,9 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
 
     Args:
         table: `view`, quoted, with its database.
-        values: what the new state is kept with: `floor` (of the next watermark's version) of a new view; `watermark`,
-            `row_estimate`, `incarnation` of a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one.
+        values: what the new state is kept with: `floor` (of the next watermark's version) and `rows_a_second` (the
+            most that its backfill may read; 0: no limit) of a new view; `watermark`, `row_estimate`, `incarnation` of
+            a backfill; `end`, `kept_count` of a filled one; `reason` of a halted one, with `by` of a paused one.
     """
     sources, to = TRANSITIONS[event]
     states = ", ".join(f"'{state}'" for state in sorted(sources))
@@ -94,7 +108,14 @@ def move(cursor: Any, table: str, pipeline_id: int, event: Event, views: Iterabl
         f"AND name = %(view)s AND state IN ({states}) AND {_ONLY_IF.get(event, 'TRUE')}"
     )
     for view in views:
-        cursor.execute(statement, {"floor": None, **values, "view": view})
+        cursor.execute(statement, {"floor": None, "rows_a_second": 0, **values, "view": view})
+
+
+# Why a view is halted while `viewtail forget` drops it, also after that was cut off.
+BEING_DROPPED = (
+    "viewtail forget began to drop it, and was cut off or is still at it. Run the same command again, without the view "
+    "in views.py, to drop the rest; or declare it again, restart viewtail run, and have it back: viewtail replay"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +125,7 @@ class ViewRecord:
     id: int
     name: str  # the view's id: 'store:name'
     state: State
-    reason: str | None  # why it is halted
+    reason: str | None  # why it is halted, or paused
     # Of a running backfill; of a finished one, its end; of a new view, what its next watermark must be above.
     watermark_version: int | None
     last_key: tuple[Any, ...] | None  # of the table's paging key, in the last row of the last finished chunk
@@ -112,6 +133,7 @@ class ViewRecord:
     row_count: int  # read by the backfill
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
+    rows_a_second: int = 0  # at most so many are read; 0: no limit
 
 
 Where: TypeAlias = Callable[[ViewRecord], bool]
@@ -131,7 +153,9 @@ class ViewStates:
 
     def on(self, session: Session) -> ViewStates:
         """The same views on another thread's session."""
-        return ViewStates(session, self._database, self._pipeline)
+        twin = ViewStates(session, self._database, self._pipeline)
+        twin._pipeline_id = self._pipeline_id
+        return twin
 
     @property
     def pipeline_id(self) -> int:
@@ -163,6 +187,7 @@ class ViewStates:
             for view in views:
                 if view.id in present:
                     self._compare(cursor, view, *present[view.id])
+            self._add_places(cursor, [view for view in views if view.id in present])
             self._insert(cursor, [view for view in views if view.id not in present])
             records = self._records(cursor, [view.id for view in views])
         self.ids |= {name: record.id for name, record in records.items()}
@@ -171,6 +196,16 @@ class ViewStates:
     def _fingerprints(self, cursor: Any) -> dict[str, tuple[str, str, str]]:
         cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
         return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
+
+    def declarations(self, views: Collection[str]) -> dict[str, KnownView]:
+        """What each of these views that has a row was declared as, when it was bound last."""
+        with self._transaction("reading declarations") as cursor:
+            cursor.execute(f"SELECT name, state, declaration FROM {self._table} {self._ours}")
+            return {
+                name: KnownView(state=state, declaration=hashed)
+                for name, state, hashed in cursor.fetchall()
+                if name in views
+            }
 
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):
@@ -199,10 +234,28 @@ class ViewStates:
     def _insert(self, cursor: Any, views: Sequence[BoundView]) -> None:
         # Only those that are not there: InnoDB spends a number of the key on each INSERT, ignored ones too.
         cursor.executemany(
-            f"INSERT INTO {self._table} (name, pipeline_id, fingerprint, version_kind, declaration, state) "
-            f"VALUES (%s, {self.pipeline_id}, %s, %s, %s, '{State.NEW}')",
-            [(view.id, view.fingerprint, _version_kind(view), declaration_hash(view.view)) for view in views],
+            f"INSERT INTO {self._table} "
+            "(name, copy, pipeline_id, fingerprint, version_kind, declaration, places, state) "
+            f"VALUES (%s, %s, {self.pipeline_id}, %s, %s, %s, %s, '{State.NEW}')",
+            [
+                (
+                    *(view.id, view.copy, view.fingerprint, _version_kind(view), declaration_hash(view.view)),
+                    _text_of([_place(view)]),
+                )
+                for view in views
+            ],
         )
+
+    def _add_places(self, cursor: Any, views: Sequence[BoundView]) -> None:
+        """A place that a view had before stays known: what is there may be older than the view's newest declaration."""
+        cursor.execute(f"SELECT name, places FROM {self._table} {self._ours}")
+        known = {name: places_from(text) for name, text in cursor.fetchall()}
+        for view in views:
+            if _place(view) not in known[view.id]:
+                cursor.execute(
+                    f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s",
+                    (_text_of([*known[view.id], _place(view)]), view.id),
+                )
 
     def read(self, view: str) -> ViewRecord:
         return self.read_all([view])[view]
@@ -216,15 +269,17 @@ class ViewStates:
         if not views:
             return {}
         cursor.execute(
-            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation "
+            "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation, "
+            "fill_rows_a_second "
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
         records = {}
-        for number, name, state, reason, watermark, last, count, incarnation in cursor.fetchall():
+        for number, name, state, reason, watermark, last, count, incarnation, rows_a_second in cursor.fetchall():
             key, order, kept = key_from_text(last, count)
-            record = ViewRecord(number, name, State(state), reason, watermark, key, order, count, kept, incarnation)
-            records[name] = record
+            records[name] = ViewRecord(
+                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, rows_a_second
+            )
         return records
 
     def move_in(self, cursor: Any, event: Event, views: Iterable[str], **values: object) -> None:
@@ -232,17 +287,14 @@ class ViewStates:
         move(cursor, self._table, self.pipeline_id, event, views, **values)
 
     def move(
-        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, floor: int | None = None
+        self, event: Event, views: Collection[str], *, where: Where = lambda _: True, **values: object
     ) -> list[str]:
-        """Move those of these views that the event moves and `where` chooses; returns them.
-
-        `floor` is a version that the next backfill's watermark must be above.
-        """
+        """Move those of these views that the event moves and `where` chooses; returns them. `values` as of `move`."""
         with self._transaction(f"moving views ({event.value})") as cursor:
             sources, _ = TRANSITIONS[event]
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
-            self.move_in(cursor, event, moved, floor=floor)
+            self.move_in(cursor, event, moved, **values)
         return moved
 
     def halt(self, view: str, reason: str) -> None:
@@ -267,11 +319,28 @@ class ViewStates:
             self._keep(cursor, view, declaration_hash(view.view))
 
     def forget(self, view: str) -> None:
-        """Nothing is known of the view any more; what it shows stays in its store."""
+        """Nothing is known of the view any more, nor of a copy beside it; what they show stays in their store."""
+        letters, rebuilds = quote(self._database, "dead_letter"), quote(self._database, "rebuild")
+        with self._transaction("forgetting a view") as cursor:
+            for name in [name for name in self._fingerprints(cursor) if view in (name, view_of(name))]:
+                of_view = f"{self._ours} AND name = %s"
+                cursor.execute(
+                    f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (name,)
+                )
+                cursor.execute(f"DELETE FROM {self._table} {of_view}", (name,))
+            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
+
+    def forget_dropped(self, view: str) -> bool:
+        """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
         letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
         with self._transaction("forgetting a view") as cursor:
-            cursor.execute(f"DELETE FROM {letters} WHERE view_id = (SELECT id FROM {self._table} {of_view})", (view,))
-            cursor.execute(f"DELETE FROM {self._table} {of_view}", (view,))
+            cursor.execute(f"SELECT id, state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
+            number, state, reason = cursor.fetchone() or (None, None, None)
+            if (state, reason) != (State.HALTED, BEING_DROPPED):
+                return False
+            cursor.execute(f"DELETE FROM {letters} WHERE view_id = %s", (number,))
+            cursor.execute(f"DELETE FROM {self._table} WHERE id = %s", (number,))
+        return True
 
     def retire_others(self, declared: Iterable[str]) -> None:
         """Views of this pipeline that are no longer declared miss its changes from now on: put back, they are new."""
@@ -291,13 +360,18 @@ class BackfillProgress:
     row_order: str  # in which the rows are read
 
     def save(self, key: tuple[Any, ...], row_count: int, kept_count: int) -> None:
-        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show."""
+        """The chunk that ends with `key` is durable; so many rows were read, and so many does the view show.
+
+        Raises StopRequested where the view is not being backfilled any more: it was halted, paused or marked meanwhile.
+        """
         with self._owned() as cursor:
-            cursor.execute(
+            found = cursor.execute(
                 f"UPDATE {quote(self.database, 'view')} SET fill_key = %s, fill_row_count = %s "
                 f"WHERE pipeline_id = %s AND name = %s AND state = '{State.BACKFILLING}'",
                 (key_text(key, self.row_order, kept_count), row_count, self.owner.id, self.view),
             )
+            if not found:
+                raise StopRequested
 
     def finish(self, end: int, kept_count: int) -> None:
         """A store that has a witness of version `end` or above has every row of the backfill."""
@@ -320,6 +394,31 @@ class BackfillProgress:
 
 def _version_kind(view: BoundView) -> str:
     return view.view.entity.version or "binlog"  # as it is stored: the kind of all versions that are no column's
+
+
+def _place(view: BoundView) -> Place:
+    return {"entity": view.table.full_name, **store_of(view.view).place(view)}
+
+
+def _text_of(places: Sequence[Place]) -> str:
+    return orjson.dumps(places).decode()
+
+
+def places_from(text: str | None) -> list[Place]:
+    """The places that a view has and had; none where an earlier viewtail kept it."""
+    return [] if text is None else list(orjson.loads(text))
+
+
+def known_places(session: Session, database: str) -> dict[str, list[Place]]:
+    """By id, the places of each view that viewtail's tables know."""
+    with transaction(session, "reading where views are") as cursor:
+        places = "places" if "places" in migrations.columns(cursor, database)["view"] else "NULL"
+        cursor.execute(f"SELECT name, {places} FROM {quote(database, 'view')}")
+        found: dict[str, list[Place]] = {}
+        for name, text in cursor.fetchall():
+            kept = found.setdefault(name, [])
+            kept += [one for one in places_from(text) if one not in kept]
+        return found
 
 
 def key_text(key: tuple[Any, ...], row_order: str, kept_count: int) -> str:

@@ -6,12 +6,15 @@ projectors/binding.py decides whether a declaration can work with its table, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Table
+
+_OF_COPY = re.compile(r"~[0-9]+$")
 
 RowFunction = Callable[[Mapping[str, Any]], Any]
 
@@ -82,6 +85,8 @@ class View:
         label = f"{type(self).__name__}({name!r})"
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"{label}: the name must be a non-empty string")
+        if is_copy(name):
+            raise DeclarationError(f"{label}: names that end in ~ and a number are those of copies; choose another")
         if not isinstance(entity, Entity):
             raise DeclarationError(f"{label}: the second argument must be an Entity, not {type(entity).__name__}")
         if where is not None and not callable(where):
@@ -116,7 +121,11 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundView:
-    """A declaration with its described table: what projections and stores work from."""
+    """A declaration with its described table: what projections and stores work from.
+
+    A view may have two copies: the live one, which readers see, and one beside it (projectors/rebuilds.py). Each is a
+    view of its own for all that writes, with another id and another place in the store.
+    """
 
     view: View
     table: Table
@@ -124,10 +133,27 @@ class BoundView:
     values: tuple[Column, ...]  # columns the view shows, as declared; () for document functions
     needed: tuple[str, ...]  # every column the projection reads: key, values, version, function's columns
     fingerprint: str  # hex; differs when the view's content would
+    copy: int = 1  # the number of this copy; no two copies of a view ever have the same
+    is_beside: bool = False  # readers do not see it
 
     @property
     def id(self) -> str:
-        return self.view.id
+        return copy_id(self.view.id, self.copy) if self.is_beside else self.view.id
+
+
+def copy_id(view: str, copy: int) -> str:
+    """The id of a copy that is beside the live one: 'mysql:by_email~2'."""
+    return f"{view}~{copy}"
+
+
+def view_of(copy: str) -> str:
+    """The id of the view that an id is of, itself or a copy beside it."""
+    return _OF_COPY.sub("", copy)
+
+
+def is_copy(name: str) -> bool:
+    """Whether it is the id of a copy beside a live one."""
+    return _OF_COPY.search(name) is not None
 
 
 def column_names(given: str | Sequence[str], label: str) -> tuple[str, ...]:

@@ -63,6 +63,26 @@ def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
     return " OR ".join(f"({equals(columns, key)})" for key in keys)
 
 
+def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
+    """The condition for the rows of a canonical table that have one of these keys, whatever their texts are.
+
+    A text that a column's character set cannot hold is no error: it is that of another key there, with question marks.
+    """
+    return " OR ".join(
+        "("
+        + " AND ".join(f"{quote(one.name)} = {_own_text(value, one)}" for one, value in zip(columns, key, strict=True))
+        + ")"
+        for key in keys
+    )
+
+
+def _own_text(value: Any, column: Column) -> str:
+    text = literal(value, column)
+    if column.charset is None or column.charset == "utf8mb4" or text.isascii():
+        return text
+    return f"CONVERT({text} USING {column.charset}) COLLATE {column.collation}"
+
+
 def selected(column: Column) -> str:
     """The SELECT expression that PyMySQL gives back in viewtail's form."""
     name = quote(column.name)

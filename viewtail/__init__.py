@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import viewtail.own_packages  # noqa: F401  before all others of ours: it decides where they come from
+from changes.errors import WaitedTooLongError
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
@@ -30,9 +31,11 @@ __all__ = [
     "RedisSortedSet",
     "SearchIndex",
     "Topic",
+    "WaitedTooLongError",
     "find",
     "get",
     "search",
+    "wait_for",
 ]
 
 # Imported when called: every worker imports this package, and pays for the clients of its own store only.
@@ -74,3 +77,23 @@ def search(
     from viewtail.reading import open_reader
 
     return open_reader(view, settings).search(query, fields=fields, page=page, size=size)
+
+
+def wait_for(
+    view: str | View,
+    key: Any = None,
+    *,
+    version: int | None = None,
+    position: str | None = None,
+    gtid: str | None = None,
+    within_s: float = 10.0,
+    settings: Settings | None = None,
+) -> float:
+    """Wait until a view has everything that is committed by now, so that it shows what you wrote; seconds it took.
+
+    Instead it can be a version of one entity (`key`), or a position or GTID of the source. A parked `key` raises, since
+    waiting does not help. Raises WaitedTooLongError after `within_s` seconds, ViewtailError, MisuseError.
+    """
+    from viewtail.waiting import wait_for as wait
+
+    return wait(view, key, version=version, position=position, gtid=gtid, within_s=within_s, settings=settings)

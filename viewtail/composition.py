@@ -23,13 +23,15 @@ from projectors.binding import bind, declaration_hash, named_columns
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
-from projectors.view_states import State, ViewStates, kept_elsewhere, known_views
+from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views
 from projectors.views import BoundView, View
 from servers.sessions import Connection, asking, open_session
 from viewtail.settings import Settings
 from viewtail.sources import read_position
 
 _log = structlog.get_logger("viewtail.composition")
+
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 @dataclass(slots=True, kw_only=True)
@@ -223,7 +225,7 @@ def deploy_what_works(settings: Settings, views: Sequence[View]) -> Deployment:
 
 
 def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, tuple[str, list[str]]]:
-    """By id, views that cannot be kept now: halted ones (with ''), and those whose table changed since they were kept.
+    """By id, views that cannot be kept now: halted and paused ones (with ''), and those whose table changed since.
 
     The latter with the reason to halt them for. And the pipelines that keep each.
     """
@@ -241,7 +243,7 @@ def _misfits(settings: Settings, views: Sequence[View]) -> dict[str, tuple[str, 
         why = deployment.misfit(view) if records else None
         if why is None:
             continue
-        if all(record.state == State.HALTED for record in records.values()):
+        if all(record.state in GETS_NOTHING for record in records.values()):
             found[view.id] = ("", list(records))
         elif declaration_hash(view) in {one.declaration for one in records.values()} and not _is_hidden(
             deployment, view

@@ -12,12 +12,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 import typer.exceptions
 
 from changes.errors import ViewtailError, once, place_of
+
+if TYPE_CHECKING:
+    from viewtail.commands.pausing import Wanted
 
 app = typer.Typer(
     name="viewtail",
@@ -43,6 +46,11 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it on the whole terminal, again and again, until Ctrl-C.")]
+Every = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="With --watch: how often to look; by default 2.", min=0.5, max=3600),
+]
 ViewName = Annotated[
     str, typer.Argument(metavar="VIEW", help="A view's name, or STORE:NAME where two stores have one of that name.")
 ]
@@ -92,7 +100,7 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         help="What the binlog says changed since then: 2026-11-22T03:00, or 03:00 for the last time that it was three. "
-        "In UTC, unless the time says otherwise (+01:00). Needs --into.",
+        "In UTC, unless the time says otherwise (+01:00).",
     ),
 ]
 Into = Annotated[
@@ -101,6 +109,40 @@ Into = Annotated[
         metavar="TOPIC",
         help="Publish that into a topic of its own, made like the view's. VIEW is one Topic; its own stays as it is.",
     ),
+]
+Hold = Annotated[bool, typer.Option("--hold", help="Wait before the swap; the same command without it goes on.")]
+Keep = Annotated[
+    str, typer.Option(metavar="TIME", help="How long the former copy is kept after the swap: 90m, 24h, 7d.")
+]
+Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
+Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
+SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
+WaitedKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)]
+WaitedVersion = Annotated[int | None, typer.Option("--version", metavar="N", help="Until KEY has this version.")]
+WaitedPosition = Annotated[
+    str | None, typer.Option("--position", metavar="FILE:POSITION", help="Until this place in the source's binlog.")
+]
+WaitedGtid = Annotated[str | None, typer.Option("--gtid", metavar="GTID", help="Until this transaction of the source.")]
+Within = Annotated[float, typer.Option(metavar="SECONDS", help="At most so long.", min=0)]
+Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
+KeysFrom = Annotated[
+    Path | None, typer.Option("--keys-from", metavar="FILE", help="The entities of a file, a key a line; - is stdin.")
+]
+IsParked = Annotated[bool, typer.Option("--parked", help="The entities that are parked.")]
+Begin = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FILE:POSITION", help="What the binlog says changed from there on, up to --to or now."
+    ),
+]
+End = Annotated[str | None, typer.Option("--to", metavar="FILE:POSITION", help="The end of --from.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", help="The entities of which the canonical row meets a condition."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")]
+IsAwaited = Annotated[
+    bool, typer.Option("--wait", help="Wait until whole views are backfilled, and show how far it is.")
 ]
 Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help="The views; by default all of them.")]
 Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
@@ -111,6 +153,51 @@ Sample = Annotated[
 MaxRows = Annotated[float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0)]
 MaxThreads = Annotated[
     int, typer.Option(metavar="N", help="Wait while the source runs more statements than that at once.", min=1)
+]
+Paused = Annotated[
+    list[str] | None, typer.Argument(metavar="[VIEW...]", help="Views; the pipelines that keep them go on.")
+]
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pipeline",
+        metavar="NAME",
+        help="A pipeline as `status` names it, or a store: all pipelines that write it; repeatable.",
+    ),
+]
+AllPipelines = Annotated[bool, typer.Option("--all", help="Every pipeline.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `status` and readers show it.")]
+OfView = Annotated[str | None, typer.Argument(metavar="[VIEW]", help="Only this view's.")]
+LetterKey = Annotated[str, typer.Argument(metavar="KEY", help="The key as `dead-letters list` prints it.")]
+LetterKeys = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY...]", help="Keys as `dead-letters list` prints them; without one, all of the view."),
+]
+Forgotten = Annotated[
+    str,
+    typer.Argument(
+        metavar="VIEW|ENTITY", help="A view; or, with KEY, a canonical table: SCHEMA.TABLE, or the table's name alone."
+    ),
+]
+ForgottenKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help=f"{_KEY} Its row is gone already.")]
+KeepData = Annotated[
+    bool, typer.Option("--keep-data", help="Of a view: forget what viewtail knows, and leave its data where it is.")
+]
+WithTopic = Annotated[
+    bool, typer.Option("--with-topic", help="Of a Topic view: delete the topic too. Its consumers lose it.")
+]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN,...", help="Of an entity: the columns of KEY, where views have several keys."),
+]
+PASSED_WITHIN_S = 60.0
+PassedWithin = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.1,
+        help=f"Of an entity: wait so long for the pipelines; {PASSED_WITHIN_S:.0f} by default.",
+    ),
 ]
 Migration = Annotated[Path, typer.Argument(metavar="FILE.sql", help="A file with the migration's statements.")]
 Database = Annotated[
@@ -181,12 +268,23 @@ def run(context: typer.Context, role: RoleOption = "all") -> int:
 
 
 @app.command()
-def status(context: typer.Context, json: Json = False) -> int:
+def status(context: typer.Context, json: Json = False, watch: Watch = False, every: Every = None) -> int:
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
-    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked. The
-    lines below the table say what to do.
+    Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; what is
+    paused is behind after a minute. The lines below the table say what to do.
+
+    With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
+    is 0 then. It asks MySQL alone, four questions each time.
     """
+    if every is not None and not watch:
+        raise typer.BadParameter("it is how often --watch looks; add --watch", param_hint="--every")
+    if watch:
+        if json:
+            raise typer.BadParameter("leave --json out: a program calls viewtail status --json", param_hint="--watch")
+        from viewtail.commands.watch import watch as watching
+
+        return watching(context.obj, every or 2.0)
     from viewtail.commands.status import status as command
 
     return command(context.obj, as_json=json)
@@ -252,30 +350,107 @@ def replay(
     view: Replayed = None,
     all_views: All = False,
     new_history: NewHistory = False,
+    key: Keys = None,
+    keys_from: KeysFrom = None,
+    parked: IsParked = False,
     since: Since = None,
+    begin: Begin = None,
+    end: End = None,
+    where: Where = None,
     into: Into = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    max_rows_per_second: MaxRows = 0,
+    wait: IsAwaited = False,
 ) -> int:
-    """Backfill views again from their tables, in place, while readers read them.
+    """Project canonical rows again, in place, while readers read: a view, or some entities of it.
 
-    A halted view goes on after it, once you have corrected the reason. A running viewtail begins within seconds;
-    without one, the next `viewtail run` does it.
+    A whole VIEW is backfilled again by the running viewtail, within seconds; without one, by the next `viewtail run`. A
+    halted view goes on after it, once you have corrected the reason.
 
-    With --since and --into, nothing is backfilled: every change of a Topic since a time is published again, once and in
-    order, into a topic of its own. The command does it itself. The same command goes on with one that was stopped.
+    Some entities (--key, --keys-from, --parked, --since, --from, --where) are written by the command itself, as their
+    rows are now; a key without a row gets its tombstone. The same command goes on with one that was stopped. Old events
+    are never sent again as they were: the view has newer versions, and would rightly refuse them.
+
+    With --into, every change of a Topic since a time is published again, once and in order, into a topic of its own.
+
+    `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands import replay as command
+    from viewtail.commands.replay_keys import How, Selected, replay_keys
 
-    if since is not None or into is not None:
-        if since is None or into is None or all_views or new_history or view is None or len(view) != 1:
-            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--since")
+    selected = Selected(
+        keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where
+    )
+    if into is not None:
+        if since is None or all_views or new_history or view is None or len(view) != 1:
+            raise typer.BadParameter("write: viewtail replay VIEW --since TIME --into TOPIC", param_hint="--into")
         from viewtail.commands.stretch import replay_since
 
         return replay_since(context.obj, view[0], since, into)
-    if not new_history:
-        return command.replay(context.obj, view or [], all_views=all_views)
-    if view or all_views:
-        raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
-    return command.replay_new_history(context.obj)
+    selected.check()
+    if new_history:
+        if view or all_views or selected.is_some:
+            raise typer.BadParameter("it is for every view; leave VIEW and --all out", param_hint="--new-history")
+        return command.replay_new_history(context.obj)
+    if selected.is_some:
+        if view is None or len(view) != 1 or all_views:
+            raise typer.BadParameter("some entities are those of one view: name it", param_hint="VIEW")
+        how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
+        return replay_keys(context.obj, view[0], selected, how)
+    if dry_run:
+        raise typer.BadParameter("a whole view is every row of its table; name some entities", param_hint="--dry-run")
+    return command.replay(
+        context.obj,
+        view or [],
+        all_views=all_views,
+        is_yes=yes,
+        rows_a_second=int(max_rows_per_second),
+        is_awaited=wait,
+    )
+
+
+@app.command()
+def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
+    """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
+    from viewtail.commands.replay import replays as command
+
+    return command(context.obj, limit=limit, as_json=json)
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    view: ViewName,
+    key: WaitedKey = None,
+    version: WaitedVersion = None,
+    position: WaitedPosition = None,
+    gtid: WaitedGtid = None,
+    within: Within = 10.0,
+) -> int:
+    """Wait until a view has everything that is committed by now, or up to a version, position or GTID.
+
+    For scripts that read what they wrote. In Python: viewtail.wait_for(...). Exits 1 when the time is over, when the
+    view is halted, or when KEY is parked.
+    """
+    from operations.waiting import Wanted
+    from viewtail.commands.waiting import wait as command
+
+    wanted = Wanted(version=version, position=position, gtid=gtid)
+    return command(context.obj, view, key, wanted, within_s=within)
+
+
+@app.command()
+def why(context: typer.Context, view: ViewName, key: Key, json: Json = False) -> int:
+    """Tell why a view shows what it shows of one entity, and what to run next.
+
+    Looks at the row, at what the store holds, at the pipeline, at the dead letters, and for the entity's last change in
+    the binlog. Exits 0 when the view is right: current, rightly absent, or kept out by `where`. Writes nothing but a
+    watermark.
+    """
+    from viewtail.commands.why import why as command
+
+    return command(context.obj, view, key, as_json=json)
 
 
 @app.command()
@@ -311,16 +486,181 @@ def verify(
     return command(context.obj, view or [], options)
 
 
+def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) -> Wanted:
+    from viewtail.commands.pausing import Wanted
+
+    return Wanted(views or [], pipelines or [], is_all)
+
+
 @app.command()
-def forget(context: typer.Context, view: ViewName) -> int:
-    """Remove a view that is no longer declared, and its dead letters, from `status`; its data stays.
+def rebuild(
+    context: typer.Context,
+    view: ViewName,
+    hold: Hold = False,
+    keep: Keep = "24h",
+    rollback: Rollback = False,
+    abort: Abort = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> int:
+    """Build a second copy of a view beside the one that readers have, compare it with its table, and swap the two.
 
-    What it shows stays in its store; the command says what that is and how to drop it. A view that is declared, or that
-    a running viewtail still keeps, is refused.
+    Readers never see an empty or half view. A running viewtail fills the copy while changes go on. After the swap the
+    former copy is kept up to date for a while: --rollback swaps back. The same command goes on with one that was
+    stopped or killed. Ctrl-C leaves the copy as it is.
     """
-    from viewtail.commands.forget import forget as command
+    from viewtail.commands import rebuild as commands
 
-    return command(context.obj, view)
+    if (rollback and abort) or (hold and (rollback or abort)):
+        raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
+    if rollback:
+        return commands.roll_back(context.obj, view, as_json=json)
+    if abort:
+        return commands.abort(context.obj, view, is_yes=yes)
+    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
+
+
+@app.command()
+def preview(context: typer.Context, view: ViewName, sample: SampledRows = 100, json: Json = False) -> int:
+    """Show what the declaration in views.py would change in a view, on a sample of real rows.
+
+    For an edited views.py, before you restart `viewtail run` with it. The command writes nothing. It exits 1 when rows
+    of the sample could not be projected.
+    """
+    from viewtail.commands.preview import preview as command
+
+    return command(context.obj, view, sample=sample, as_json=json)
+
+
+@app.command()
+def pause(
+    context: typer.Context,
+    view: Paused = None,
+    pipeline: Pipelines = None,
+    all_pipelines: AllPipelines = False,
+    reason: Reason = None,
+) -> int:
+    """Pause pipelines or views; they stay paused, over restarts too, until you resume them.
+
+    A paused pipeline stops within seconds, between two batches. It reads and writes nothing and keeps its offset, so it
+    loses nothing as long as the source keeps its changes. A paused view gets no changes while its pipeline goes on:
+    `viewtail resume` backfills it. To pause what is paused changes nothing.
+    """
+    from viewtail.commands import pausing as command
+
+    return command.pause(context.obj, _wanted(view, pipeline, all_pipelines), reason)
+
+
+@app.command()
+def resume(
+    context: typer.Context, view: Paused = None, pipeline: Pipelines = None, all_pipelines: AllPipelines = False
+) -> int:
+    """Resume pipelines or views that were paused.
+
+    A pipeline goes on at its offset. A view is backfilled again in place, while readers read it: it missed what changed
+    meanwhile. To resume what runs changes nothing.
+    """
+    from viewtail.commands import pausing as command
+
+    return command.resume(context.obj, _wanted(view, pipeline, all_pipelines))
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    what: Forgotten,
+    key: ForgottenKey = None,
+    yes: Yes = False,
+    keep_data: KeepData = False,
+    with_topic: WithTopic = False,
+    by: By = None,
+    timeout: PassedWithin = None,
+    json: Json = False,
+) -> int:
+    """Drop a view that is no longer declared, or erase one entity everywhere.
+
+    viewtail forget VIEW drops what the view left: its table, keys or index, its dead letters, and last what viewtail's
+    own tables know of it. It says first what that is, and asks. Killed in between, the same command goes on. A topic
+    stays, unless you say --with-topic. The command refuses a view that is declared, or that a running viewtail keeps.
+
+    viewtail forget ENTITY KEY proves that nothing of an entity is left after its row is gone: delete the row in MySQL
+    first. The command waits until the pipelines have passed the delete, looks in every view, and erases what is there
+    all the same. It prints each place, what it found there, and what stays until when. It exits 1 when anything else
+    stays.
+    """
+    if key is None:
+        if by is not None or timeout is not None:
+            raise typer.BadParameter("they are for: viewtail forget ENTITY KEY", param_hint="--by, --timeout")
+        from viewtail.commands.forget import Wishes
+        from viewtail.commands.forget import forget as command
+
+        if keep_data and with_topic:
+            raise typer.BadParameter("it contradicts --keep-data", param_hint="--with-topic")
+        wishes = Wishes(keeps_data=keep_data, drops_topic=with_topic, is_sure=yes, as_json=json)
+        return command(context.obj, what, wishes)
+    if keep_data or with_topic:
+        raise typer.BadParameter("they are for: viewtail forget VIEW", param_hint="--keep-data, --with-topic")
+    from viewtail.commands.erase import erase
+
+    timeout_s = PASSED_WITHIN_S if timeout is None else timeout
+    return erase(context.obj, what, key, by=by, timeout_s=timeout_s, as_json=json)
+
+
+dead_letters = typer.Typer(
+    help="Keys that could not be applied: which, why, since when. They hold no other value of a row.",
+    no_args_is_help=True,
+)
+app.add_typer(dead_letters, name="dead-letters")
+
+
+@dead_letters.command("list")
+def dead_letters_list(context: typer.Context, view: OfView = None, limit: Limit = 100, json: Json = False) -> int:
+    """List parked keys, those that were refused last first: cause, count, first and last time.
+
+    Exits 0 also when there are none; `viewtail status` exits 1 while there are some.
+    """
+    from viewtail.commands.dead_letters import list_letters as command
+
+    return command(context.obj, view, limit=limit, as_json=json)
+
+
+@dead_letters.command("show")
+def dead_letters_show(context: typer.Context, view: ViewName, key: LetterKey, json: Json = False) -> int:
+    """Show all that is known of one parked key.
+
+    Exits 1 when the key is not parked.
+    """
+    from viewtail.commands.dead_letters import show as command
+
+    return command(context.obj, view, key, as_json=json)
+
+
+@dead_letters.command("redrive")
+def dead_letters_redrive(
+    context: typer.Context, view: OfView = None, key: LetterKeys = None, all_views: All = False, yes: Yes = False
+) -> int:
+    """Try parked keys again: their rows as they are now are projected and written.
+
+    A key that is applied is parked no more; a key whose row is gone gets its tombstone. Without KEY all keys of the
+    view; with --all those of every view. Exits 1 when a key is refused again.
+    """
+    from viewtail.commands.dead_letters import redrive as command
+
+    if (view is None) != all_views:
+        raise typer.BadParameter("name a VIEW, or every view with --all", param_hint="VIEW")
+    return command(context.obj, view, key or [], is_yes=yes)
+
+
+@dead_letters.command("drop")
+def dead_letters_drop(context: typer.Context, view: ViewName, key: LetterKeys = None, yes: Yes = False) -> int:
+    """Forget that keys were parked; the view keeps what it has for them.
+
+    It repairs nothing: what the view shows for such a key is not what its row is now, and `viewtail verify` finds it. A
+    later change of the key is applied, or parked again. The command asks first. Exits 1 when a key is not parked.
+    """
+    from viewtail.commands.dead_letters import drop as command
+
+    return command(context.obj, view, key or [], is_yes=yes)
 
 
 contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)

@@ -6,7 +6,6 @@ decides; that only one writes it, lease and fence do, as everywhere.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-import orjson
 import structlog
 
 from changes.errors import MisuseError, ViewtailError
@@ -26,7 +24,7 @@ from ingest import Members
 from operations.check import tables_of
 from viewtail import declarations, settings
 from viewtail.presence import Presence
-from viewtail.reports import REPORT_EVERY_S
+from viewtail.reports import REPORT_EVERY_S, tell
 from viewtail.worker import Worker
 
 _log = structlog.get_logger("viewtail.worker")
@@ -151,6 +149,6 @@ class Member:
 
     def _tell(self, line: dict[str, object]) -> None:
         with suppress(OSError):
-            os.write(self._report_to, orjson.dumps(line) + b"\n")
+            tell(self._report_to, line)
             return
         self.stop.set()  # the supervisor is gone: nobody would stop us later

@@ -1,22 +1,39 @@
-"""Prometheus metrics of all pipelines, from the lines their processes report."""
+"""Prometheus metrics of all pipelines, from the lines their processes report, and the two probes, over HTTP.
+
+Whoever asks cannot hold the run up: each request has a thread of its own and a limit of time, and the oldest of too
+many connections is closed.
+"""
 
 from __future__ import annotations
 
 import errno
+import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+import orjson
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from changes.errors import SettingsError
+from changes.retrying import HALTED, PROCESS_ENDED, RETRYING, STANDBY
+from projectors.view_states import State
+from viewtail import probes
 
 _log = structlog.get_logger("viewtail.run")
 
 TRY_EVERY_S = 2.0  # for an address that is in use
+READ_WITHIN_S = 5.0  # the next bytes of a request
+MOST_CONNECTIONS = 32
+# Of a pipeline; `status` has "down" too, which is that no process says anything of it.
+_STATES = ("starting", "running", STANDBY, RETRYING, HALTED, PROCESS_ENDED.state)
 _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = (
     (CounterMetricFamily, "viewtail_rows", "rows", "changed rows read from the source"),
     (CounterMetricFamily, "viewtail_writes", "writes", "writes applied to the store, after coalescing"),
@@ -30,6 +47,8 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
         "age of the oldest change that is not durable yet; 0 at the source's end",
     ),
     (GaugeMetricFamily, "viewtail_prepared_transactions", "prepared", "XA transactions that hold the offset back"),
+    (GaugeMetricFamily, "viewtail_pipeline_paused", "paused", "1 while an operator has the pipeline paused"),
+    (GaugeMetricFamily, "viewtail_paused_views", "paused_views", "views that an operator has paused"),
     (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
     (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
 )
@@ -50,6 +69,7 @@ _FLEET: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, 
         "fenced",
         "pipelines that another process had taken when this one gave them up",
     ),
+    (CounterMetricFamily, "viewtail_process_deaths", "deaths", "times that the process died and was started again"),
     (GaugeMetricFamily, "viewtail_lag_messages", "waiting", "messages behind the position of a partition's pipeline"),
 )
 
@@ -71,26 +91,111 @@ class _Collector(Collector):
                 if field in report:
                     metric.add_metric([pipeline], report[field])
             yield metric
-        up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
-        filled = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=["pipeline", "view"])
-        for pipeline, report in reports.items():
-            up.add_metric([pipeline], 1.0 if report.get("state") == "running" else 0.0)
-            for one in report.get("backfills", ()):
-                filled.add_metric([pipeline, one["view"]], one["rows"])
-        yield up
-        yield filled
+        yield from _of_pipelines(reports)
+        yield from _of_views(reports)
+
+
+def _of_pipelines(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    up = GaugeMetricFamily("viewtail_pipeline_running", "1 while the pipeline keeps up", labels=["pipeline"])
+    state = GaugeMetricFamily(
+        "viewtail_pipeline_state", "1 for the state that the pipeline is in", labels=["pipeline", "state"]
+    )
+    age = GaugeMetricFamily(
+        "viewtail_report_age_seconds", "since the pipeline's process last said how it is", labels=["pipeline"]
+    )
+    for pipeline, report in reports.items():
+        present = report.get("state")
+        up.add_metric([pipeline], 1.0 if present == "running" else 0.0)
+        for name in dict.fromkeys((*_STATES, *([present] if present else ()))):
+            state.add_metric([pipeline, name], 1.0 if name == present else 0.0)
+        heard_s_ago = probes.heard_s_ago(report)
+        if heard_s_ago is not None:
+            age.add_metric([pipeline], heard_s_ago)
+    yield from (up, state, age)
+
+
+def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Of the views of pipelines that this process runs: one that stands by says nothing of them."""
+    labels = ["pipeline", "view"]
+    rows = GaugeMetricFamily("viewtail_fill_rows", "rows read by a running backfill", labels=labels)
+    state = GaugeMetricFamily("viewtail_view_state", "1 for the state that the view is in", labels=[*labels, "state"])
+    filled = GaugeMetricFamily(
+        "viewtail_view_filled_ratio", "how much of the view is backfilled, 0 to 1", labels=labels
+    )
+    parked = GaugeMetricFamily("viewtail_view_parked_keys", "keys of the view among the dead letters", labels=labels)
+    for pipeline, report in reports.items():
+        for one in report.get("backfills", ()):
+            rows.add_metric([pipeline, one["view"]], one["rows"])
+        for one in report.get("views", ()):
+            of_view = [pipeline, one["view"]]
+            for name in State:
+                state.add_metric([*of_view, name], 1.0 if name == one["state"] else 0.0)
+            if one["filled"] is not None:
+                filled.add_metric(of_view, one["filled"])
+            parked.add_metric(of_view, one["parked"])
+    yield from (rows, state, filled, parked)
+
+
+class _Handler(WSGIRequestHandler):
+    """Logs no requests; a reader that sends or takes nothing is left."""
+
+    timeout = READ_WITHIN_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: probes come every few seconds."""
+
+
+class _Server(ThreadingWSGIServer):
+    """A thread a connection, and so many at most: the oldest is closed for a new one."""
+
+    def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
+        self.address_family = family
+        self._open: deque[socket.socket] = deque()
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            oldest = self._open.popleft() if len(self._open) >= MOST_CONNECTIONS else None
+            self._open.append(request)
+        if oldest is not None:
+            _end(oldest)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread is to be had: the reader asks again
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            if request in self._open:
+                self._open.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that went away, mostly."""
+        _log.debug("a request for metrics failed", error=repr(sys.exception()))
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake the thread that waits for it; that thread closes it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is gone already
 
 
 class Server:
-    """Serves /metrics, as soon as the address is free: a `run` that stands by on the same machine waits for it."""
+    """Serves /metrics and the probes, as soon as the address is free: of two `run` on one machine the second waits."""
 
-    def __init__(self, host: str, port: int, reports: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+    def __init__(self, host: str, port: int, supervisor: probes.Watched) -> None:
         """Raises SettingsError when the address cannot be listened on, except that it is in use."""
         self._address = (host, port)
-        self._registry = CollectorRegistry()
-        self._registry.register(_Collector(reports))
+        registry = CollectorRegistry()
+        registry.register(_Collector(supervisor.reports))
+        self._metrics = make_wsgi_app(registry)
+        self._probes = {"/livez": lambda: probes.livez(supervisor), "/readyz": lambda: probes.readyz(supervisor)}
         self._stop = threading.Event()
-        self._serving: tuple[Any, threading.Thread] | None = None
+        self._serving: tuple[WSGIServer, threading.Thread] | None = None
         self._waiting: threading.Thread | None = None
         if not self._listens():
             _log.warning(
@@ -106,11 +211,23 @@ class Server:
         host, port = self._address
         return f"http://{host}:{port}/metrics"
 
+    def _answer(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        """The WSGI application."""
+        probe = self._probes.get(environ["PATH_INFO"])
+        if probe is None:
+            answered: Iterable[bytes] = self._metrics(environ, start_response)
+            return answered
+        answer = probe()
+        status = "200 OK" if answer.is_good else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
+        return [orjson.dumps(answer.body, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)]
+
     def _listens(self) -> bool:
         """Try to; False while the address is in use."""
         host, port = self._address
         try:
-            self._serving = start_http_server(port, addr=host, registry=self._registry)
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            server = _Server((str(address[0]), port), family)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
@@ -118,6 +235,10 @@ class Server:
                 f"metrics.host, metrics.port: cannot listen on {host}:{port} ({error.strerror}). Set another "
                 "VIEWTAIL_METRICS__HOST or VIEWTAIL_METRICS__PORT, or port 0 for no metrics"
             ) from None
+        server.set_app(self._answer)
+        thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+        thread.start()
+        self._serving = server, thread
         _log.info("metrics", url=self.url)
         return True
 

@@ -17,20 +17,34 @@ import orjson
 import structlog
 
 from changes.errors import ViewtailError
+from changes.retrying import PAUSED
 from offsets.mysql import OwnSession
 from offsets.owners import this_process
+from offsets.pauses import Pause
 from operations import status
 from projectors.ownership import Deployment, Ownership
+from projectors.view_states import State
 
 _log = structlog.get_logger("viewtail.worker")
 
 REPORT_EVERY_S = 0.5
 SAVE_REPORT_EVERY_S = 5.0  # while rows flow; on a change of state at once, else only now and then
 SAVE_IDLE_REPORT_EVERY_S = 60.0
+IS_WAITING_S = 1.0  # above this lag it is not idle, though nothing was written: the store hangs
 TELL_PREPARED_AFTER_S = 10.0
 COLLECT_GARBAGE_EVERY_S = 60.0
 
+_writing = threading.Lock()  # pipelines of one process share the descriptor, and a long line is written in pieces
+
 _Told = tuple[str | None, str | None, int | None]  # of a report: state, error, and how many writes
+
+
+def tell(report_to: int, line: Mapping[str, object]) -> None:
+    """Write a line to the supervisor. Raises OSError when that is gone."""
+    text = memoryview(orjson.dumps(line) + b"\n")
+    with _writing:
+        while text:
+            text = text[os.write(report_to, text) :]
 
 
 class Reporter:
@@ -53,6 +67,7 @@ class Reporter:
         self.own: Ownership | None = None
         self.state = "starting"
         self._error: str | None = None
+        self._pause: Pause | None = None
         self._pipeline = pipeline
         self._report_to = report_to
         self._deployment = deployment
@@ -67,6 +82,14 @@ class Reporter:
     def say(self, state: str, error: str | None) -> None:
         """Of the process; while it runs its pipeline says more."""
         self.state, self._error = state, error
+
+    def pause(self, found: Pause | None) -> None:
+        """Of the process, while an operator has its pipeline paused."""
+        self._pause = found
+        if found is not None and self.state != PAUSED:
+            _log.warning("pipeline paused", pipeline=self._pipeline, paused=str(found))
+            self.say(PAUSED, None)
+            self.save()
 
     def run(self) -> None:
         collected_at = last_at = time.monotonic()
@@ -83,7 +106,7 @@ class Reporter:
             last_count, last_at = count, now
             line = self._line()
             try:
-                os.write(self._report_to, orjson.dumps(line) + b"\n")
+                tell(self._report_to, line)
             except OSError:
                 self._stop.set()
             if is_last:
@@ -94,7 +117,8 @@ class Reporter:
     def _is_due(self, line: dict[str, Any]) -> bool:
         """Whether what was saved last, by whichever thread, is not true any more or too old."""
         told, saved = _told(line), self._saved
-        every_s = SAVE_IDLE_REPORT_EVERY_S if told == saved else SAVE_REPORT_EVERY_S
+        is_idle = told == saved and line.get("lag_s", 0) < IS_WAITING_S
+        every_s = SAVE_IDLE_REPORT_EVERY_S if is_idle else SAVE_REPORT_EVERY_S
         return told[:2] != saved[:2] or time.monotonic() - self._saved_at > every_s
 
     def _line(self) -> dict[str, Any]:
@@ -105,6 +129,7 @@ class Reporter:
             "rate": self._rate,
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             **({} if own is None else _owned(own)),
+            **({} if self._pause is None else {"lag_s": round(self._pause.lag_s, 3), "paused": 1}),
             **self._more(),
             **self._state(own),
         }
@@ -152,16 +177,32 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "rows": vitals.row_count,
         "writes": vitals.write_count,
         "batches": vitals.batch_count,
-        "parked": vitals.parked_count,
+        "parked": own.pipeline.dead_letters.count,
         "store_retries": vitals.store_retry_count,
         "lag_s": round(lag_s(own), 3),
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
+        "paused_views": len(own.paused_views),
         "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
             for one in list(own.backfills.values())
         ],
+        "views": _views(own),
     }
+
+
+def _views(own: Ownership) -> list[dict[str, Any]]:
+    """State, parked keys and how much of it is filled, from 0 to 1; None where this process does not know."""
+    parked = own.pipeline.dead_letters.counts()
+    under_way = dict(own.backfills)
+    found = []
+    for name, state in sorted(own.life.seen.copy().items()):
+        filled = {State.NEW: 0.0, State.FILLED: 1.0}.get(state)
+        if name in under_way and state in (State.NEW, State.BACKFILLING):
+            state, about = State.BACKFILLING, under_way[name].row_estimate
+            filled = min(0.999, under_way[name].row_count / about) if about else None
+        found.append({"view": name, "state": state, "filled": filled, "parked": parked.get(name, 0)})
+    return found
 
 
 def _told(line: dict[str, Any]) -> _Told:

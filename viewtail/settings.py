@@ -57,6 +57,15 @@ class Logs(Group):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is logged")
 
 
+class CleanerSettings(Group):
+    """What keeps views right in the background."""
+
+    share: float = Field(
+        0.05, ge=0, le=1, description="of one core's time that the cleaner of a pipeline takes; 0: there is none"
+    )
+    rest_s: float = Field(300, ge=0, description="seconds between two of its rounds through all views")
+
+
 class _First(Group):
     """What comes before the stores, and the section of viewtail's own tables, which is needed by name."""
 
@@ -80,6 +89,7 @@ class Settings(_WithStores):
     run: Limits = Limits()
     metrics: Metrics = Metrics()
     logs: Logs = Logs()
+    cleaner: CleanerSettings = CleanerSettings()
 
     @property
     def store_database(self) -> str:

@@ -24,6 +24,7 @@ from changes.retrying import GIVEN_UP, PROCESS_ENDED
 _log = structlog.get_logger("viewtail.supervisor")
 
 STOP_WITHIN_S = 9.0
+READ_WITHIN_S = 1.0  # what a process that has ended said before
 
 
 class _Child:
@@ -33,9 +34,11 @@ class _Child:
         self.pipeline = pipeline
         self._config = config
         self.process: subprocess.Popen[bytes] | None = None
+        self._reading: threading.Thread | None = None
         # By pipeline: where the source is shared out, one of each part that this process has.
         self.reports: dict[str, Mapping[str, Any]] = {pipeline: {"pipeline": pipeline, "state": "starting"}}
         self.failures = 0
+        self.death_count = 0
         self.start_at = 0.0  # monotonic; not started before
 
     def start(self) -> None:
@@ -46,7 +49,17 @@ class _Child:
             command += ["--config", str(self._config)]
         self.process = subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL)
         os.close(write_end)
-        threading.Thread(target=self._read, args=(read_end,), daemon=True).start()
+        self._reading = threading.Thread(target=self._read, args=(read_end,), daemon=True)
+        self._reading.start()
+
+    def ended(self, error: str) -> None:
+        """Its process did: whatever that said last is not so any more."""
+        if self._reading is not None:
+            self._reading.join(READ_WITHIN_S)
+        self.process = None
+        last = {**self.reports[self.pipeline], "views": [], "backfills": []}
+        last.pop("heard_at", None)  # nobody is expected to say anything
+        self.reports = {self.pipeline: {**last, "state": PROCESS_ENDED.state, "error": error}}
 
     def _read(self, read_end: int) -> None:
         with open(read_end, "rb") as lines:
@@ -58,6 +71,7 @@ class _Child:
                 # Another thread goes through them.
                 others = {name: other for name, other in self.reports.items() if name != report["pipeline"]}
                 is_ours = report["state"] != GIVEN_UP
+                report["heard_at"] = time.monotonic()
                 self.reports = {**self.reports, report["pipeline"]: report} if is_ours else others
                 self.failures = 0
 
@@ -66,29 +80,49 @@ class Supervisor:
     """Runs pipelines until told to stop.
 
     Args:
-        pipelines: their names.
         config: the settings file to hand on, as given on the command line.
         show: called about twice a second with the newest report of each pipeline.
     """
 
-    def __init__(
-        self, pipelines: Sequence[str], config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]
-    ) -> None:
-        self._children = [_Child(pipeline, config) for pipeline in pipelines]
+    def __init__(self, config: Path | None, show: Callable[[Sequence[Mapping[str, Any]]], None]) -> None:
+        self._config = config
+        self._children: Sequence[_Child] = ()
         self._show = show
         self._stop = threading.Event()
+        self._turned_at: float | None = None  # monotonic
 
     def reports(self) -> dict[str, Mapping[str, Any]]:
-        return {name: report for child in self._children for name, report in child.reports.items()}
+        """The newest of each pipeline, with `heard_at`, a monotonic time, once its process has said something.
+
+        Of a process also how often it died (`deaths`).
+        """
+        found: dict[str, Mapping[str, Any]] = {}
+        for child in self._children:
+            reports = child.reports
+            found |= {**reports, child.pipeline: {**reports[child.pipeline], "deaths": child.death_count}}
+        return found
+
+    def silent_s(self) -> float | None:
+        """Seconds since the loop last turned; None before it began, while servers are waited for."""
+        return None if self._turned_at is None else time.monotonic() - self._turned_at
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Begin to end; from any thread."""
         self._stop.set()
 
-    def run(self) -> int:
-        """The exit code: 0 after a stop, 2 when a pipeline found something that the user must change."""
+    def run(self, pipelines: Sequence[str]) -> int:
+        """Run the pipelines of these names.
+
+        Returns the exit code: 0 after a stop, 2 when a pipeline found something that the user must change.
+        """
         code = 0
+        self._children = [_Child(pipeline, self._config) for pipeline in pipelines]
         while not self._stop.is_set():
+            self._turned_at = time.monotonic()
             for child in self._children:
                 code = max(code, self._look_after(child))
             self._show(list(self.reports().values()))
@@ -105,16 +139,14 @@ class Supervisor:
         code = child.process.poll()
         if code is None or self._stop.is_set():
             return 0
-        child.process = None
+        child.ended(f"its process ended with code {code}")
         if code == 2:
             self._stop.set()
             return 2
         child.failures += 1
+        child.death_count += 1
         pause_s = PROCESS_ENDED.pause_s(child.failures - 1)
         child.start_at = time.monotonic() + pause_s
-        error = f"its process ended with code {code}"
-        last = child.reports.get(child.pipeline, {"pipeline": child.pipeline})
-        child.reports = {child.pipeline: {**last, "state": PROCESS_ENDED.state, "error": error}}
         _log.error("pipeline process ended, starting it again", pipeline=child.pipeline, code=code, pause_s=pause_s)
         return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import structlog
@@ -17,20 +17,27 @@ import structlog
 from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.retrying import STANDBY, STOPPED, reaction_to
+from offsets import pauses
 from offsets.lease import Lease
+from offsets.mysql import OwnSession
 from operations.check import tables_of
+from operations.cleaner import Cleaner
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
+from projectors.proving.recent import RecentKeys
+from projectors.stores import guarded
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
-from viewtail.reports import Reporter
+from viewtail.reports import Reporter, lag_s
 
 _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
+BUSY_ABOVE_S = 1.0  # a pipeline that lags more is left alone
+LOOK_EVERY_S = 1.0  # whether a paused pipeline is resumed
 
 
 class Worker:
@@ -98,8 +105,7 @@ class Worker:
                     with suppress(DeclarationError):  # the stream halts what no longer fits, and names the statement
                         deployment = self._deployed(views)
                 following: Deployment | None = replace(deployment, mark=lease.mark)
-                while following is not None:
-                    lease.check()
+                while following is not None and self._is_to_run(lease, following):
                     following = self._run_owned(following, lease)
                 if self.stop.is_set():
                     self.reporter.say(self.ends_as, None)
@@ -127,6 +133,19 @@ class Worker:
             self.reporter.say("standby", "another viewtail runs this pipeline; taking over when it ends")
         return False
 
+    def _is_to_run(self, lease: Lease, deployment: Deployment) -> bool:
+        """Wait while the pipeline is paused: the lease is held, and nothing is read or written. False: it is to end."""
+        with closing(OwnSession(deployment.open_store)) as session:
+            while not self.stop.is_set():
+                lease.check()
+                found = pauses.of(session, deployment.database, self.identity.name)
+                if found is None:
+                    break
+                self.reporter.pause(found)
+                self.stop.wait(LOOK_EVERY_S)
+        self.reporter.pause(None)
+        return not self.stop.is_set()
+
     def _run_owned(self, deployment: Deployment, lease: Lease) -> Deployment | None:
         """Until it ends; returns what to go on with where it is to be read again.
 
@@ -138,13 +157,15 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills = Backfills(own)
+        backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
         self.reporter.own = own
         self.reporter.say("running", None)
         self.reporter.save()
+        lease.look = own.look
         threads = [
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
+            threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -152,11 +173,14 @@ class Worker:
             own.pipeline.run(own.offset)
             own.pipeline.save_now()
             own.pipeline.offsets.close()
+            if backfills.is_taken_again and not self.stop.is_set():
+                following = replace(deployment, views=own.bound_views())
         except ReadAgain as error:
             _log.info("reading again without halted views", also_without=sorted(error.held_back))
             self._held_back |= error.held_back
-            following = replace(deployment, views=list(own.life.views.values()))
+            following = replace(deployment, views=own.bound_views())
         finally:
+            lease.look = lambda _: None
             own.pipeline.offsets.abandon()
             ending.set()
             own.life.wake.set()
@@ -169,7 +193,23 @@ class Worker:
             self._held_back = frozenset()
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
+        if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
+            following = replace(deployment, views=list(own.life.views.values()))
         return following
+
+    def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
+        """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
+        chosen = self.settings.cleaner
+        is_guarded = guarded(own.pipeline.sink) is not None
+        if chosen.share and is_guarded:
+            own.pipeline.recent = RecentKeys()
+
+        def is_busy() -> bool:
+            vitals = own.pipeline.vitals
+            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or bool(own.backfills)
+
+        share = chosen.share / 2 if is_guarded else 0
+        return Cleaner(deployment=deployment, own=own, share=share, rest_s=chosen.rest_s, is_busy=is_busy)
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

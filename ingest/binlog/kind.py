@@ -23,7 +23,7 @@ from ingest.watermarks import WATERMARK_PRIVILEGES
 from servers.addresses import MYSQL
 from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
 from servers.privileges import account, grants
-from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error
+from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
 
 
 class BinlogSettings(Server):
@@ -110,6 +110,10 @@ class BinlogKind(SourceKind):
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> BinlogHistory:
         with closing(open_session(access.address(), role="source")) as connection:
             return BinlogHistory(access, number, history_of(connection))
+
+    def keeps_s(self, access: SourceAccess) -> float | None:
+        with asking(access.address(), role="source") as connection:
+            return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
 
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
         return checks.checks(access.address(), access.primary(), access.section.database, tables)

@@ -124,6 +124,20 @@ class BinlogSource:
         server = self._identity or ""
         return BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
 
+    def place(self, text: str) -> tuple[BinlogPosition, int]:
+        """From the beginning of its file: an operator's place need not be between two transactions."""
+        file, colon, number = text.rpartition(":")
+        if not colon or not number.isascii() or not number.isdigit():
+            raise ValueError(f"{text!r} is no place in a binlog; write FILE:POSITION, as `viewtail status` does")
+        with self._session() as connection:
+            sizes = continuity.binlog_sizes(connection)
+        if file not in sizes or sizes[file] < int(number):
+            there = f"{next(iter(sizes))} to {list(sizes)[-1]}" if sizes else "none"
+            raise HistoryGoneError(f"the source's binlogs have no {text}; there are {there}")
+        server = self._identity or ""
+        begin = BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
+        return begin, replace(begin, end=int(number), start=int(number)).version
+
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)
 

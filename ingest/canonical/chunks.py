@@ -20,7 +20,7 @@ from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
-from servers.literals import beyond, one_of
+from servers.literals import beyond, rows_with
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
@@ -50,6 +50,7 @@ class CanonicalRows:
         stop: ends the wait for a snapshot.
         chunk_rows: the most rows of a chunk.
         chunk_bytes: the most bytes of a chunk, as the server sends them.
+        condition: SQL, of the rows that `after` gives; '' of all.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class CanonicalRows:
         stop: threading.Event,
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
+        condition: str = "",
     ) -> None:
         self._table = table
+        self._condition = condition
         self._open = open_source
         self._shows = shows
         self._stop = stop
@@ -85,7 +88,9 @@ class CanonicalRows:
         A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
         """
         limit = min(self._limit, self.chunk_rows)
-        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        conditions = [f"({self._condition})"] if self._condition else []
+        conditions += [] if key is None else [f"({beyond(self._paging, key)})"]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         order = ", ".join(quote(column.name) for column in self._paging)
         table = quote(self._table.schema, self._table.name)
         statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
@@ -117,7 +122,7 @@ class CanonicalRows:
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
         table = quote(self._table.schema, self._table.name)
-        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {one_of(columns, keys)}"
+        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {rows_with(columns, keys)}"
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 
@@ -171,7 +176,7 @@ def absent_keys(
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
         found = read(
-            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {one_of(columns, some)}"
+            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {rows_with(columns, some)}"
         )
         absent |= set(some) - {tuple(row) for row in found}
     return absent

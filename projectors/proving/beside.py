@@ -8,11 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 from typing import Any, Protocol, Self
 
-from changes.errors import MisuseError, StoreError, ViewtailError
+from changes.errors import MisuseError, StoreError, ViewtailError, WaitedTooLongError
 from changes.pipelines import PipelineId
+from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
 from offsets.lease import is_held
@@ -24,11 +27,13 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
-from projectors.stores import guarded
+from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.sessions import Connection, quote
+
+KEYS_A_CHUNK = 2_000
 
 
 class Deployment(ownership.Deployment, Protocol):
@@ -49,6 +54,7 @@ class Keeper:
     reason: str | None
     fingerprint: str
     loss_count: int
+    copy: int  # the number of this copy of the view
     filled_at: Any
     is_run: bool  # a process holds its lease
     trouble: str | None  # why it is not running well, as it last said
@@ -58,7 +64,7 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
     """Those of these pipelines that keep the view."""
     with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
         cursor.execute(
-            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.loss_count, v.filled_at, "
+            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.loss_count, v.copy, v.filled_at, "
             "IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))) "
             f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
             f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
@@ -74,9 +80,10 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 reason=row[4],
                 fingerprint=row[5],
                 loss_count=row[6],
-                filled_at=row[7],
+                copy=row[7],
+                filled_at=row[8],
                 is_run=is_held(cursor, database, row[1]),
-                trouble=row[8],
+                trouble=row[9],
             )
             for row in cursor.fetchall()
         ]
@@ -95,6 +102,8 @@ class Beside:
     view: BoundView
     stop: threading.Event
     say: Callable[[str], None] = lambda _: None
+    chunk_rows: int = 0  # of the table, read at once; 0: as many as a backfill
+    passed_within_s: float = inf  # a watermark
 
     def __post_init__(self) -> None:
         """Raises MisuseError for a view that cannot be compared, or that nobody has run yet."""
@@ -104,6 +113,7 @@ class Beside:
                 f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
                 f"of it are neither compared nor written again. To publish it again: viewtail replay {self.view.id}"
             )
+        self._looker: GuardedSink | None = None  # at whether the view's place is there
         self._pipelines = [one.name for one in self.deployment.pipelines() if one.store == store.name]
         self.session = OwnSession(self.deployment.open_store)
         self._resources = ExitStack()
@@ -111,6 +121,7 @@ class Beside:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
+        self.view = replace(self.view, copy=self.first[0].copy)  # where the view is by now
         self.watermarks = AskedWatermarks(
             self.deployment.open_primary,
             self.deployment.watermark_database,
@@ -124,7 +135,8 @@ class Beside:
         self.projections = Projections([self.view], followed_tables([self.view]))
         self.reader = store.reader(self.deployment.access(store), self.view)
         self._resources.callback(self.reader.close)
-        self.rows = self.canonical_rows(self.watermarks.is_visible)
+        self.is_standing = False  # nobody runs its pipelines: nothing is waited for
+        self.rows = self.canonical_rows(self._shows)
 
     def __enter__(self) -> Self:
         return self
@@ -146,14 +158,31 @@ class Beside:
         return all(one.is_run for one in self.keepers())
 
     def now(self) -> int:
-        """The version of a watermark from now on, once the view has everything before it. Raises StopRequested."""
-        return self.watermarks.now(self.stop)
+        """The version of a watermark from now on, once the view has everything before it.
+
+        Raises StopRequested, WaitedTooLongError.
+        """
+        if self.is_standing:
+            return MAX_VERSION
+        if self.passed_within_s == inf:
+            return self.watermarks.now(self.stop)
+        version = self.watermarks.now_within(self.stop, self.passed_within_s)
+        if version is None:
+            raise WaitedTooLongError(
+                f"{self.view.id}: a watermark did not come through the stream in {self.passed_within_s:.0f} s"
+            )
+        return version
+
+    def _shows(self, cursor: Any, version: int) -> bool:
+        return self.is_standing or self.watermarks.is_visible(cursor, version)
 
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
         for one in self.keepers():
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
+            if one.state == State.PAUSED:
+                raise ViewtailError(f"view {self.view.id} is paused. To go on: viewtail resume {self.view.id}")
             if one.state != State.FILLED:
                 raise ViewtailError(
                     f"view {self.view.id} is being backfilled ({one.state}), so it is not whole yet. Try again when "
@@ -184,7 +213,27 @@ class Beside:
             open_source=self.deployment.open_source,
             shows=shows,
             stop=self.stop,
-            chunk_rows=limits.chunk_rows,
+            chunk_rows=self.chunk_rows or limits.chunk_rows,
+        )
+        self._resources.callback(rows.close)
+        return rows
+
+    @cached_property
+    def rows_now(self) -> CanonicalRows:
+        """Rows as they are now, whatever the pipelines have passed."""
+        return self.canonical_rows(lambda *_: True)
+
+    def keys_where(self, condition: str) -> CanonicalRows:
+        """A reader of the keys of rows that meet a condition, written in SQL."""
+        keys = [column.name for column in self.view.table.columns if column in self.view.key]
+        rows = CanonicalRows(
+            self.view.table,
+            keys,
+            open_source=self.deployment.open_source,
+            shows=self.watermarks.is_visible,
+            stop=self.stop,
+            chunk_rows=KEYS_A_CHUNK,
+            condition=condition,
         )
         self._resources.callback(rows.close)
         return rows
@@ -199,19 +248,11 @@ class Beside:
             parked=self.parked,
         )
 
+    @cached_property
     def reprojection(self) -> Reprojection:
-        """With a sink that is ready. Raises StoreError where the view's place is gone."""
-        store = store_of(self.view.view)
-        access, name = self.deployment.access(store), self.first[0].pipeline
-        sink, session = store.for_backfill(access, self.view, name, self.session)
-        self._resources.callback(sink.close)
-        guard = guarded(sink)
-        assert guard is not None
-        if guard.missing():
-            raise StoreError(
-                f"the place of {self.view.id} in {store.title} is gone, or empty. The running viewtail backfills it "
-                f"when it sees that; at once: viewtail replay {self.view.id}"
-            )
+        """With a sink that is ready. Raises StoreError where the view's place is gone: nothing is made for it."""
+        self.require_place()
+        guard, session = self._sink()
         for why in guard.prepare().values():
             raise StoreError(why)
         lock = ViewLock(self.session, self.deployment.database, self.view.id)
@@ -226,6 +267,25 @@ class Beside:
             settle=self._settle,
             held=self.reader.held,
         )
+
+    def require_place(self) -> None:
+        """Raises StoreError where the view's table, index or keys are gone as a whole."""
+        if self._looker is None:
+            self._looker, _ = self._sink()
+        if self._looker.is_gone(self.view.id):
+            raise StoreError(
+                f"the place of {self.view.id} in {store_of(self.view.view).title} is gone, or empty. The running "
+                f"viewtail backfills it when it sees that; at once: viewtail replay {self.view.id}"
+            )
+
+    def _sink(self) -> tuple[GuardedSink, Session]:
+        store = store_of(self.view.view)
+        access, name = self.deployment.access(store), self.first[0].pipeline
+        sink, session = store.for_backfill(access, self.view, name, self.session)
+        self._resources.callback(sink.close)
+        guard = guarded(sink)
+        assert guard is not None
+        return guard, session
 
     def parked(self) -> frozenset[str]:
         """The rendered keys of the view's dead letters."""

@@ -5,7 +5,11 @@ pipeline is a moment behind. A suspect is settled like this. What the store hold
 passed, then the canonical row is read in a snapshot that shows the watermark, then a second watermark is passed, and
 what the store holds is read again (2). If (1) and (2) are the same, the stream brought nothing for the key meanwhile,
 though the pipeline has applied everything up to behind the snapshot. So the store must show that row, and where it does
-not, nothing will mend it. If they are not the same, the key is looked at once more.
+not, nothing will mend it. If they are not the same, the key is looked at once more. A key that got a newer version
+between all of these looks is as the stream writes it: each write replaces all that the store holds of an entity.
+
+A version above the one that the row is written with counts too, whatever the values are: the guard would keep all that
+comes later out of the view.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from projectors.projection import Projections
 from projectors.stores import NOTHING_HELD, Held, Unfit, ViewReader
 from projectors.views import BoundView
 
-ROUNDS = 5  # of settling; a key that changed in each of them is told as such
+ROUNDS = 5  # of settling; a key that changed in each of them, and got no newer version, is told as such
 KEYS_A_ROUND = 2_000
 
 
@@ -45,7 +49,7 @@ class Found:
     difference: Difference
     version: int | None  # that the store has for it
     why: str  # in words
-    is_unexplained: bool  # no history gave it the version that it has: the guard would keep it for ever
+    is_unexplained: bool  # no history gave it the version or the form that it has: the guard may keep it for ever
     held: Held
 
 
@@ -55,7 +59,8 @@ class Settled:
 
     found: list[Found] = field(default_factory=list)
     parked: list[str] = field(default_factory=list)  # rendered keys: the projection or the store refuses the row
-    changing: list[Key] = field(default_factory=list)  # changed at each look
+    changing: list[Key] = field(default_factory=list)  # changed at each look, and not to a newer version
+    watermark: int = 0  # the version of the newest one that was passed
 
 
 @dataclass(slots=True)
@@ -93,7 +98,9 @@ class Comparison:
         if not self.reader.has_order:
             return chunk, self.reader.unequal(wanted) if wanted else []
         upto = None if chunk is None or chunk.is_last else chunk.last_key
-        return chunk, _unequal(self.reader.between(after, upto), wanted)
+        shown, versions = self.reader.between(after, upto)
+        above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
+        return chunk, _unequal(shown, wanted) + above
 
     @property
     def sees_strangers(self) -> bool:
@@ -123,71 +130,76 @@ class Comparison:
         return settled
 
     def _settle(self, keys: list[Key], settled: Settled) -> None:
-        before = self.reader.held(keys)
+        before = after = self.reader.held(keys)
         for _ in range(ROUNDS):
             first = self.now()
             expected = self.expected(keys, first)
-            self.now()
-            after, parked = self.reader.held(keys), self.parked()
-            again = []
-            for key in keys:
-                held = after.get(key, NOTHING_HELD)
-                if self._is_parked(key, held, expected, parked):
-                    settled.parked.append(self.name_of(key))
-                    continue
-                if self._is_shown(key, held, expected):
-                    continue
-                if held == before.get(key, NOTHING_HELD):
-                    settled.found.append(self._found(key, held, expected.writes.get(key), first))
-                else:
-                    again.append(key)
-            if not again:
+            settled.watermark = self.now()
+            before, after = after, self.reader.held(keys)
+            look = _Look(before, after, expected, self.parked(), first)
+            keys = [key for key in keys if not self._is_settled(key, look, settled)]
+            if not keys:
                 return
-            before, keys = after, again
-        settled.changing += keys
+        settled.changing += [key for key in keys if not _is_newer(after.get(key), before.get(key))]
+
+    def _is_settled(self, key: Key, look: _Look, settled: Settled) -> bool:
+        """Whether this look decides what becomes of a key."""
+        held, write = look.after.get(key, NOTHING_HELD), look.expected.writes.get(key)
+        is_same = held == look.before.get(key, NOTHING_HELD)
+        if self._is_parked(key, held, look.expected, look.parked):
+            settled.parked.append(self.name_of(key))
+        elif self.is_shown(key, held, look.expected) and not (is_same and self._is_above(held, write, look.watermark)):
+            pass
+        elif is_same:
+            settled.found.append(self._found(key, held, write, look.watermark))
+        else:
+            return False
+        return True
 
     def expected(self, keys: Sequence[Key], version: int) -> Expected:
         """What the view must show of these keys, by the rows of a snapshot that shows a watermark."""
         rows = self._having(keys, version)
-        return self._projected(rows, version)
+        return self.projected(rows, version)
 
     def _is_parked(self, key: Key, held: Held, expected: Expected, parked: Collection[str]) -> bool:
-        """Whether its row cannot be in the view; or it can by now, and waits among the dead letters."""
+        """Whether its row cannot be in the view; or it can by now, and waits among the dead letters.
+
+        One that only what the store holds there keeps out is none of them.
+        """
         name = self.name_of(key)
         try:
             form = self._form(key, expected)
         except (Unfit, ValueError, TypeError):
             return True
-        return name in expected.parked or (name in parked and held.content != form)
+        return name in expected.parked or (name in parked and not held.fault and held.content != form)
 
-    def _is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
+    def is_shown(self, key: Key, held: Held, expected: Expected) -> bool:
+        """Whether what the store holds is what is expected. Raises what `form_of` raises."""
         if held.fault:
             return False
-        # A row that is archived is in the view for good.
-        is_archived = key not in expected.writes and self.view.view.entity.append_only
-        return is_archived or held.content == self._form(key, expected)
+        return self._is_archived(held, expected.writes.get(key)) or held.content == self._form(key, expected)
+
+    def _is_archived(self, held: Held, write: Write | None) -> bool:
+        """Whether the row that the view shows may have been archived: it is in the view for good."""
+        return self.view.view.entity.append_only and (write is None or (held.version or 0) > write[0])
+
+    def _is_above(self, held: Held, write: Write | None, watermark: int) -> bool:
+        """Whether no history explains its version. Of a version column, only its row says what it may be."""
+        if held.version is None or self._is_archived(held, write):
+            return False
+        if self.view.view.entity.version is None:
+            return held.version > watermark
+        return write is not None and held.version > write[0]
 
     def _form(self, key: Key, expected: Expected) -> Any:
         write = expected.writes.get(key)
         return None if write is None or write[1] is None else self.reader.form_of(key, write[1])
 
     def _found(self, key: Key, held: Held, write: Write | None, watermark: int) -> Found:
-        is_wanted = write is not None and write[1] is not None
-        entity = self.view.view.entity
-        newest = watermark if entity.version is None else (None if write is None else write[0])
-        is_above = held.version is not None and newest is not None and held.version > newest
-        if is_wanted and held.content is None and not held.fault:
-            what, why = Difference.MISSING, "the table has the row, and the view does not show it"
-        elif not is_wanted:
-            what, why = Difference.EXTRA, "the view shows it, and the table has no such row"
-            if write is not None or self.view.view.where is not None:
-                why = "the view shows it, and no row of the table belongs there"
-        elif entity.version is not None and write is not None and (held.version or 0) < write[0] and not held.fault:
-            what, why = Difference.STALE, "the view has an older version of the row"
-        else:
-            what, why = Difference.WRONG, "the view shows other values than the row has"
+        is_above = self._is_above(held, write, watermark)
+        what, why = self._difference(key, held, write)
         if held.fault:
-            what, why = (Difference.EXTRA if not is_wanted else Difference.WRONG), held.fault
+            why = held.fault
         elif is_above:
             why += "; its version is above all that there were"
         return Found(
@@ -196,9 +208,26 @@ class Comparison:
             difference=what,
             version=held.version,
             why=why,
-            is_unexplained=is_above or (held.version is None and held != NOTHING_HELD),
+            is_unexplained=is_above or held.fault != "",
             held=held,
         )
+
+    def _difference(self, key: Key, held: Held, write: Write | None) -> tuple[Difference, str]:
+        """Its kind, and why in words."""
+        if write is None or write[1] is None:
+            if held.content is None:
+                return Difference.WRONG, "the view shows nothing, as it must"
+            if write is not None or self.view.view.where is not None:
+                return Difference.EXTRA, "the view shows it, and no row of the table belongs there"
+            return Difference.EXTRA, "the view shows it, and the table has no such row"
+        if held.content is None:
+            return Difference.MISSING, "the table has the row, and the view does not show it"
+        is_older = self.view.view.entity.version is not None and (held.version or 0) < write[0]
+        if is_older and not held.fault:
+            return Difference.STALE, "the view has an older version of the row"
+        if held.content == self.reader.form_of(key, write[1]):
+            return Difference.WRONG, "the view shows the row"
+        return Difference.WRONG, "the view shows other values than the row has"
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -212,14 +241,32 @@ class Comparison:
             found += self.rows.having(self.view.key, keys[at : at + 500], version)
         return found
 
-    def _projected(self, rows: list[Row], version: int) -> Expected:
+    def projected(self, rows: list[Row], version: int) -> Expected:
+        """What the view must show of these rows."""
         projected = self.projections.of_rows(self.view.id, rows, version)
         writes = {key: write for found in projected.writes for key, write in found.writes.items()}
         return Expected(writes, {letter.key for letter in projected.parked})
 
     def _shown(self, rows: list[Row], version: int) -> dict[Key, Write]:
         """The writes of rows; those that cannot be projected are left out: they are parked, or about to be."""
-        return self._projected(rows, version).writes
+        return self.projected(rows, version).writes
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a round of settling has seen."""
+
+    before: Mapping[Key, Held]  # before the watermark
+    after: Mapping[Key, Held]  # behind a later one
+    expected: Expected
+    parked: Collection[str]
+    watermark: int  # that the rows were read under
+
+
+def _is_newer(held: Held | None, before: Held | None) -> bool:
+    if held is None or held.version is None or held.fault:
+        return False
+    return before is None or before.version is None or held.version > before.version
 
 
 def _unequal(shown: Mapping[Key, Any], wanted: Mapping[Key, Write]) -> list[Key]:

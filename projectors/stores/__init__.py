@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from offsets import OffsetStore
     from offsets.mysql import Session
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from servers.addresses import AddressForm
     from servers.login import Server
 
@@ -133,10 +134,15 @@ class GuardedSink(WitnessedSink, Protocol):
         sweep over many fresh keys between two pages.
         """
 
+    def is_gone(self, view: str) -> bool:
+        """Whether `missing` would name the view; nothing is made for it. Asked by who does not keep it."""
+        return view in self.missing()
+
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """Forget all of these keys, their versions too, where the store holds still what was `found`.
+        """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
 
         For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
+        What the keys show may be gone until that write.
         """
         raise NotImplementedError
 
@@ -150,6 +156,27 @@ class GuardedSink(WitnessedSink, Protocol):
         False where only a new place would do: `prepare` makes it when the pipeline restarts. Called between two
         transactions. Raises StoreError where the place cannot be changed.
         """
+
+
+class Swapping(Protocol):
+    """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
+
+    Nothing writes either copy meanwhile; readers read on. Raises StoreUnavailableError (call again), or StoreError
+    when nothing was changed.
+    """
+
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+        """Readers get `beside` from now on, and `live` lies where the copy of its number lies beside another.
+
+        No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
+        lacks was gone by then.
+        """
+
+    def drop(self, beside: BoundView) -> None:
+        """Nothing stays of a copy that readers do not see."""
+
+    def close(self) -> None:
+        """Give the connection up."""
 
 
 def guarded(sink: Sink) -> GuardedSink | None:
@@ -181,7 +208,7 @@ class Held:
     """What a store holds for one entity, shown or not, in the form that `ViewReader.form_of` gives as well."""
 
     version: int | None  # None: nothing that is a version
-    content: Any  # None: a tombstone, or a row that shows nothing
+    content: Any  # None: a tombstone, or a row that shows nothing; UNREADABLE
     fault: str = ""  # why it is nothing that viewtail wrote; '' where it may be
     mark: Any = None  # tells the store whether this is still what it holds
 
@@ -206,6 +233,10 @@ class SearchPage:
 
 
 NOTHING_HELD = Held(None, None)
+UNREADABLE = "?"  # a `content` that no row has
+
+
+MOST_FOREIGN = 20  # names that are told of
 
 
 class ViewReader(ABC):
@@ -245,7 +276,7 @@ class ViewReader(ABC):
     def shown_keys(self) -> Iterator[list[Key]]:
         """Pages of the keys of all that the view shows, in the store's own order; a key may come twice.
 
-        What is there under names that no key has is added to `foreign`.
+        Names that look like a key's, and are none's, are added to `foreign`: the first MOST_FOREIGN.
         """
         raise NotImplementedError
 
@@ -254,20 +285,23 @@ class ViewReader(ABC):
         """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""
         return False
 
-    def between(self, after: Key | None, upto: Key | None) -> dict[Key, Any]:
-        """The `content` of all that the view shows behind a key, up to another one; None: from or to its end."""
+    def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
+        """The `content` of all that the view shows behind a key, up to another one; None: from or to its end.
+
+        And the versions of these.
+        """
         raise NotImplementedError
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
-        """Those of these keys that the store shows otherwise than these writes would."""
+        """Those of these keys that the store shows otherwise than these writes would, or has a newer version of."""
         held, found = self.held(list(wanted)), []
-        for key, (_, values) in wanted.items():
+        for key, (newest, values) in wanted.items():
             there = held.get(key, NOTHING_HELD)
             try:
                 is_equal = there.content == (None if values is None else self.form_of(key, values))
             except (Unfit, ValueError, TypeError):
                 is_equal = False
-            if there.fault or not is_equal:
+            if there.fault or not is_equal or (there.version or 0) > newest:
                 found.append(key)
         return found
 
@@ -316,7 +350,9 @@ class Store(ABC):
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_search: ClassVar[bool] = False  # its readers find documents by a query
+    no_copies: ClassVar[str] = "viewtail keeps no second copy in its store"  # why, and what to do; '': see `swapping`
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
+    needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
 
     @abstractmethod
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -338,9 +374,21 @@ class Store(ABC):
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 
+    def swapping(self, access: Access) -> Swapping | None:
+        """What swaps two copies of a view; None: its views have no second copy."""
+        return None
+
     @abstractmethod
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         """A reader of one view."""
+
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
+        return view
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing."""
+        raise NotImplementedError
 
     @abstractmethod
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
@@ -373,6 +421,18 @@ class Store(ABC):
     def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
         """Whether a canonical row has these values of the first indexed columns."""
         return all(row[column.name] == value for column, value in zip(self.indexed(view), wanted, strict=False))
+
+    def place(self, view: BoundView) -> Place:
+        """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""
+        return {}
+
+    @abstractmethod
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        """What a view that nobody declares any more left in the store; where the store `needs_place`, it is known."""
+
+    @abstractmethod
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        """What the view holds of single entities, deleted ones too."""
 
     def schemas(self, access: Access, view: BoundView) -> Mapping[str, Any]:
         """JSON Schemas of the `key` and the `value` of its messages; none where the store has no messages."""

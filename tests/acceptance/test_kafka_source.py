@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import redis
 
 from stack import Server
 from tests.support.running import Run, wait_for
+from tests.support.topic_log import faults_of_order, told
 
 SCHEMA, DATABASE = "through_kafka", "through_kafka_views"
 VIEWS = f"""
@@ -234,6 +236,101 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     assert f"{SCHEMA}.user.3.redis" in told and told.count("user_by_email") == 1, told
     client = redis.Redis(port=fleet.redis.port)
     client.delete(*client.scan_iter(f"{SCHEMA}:*"))
-    assert one.command("replay", SCHEMA).returncode == 0
+    assert one.command("replay", "--yes", SCHEMA).returncode == 0
     wait_for("a view that is replayed is filled again", fleet.are_equal)
     assert [run.stop() for run in (one, three, tailer)] == [0, 0, 0]
+
+
+def test_what_is_paused_by_store_or_view_is_paused_in_all_partitions_and_over_takeovers(fleet: Fleet) -> None:
+    fleet.tailer()
+    one, two = fleet.projector("one"), fleet.projector("two")
+    writer = Writer(fleet)
+
+    def pipelines(store: str) -> list[dict[str, Any]]:
+        told = json.loads(one.command("status", "--json").stdout)["pipelines"]
+        return [found for found in told if found["name"].endswith(f".{store}")]
+
+    def states(store: str) -> set[str]:
+        return {found["state"] for found in pipelines(store)}
+
+    def views(name: str) -> list[str]:
+        return [view["state"] for found in pipelines("mysql") for view in found["views"] if view["name"] == name]
+
+    try:
+        wait_for("all views are filled", one.is_well, 90)
+        assert one.command("pause", "--pipeline", "redis").returncode == 0
+        wait_for("all partitions are paused", lambda: states("redis") == {"paused"}, 15)
+        assert len(pipelines("redis")) == 6
+        paused = fleet.hashes()
+        two.kill()
+        wait_for("the other one has all", lambda: len(partitions_of(one, "redis")) == 6, 20)
+        wait_for("they are paused there", lambda: states("redis") == {"paused"}, 15)
+        wait_for("what waits is counted", lambda: any(found["waiting"] for found in pipelines("redis")))
+        wait_for("and how old it is", lambda: max(found["lag_s"] for found in pipelines("redis")) > 1)
+        wait_for("the others run", lambda: states("mysql") == {"running"})
+        assert fleet.hashes() == paused
+
+        assert one.command("pause", "user_by_email").returncode == 0
+        assert views("mysql:user_by_email") == ["paused"] * 4
+        wait_for("no partition's changes come", lambda: one.log.count("view paused") >= 4)
+        done = one.command("resume", "user_by_email")
+        assert done.returncode == 0 and "backfilled in place" in done.stdout
+        assert one.command("resume", "--pipeline", "redis").returncode == 0
+    except BaseException:
+        print(one.log[-6000:])
+        raise
+    finally:
+        writer.stop()
+    wait_for("views equal their table", fleet.are_equal, 60)
+    wait_for("all is well", one.is_well)
+
+
+def test_a_paused_tailer_publishes_each_change_once_when_it_is_resumed_and_a_paused_topic_its_rows(
+    fleet: Fleet,
+) -> None:
+    tailer, one = fleet.tailer(), fleet.projector("one")
+    topic = f"{SCHEMA}.user"
+
+    def published() -> dict[str, Any]:
+        found = json.loads(tailer.command("status", "--json").stdout)["pipelines"]
+        return next(each for each in found if each["name"] == "kafka")
+
+    def state() -> str:
+        return str(published()["state"])
+
+    try:
+        wait_for("all views are filled", one.is_well, 90)
+        writer = Writer(fleet)
+        try:
+            assert tailer.command("pause", "--pipeline", "kafka").returncode == 0
+            wait_for("the tailer is paused", lambda: state() == "paused", 15)
+            count = len(told(fleet.kafka, topic))
+            tailer.kill()
+            tailer.start("--role", "tail")
+            wait_for("it is paused after a restart", lambda: tailer.log.count("pipeline paused") >= 2)
+            assert state() == "paused" and len(told(fleet.kafka, topic)) == count
+            assert tailer.command("resume", "--pipeline", "kafka").returncode == 0
+            wait_for("it publishes", lambda: len(told(fleet.kafka, topic)) > count)
+        finally:
+            writer.stop()
+        wait_for("views equal their table", fleet.are_equal, 60)
+        messages = told(fleet.kafka, topic)
+        assert faults_of_order(messages) == []
+        changes = Counter((one.key, one.version, one.op) for one in messages)
+        assert max(changes.values()) == 1, "each once"
+
+        assert tailer.command("pause", topic).returncode == 0
+        wait_for("the topic gets nothing", lambda: "view paused" in tailer.log)
+        count = len(told(fleet.kafka, topic))
+        fleet.query(f"UPDATE {SCHEMA}.user SET email = 'late' ORDER BY id DESC LIMIT 1")
+        fleet.query(f"DELETE FROM {SCHEMA}.user WHERE id < 20")
+        fleet.query(f"INSERT INTO {SCHEMA}.typed (id) VALUES (50)")
+        wait_for("the other topic goes on", lambda: 50 in fleet.typed())
+        assert len(told(fleet.kafka, topic)) == count
+        resumed = tailer.command("resume", topic)
+        assert resumed.returncode == 0 and "changes that were made meanwhile are not" in resumed.stdout
+        wait_for("its rows and deletes are published", fleet.are_equal, 60)
+        wait_for("it is filled", lambda: {view["state"] for view in published()["views"]} == {"filled"})
+    except BaseException:
+        print(tailer.log[-6000:])
+        raise

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
 import redis
+from elasticsearch import Elasticsearch
 
 from stack import Server
 from tests.support.running import Run, addresses, wait_for
@@ -49,6 +51,7 @@ class World:
     def __init__(self, folder: Path, mysql: Server, redis_server: Server, search: Server) -> None:
         self.mysql, self.search = mysql, search
         self.redis = redis.Redis(port=redis_server.port)
+        self.documents = Elasticsearch(search.url)
         environ = addresses(mysql, redis_server, search)
         environ["VIEWTAIL_MYSQL__URL"] = f"{mysql.url}/{STORE}"
         self.run = Run(folder, VIEWS, environ)
@@ -88,6 +91,23 @@ class World:
         return found
 
 
+@contextmanager
+def made(folder: Path, mysql: Server, redis_server: Server, search: Server, **cleaner: str) -> Iterator[World]:
+    """Tables and views, filled and kept; a cleaner runs where settings of it are given."""
+    found = World(folder, mysql, redis_server, search)
+    found.ask(f"DROP DATABASE IF EXISTS {SCHEMA}")
+    found.ask(f"DROP DATABASE IF EXISTS {STORE}")
+    for statement in TABLES.split(";\n"):
+        found.ask(statement)
+    found.insert(range(1, ROWS + 1))
+    found.run.start(**({"VIEWTAIL_CLEANER__SHARE": "0.05", **cleaner} if cleaner else {}))
+    wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
+    try:
+        yield found
+    finally:
+        found.run.stop()
+
+
 @pytest.fixture(scope="module")
 def world(
     tmp_path_factory: pytest.TempPathFactory,
@@ -95,14 +115,8 @@ def world(
     redis_server: Server,
     elasticsearch_server: Server,
 ) -> Iterator[World]:
-    found = World(tmp_path_factory.mktemp("verified"), mysql_server, redis_server, elasticsearch_server)
-    for statement in TABLES.split(";\n"):
-        found.ask(statement)
-    found.insert(range(1, ROWS + 1))
-    found.run.start()
-    wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
-    yield found
-    found.run.stop()
+    with made(tmp_path_factory.mktemp("verified"), mysql_server, redis_server, elasticsearch_server) as found:
+        yield found
 
 
 def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pass(world: World) -> None:
@@ -113,3 +127,21 @@ def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pas
         ("mysql:by_email", "mysql:by_active_name", "redis:person", "redis:card", "elasticsearch:person"), (True, 3000)
     )
     assert all(one["proven_through"] for one in found["views"])
+
+
+def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is_wrong(world: World) -> None:
+    world.run.stop()
+    try:
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('late', email) WHERE id IN (101, 102)")
+        world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = 103")
+        found = world.verify("mysql:by_email")
+        (one,) = found["views"]
+        assert found["code"] == 1
+        assert ([entity["key"] for entity in one["entities"]], one["behind"]) == (["103"], 2)
+        assert one["stands_at"].startswith("binlog.")
+        assert one["proven_through"] is None
+        assert world.command("verify", "mysql:by_email", "--repair").returncode == 1
+    finally:
+        world.run.start()
+    wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
+    assert world.verify("mysql:by_email", "--repair")["code"] == 0

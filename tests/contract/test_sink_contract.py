@@ -441,6 +441,34 @@ def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: GuardedStor
     assert store.shown(store.person)[1,] == (6, ("after a sweep that was left", None))
 
 
+def test_a_version_that_was_taken_away_keeps_nothing_out_from_then_on(store: GuardedStore, sink: GuardedSink) -> None:
+    above, reader = 1 << 60, store.reader(store.person)
+    keys: list[Key] = [(number,) for number in range(60)]
+    for turn in range(3):  # a store that forgets by a clock may do so at once, by chance
+        apply(store, sink, {key: Write(above, ("wrong", None) if key[0] % 2 else None) for key in keys})
+        held = reader.held(keys)
+        assert {one.version for one in held.values()} == {above}
+        sink.take_away(store.person.id, held)
+        right: dict[Key, Write] = {key: Write(10 + turn, (f"e{turn}", "n")) for key in keys}
+        assert apply(store, sink, right) == []
+        assert store.shown(store.person) == right
+        assert apply(store, sink, {key: Write(9, ("older", "n")) for key in keys}) == []
+        assert store.shown(store.person) == right, "the guard stands again"
+    reader.close()
+
+
+def test_what_was_written_since_it_was_looked_at_is_not_taken_away(store: GuardedStore, sink: GuardedSink) -> None:
+    reader = store.reader(store.person)
+    apply(store, sink, {(1,): Write(1 << 60, ("wrong", None)), (2,): Write(1 << 60, ("wrong", None))})
+    held = reader.held([(1,), (2,)])
+    reader.close()
+    later = {(1,): Write(1 + (1 << 60), ("later", "n"))}
+    apply(store, sink, later)
+    sink.take_away(store.person.id, held)
+    apply(store, sink, {(1,): Write(7, ("older", "n")), (2,): Write(7, ("right", "n"))})
+    assert store.shown(store.person) == later | {(2,): Write(7, ("right", "n"))}
+
+
 def test_a_sweep_may_delete_while_it_reads(store: GuardedStore, sink: GuardedSink) -> None:
     apply(store, sink, {(number,): Write(number, ("e", None)) for number in range(1, 1_200)})
     for page in sink.keys_below(store.person.id, 1_000):

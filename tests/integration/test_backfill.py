@@ -196,6 +196,35 @@ def test_changes_that_the_stream_brings_after_the_fill_read_their_rows_end_right
 
 
 @pytest.mark.parametrize("store", STORES)
+def test_a_view_that_is_paused_during_its_fill_gets_neither_rows_nor_changes(
+    store: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.add(50)
+    view = VIEWS[store].id
+    with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:
+        Chunks(monkeypatch, lambda: owner.pause(view))
+        with pytest.raises(StopRequested):
+            owner.backfill(view, chunk_rows=10).run()
+        owner.look()
+        assert owner.own.paused_views == [view] and owner.to_fill() == []
+        shelf.execute("UPDATE fill.item SET name = 'changed' WHERE id IN (1, 50)")
+        owner.pass_everything()
+        shown = shelf.shown(store)
+        assert shown[1] == "n1" and len(shown) <= 20, "the chunk that was on its way is the last"
+
+
+def test_a_view_that_was_resumed_and_filled_while_its_pause_was_looked_at_is_filled_again(shelf: Shelf) -> None:
+    """It got no changes from the look on: to leave it as it is would lose them unseen."""
+    view = VIEWS["redis"].id
+    with owned(deployed([VIEWS["redis"]], *servers(shelf)), "redis") as owner:
+        owner.fill_all()
+        owner.own.life.projections.halt(view)  # what a look does that read of a pause
+        owner.own.life.wake.clear()
+        owner.look()
+        assert owner.to_fill() == [view] and owner.own.life.wake.is_set()
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_a_fill_takes_away_keys_that_the_table_does_not_have(store: str, shelf: Shelf) -> None:
     shelf.add(5)
     with owned(deployed([VIEWS[store]], *servers(shelf)), store) as owner:

@@ -236,10 +236,10 @@ def test_an_index_whose_field_became_wider_is_made_anew(
         )
         owner.pass_everything()
         assert owner.to_fill() == [view.id] and owner.own.life.projections.is_halted(view.id)
-        assert owner.own.pipeline.vitals.parked_count == 0
+        assert owner.own.pipeline.dead_letters.count == 0
     with owned(deployed([view], *servers), "elasticsearch") as owner:
         owner.fill_all()
-        assert owner.state(view.id) == "filled" and owner.own.pipeline.vitals.parked_count == 0
+        assert owner.state(view.id) == "filled" and owner.own.pipeline.dead_letters.count == 0
 
 
 def test_rows_of_before_a_label_was_added_are_read_after_a_crash(mysql_server: Server) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pymysql
 import pytest
 
+from changes.errors import StopRequested
 from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
@@ -18,23 +19,25 @@ from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import RedisHashOne
 
-# By event, where a view goes from "new", "filling", "filled" and "halted"; "-" where it stays.
+# By event, where a view goes from "new", "filling", "filled", "halted" and "paused"; "-" where it stays.
 WAYS = {
-    Event.REDECLARED: ("new", "new", "new", "new"),
-    Event.RETYPED: ("new", "new", "new", "-"),
-    Event.BEGUN: ("filling", "-", "-", "-"),
-    Event.INTERRUPTED: ("-", "new", "-", "-"),
-    Event.FINISHED: ("-", "filled", "-", "-"),
-    Event.LOST: ("-", "new", "new", "-"),
-    Event.REPLACED: ("new", "new", "new", "-"),
-    Event.RETIRED: ("-", "new", "new", "-"),
-    Event.HALTED: ("halted", "halted", "halted", "halted"),
-    Event.REPLAYED: ("new", "new", "new", "new"),
+    Event.REDECLARED: ("new", "new", "new", "new", "-"),
+    Event.RETYPED: ("new", "new", "new", "-", "-"),
+    Event.BEGUN: ("filling", "-", "-", "-", "-"),
+    Event.INTERRUPTED: ("-", "new", "-", "-", "-"),
+    Event.FINISHED: ("-", "filled", "-", "-", "-"),
+    Event.LOST: ("-", "new", "new", "-", "-"),
+    Event.REPLACED: ("new", "new", "new", "-", "-"),
+    Event.RETIRED: ("-", "new", "new", "-", "-"),
+    Event.HALTED: ("halted", "halted", "halted", "halted", "halted"),
+    Event.REPLAYED: ("new", "new", "new", "new", "-"),
+    Event.PAUSED: ("paused", "paused", "paused", "-", "-"),
+    Event.RESUMED: ("-", "-", "-", "-", "new"),
 }
-STATES = ("new", "filling", "filled", "halted")
+STATES = ("new", "filling", "filled", "halted", "paused")
 VALUES: dict[str, object] = {
     "floor": 77, "watermark": 900, "row_estimate": 10, "incarnation": "run", "end": 950, "kept_count": 5,
-    "reason": "its table changed",
+    "reason": "its table changed", "by": "ada@desk",
 }  # fmt: skip
 
 
@@ -59,8 +62,10 @@ class Scene:
         return open_session(self.address, role="store")
 
     def put(self, state: str, **columns: object) -> None:
+        is_paused = state == "paused"
         given = {
             "state": state, "reason": "before" if state == "halted" else None, "watermark_version": 500,
+            "paused_at": "2026-01-02 03:04:05" if is_paused else None, "paused_by": "bob@desk" if is_paused else None,
             "fill_key": '{"order": "id", "key": [3], "kept": 2}', "fill_row_count": 3, **columns,
         }  # fmt: skip
         with closing(self.open()) as connection, connection.cursor() as cursor:
@@ -97,6 +102,9 @@ def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event
         if after == "-":
             assert found == unmoved, before
             continue
+        assert (found["paused_at"] is not None, found["paused_by"]) == (
+            (True, "ada@desk") if after == "paused" else (False, None)
+        )
         assert found["state"] == after, before
         if after == "new":
             assert (found["fill_key"], found["fill_row_count"], found["reason"]) == (None, 0, None)
@@ -120,11 +128,12 @@ def test_no_backfill_begins_under_a_watermark_from_before_its_rows_were_replaced
     assert scene.states.begin_backfill(scene.view.id, 1001, 1, "").state is State.BACKFILLING
 
 
-def test_progress_is_saved_of_a_running_backfill_alone(scene: Scene) -> None:
+def test_progress_is_saved_of_a_running_backfill_alone_and_any_other_ends(scene: Scene) -> None:
     progress = BackfillProgress(OwnSession(scene.open), scene.database, scene.owner, scene.view.id, "id")
     for state in STATES:
         scene.put(state)
-        progress.save((9,), 8, 7)
+        with nullcontext() if state == "filling" else pytest.raises(StopRequested):
+            progress.save((9,), 8, 7)
         record = scene.states.read(scene.view.id)
         expected = ((9,), 8, 7) if state == "filling" else ((3,), 3, 2)
         assert (record.last_key, record.row_count, record.kept_count) == expected

@@ -82,7 +82,7 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         before = owner.own.life.states.read(view.id)
         table.execute(*WIDENINGS[how], f"INSERT INTO wide.item VALUES {wide}, ({last}, 'last', NULL, NULL, NULL)")
         owner.pass_everything()
-        assert owner.own.pipeline.vitals.parked_count == 0
+        assert owner.own.pipeline.dead_letters.count == 0
         assert table.shown() == table.in_table()
         if how != "swapped in":
             assert owner.own.life.states.read(view.id) == before, "no fill is needed"
@@ -91,7 +91,7 @@ def test_an_index_table_is_widened_before_the_first_row_that_needs_it(how: str, 
         owner.pass_everything()
         found = table.rows("SELECT id, name, n, kind, price FROM viewtail.ix_item ORDER BY id")
         assert found == table.rows("SELECT id, name, n, kind, price FROM wide.item ORDER BY id")
-        assert owner.failure is None and owner.own.pipeline.vitals.parked_count == 0
+        assert owner.failure is None and owner.own.pipeline.dead_letters.count == 0
     with owned(deployed([view], table.server), "mysql") as owner:
         assert owner.to_fill() == [], "nor after a restart"
 
@@ -112,7 +112,7 @@ def test_a_document_of_any_column_gets_a_new_one_with_the_next_start_whatever_ca
             "INSERT INTO wide.item (id, name) VALUES (500, 'new')",
         )
         owner.pass_everything()
-        assert owner.failure is None and owner.own.pipeline.vitals.parked_count == 0
+        assert owner.failure is None and owner.own.pipeline.dead_letters.count == 0
     with owned(deployed([view], table.server, redis_server), "redis") as owner:
         assert owner.to_fill() == [view.id]
         owner.fill_all()
@@ -138,7 +138,7 @@ def test_a_column_wider_than_an_index_holds_halts_its_view_before_the_first_such
         ):
             assert words in record.reason
         assert table.shown() == shown
-        assert owner.own.pipeline.vitals.parked_count == 0
+        assert owner.own.pipeline.dead_letters.count == 0
 
 
 def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(table: Item, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,4 +165,4 @@ def test_a_fill_of_a_table_that_was_widened_under_it_ends_right(table: Item, mon
         with pytest.raises(StopRequested):
             early.run()
         assert table.shown() == table.in_table()
-        assert owner.to_fill() == [] and owner.own.pipeline.vitals.parked_count == 0
+        assert owner.to_fill() == [] and owner.own.pipeline.dead_letters.count == 0

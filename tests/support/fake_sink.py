@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ from changes.errors import StoreUnavailableError
 from changes.positions import Position
 from changes.rendering import render_key
 from changes.writes import Key, Parked, ViewWrites, Write
-from projectors.stores import StoredRow, ViewReader, nothing, takes_equal_versions
+from projectors.stores import Held, StoredRow, ViewReader, nothing, takes_equal_versions
 from projectors.views import BoundView
 
 PAGE = 3  # small, so that tests meet several pages
@@ -156,6 +156,13 @@ class FakeSink:
         for start in range(0, len(shown) + 1, PAGE):
             yield [pair for pair in shown[start : start + PAGE] if pair[1] < version]
 
+    def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
+        self._require_connection()
+        rows = self.store.rows[view]
+        for key, held in found.items():
+            if key in rows and rows[key].version == held.version:
+                del rows[key]
+
     def leave_alone(self, views: Collection[str]) -> None:
         """Nothing to do."""
 
@@ -196,6 +203,10 @@ class FakeReader(ViewReader):
         shown = list(self._store.shown(self.view.id).items())
         for start in range(0, len(shown), PAGE):
             yield [self._row(*one) for one in shown[start : start + PAGE]]
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        rows = self._store.rows.get(self.view.id, {})
+        return {key: Held(rows[key].version, rows[key].values) for key in keys if key in rows}
 
     def close(self) -> None:
         pass

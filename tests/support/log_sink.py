@@ -15,6 +15,7 @@ from changes.rendering import render_key
 from changes.writes import KeptChange, Key, Parked, ViewWrites
 from projectors.stores import Store, ViewReader, nothing
 from projectors.stores.access import Access
+from projectors.stores.leaving import Leftover, Retired, Traces
 from projectors.stores.redis.store import REDIS, RedisSettings
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView, View
@@ -113,6 +114,12 @@ class LogStore(Store):
         return "its list"
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
+        raise MisuseError("a log is not read by key")
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        raise MisuseError("a log is never dropped")
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
         raise MisuseError("a log is not read by key")
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:

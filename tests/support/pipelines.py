@@ -69,6 +69,13 @@ class Owner:
         self.own.life.states.move(Event.REPLAYED, [view])
         self.backfill(view, chunk_rows).run()
 
+    def pause(self, view: str) -> None:
+        """As an operator does; the process sees it at its next `look`."""
+        self.own.life.on(self._session).states.move(Event.PAUSED, [view], by="ada@desk", reason=None)
+
+    def look(self) -> None:
+        self.own.look(self._session)
+
     def state(self, view: str) -> str:
         return self.own.life.states.read(view).state
 

@@ -17,7 +17,8 @@ from stack import Server
 from tests.support import forked
 from tests.support.forked import clean_environment
 
-__all__ = ["IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
+__all__ = ["DIED", "IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
+DIED = "ended with code -9"  # in the log of a run, once for each worker that was killed
 IN_COMMIT = "in commit"  # of a store's own transaction, while the answer is waited for
 T = TypeVar("T")
 
@@ -73,6 +74,17 @@ class Run:
         """Another viewtail command, in the same folder with the same settings."""
         environment = {**clean_environment(), **self._environment}
         return forked.command(arguments, self.folder, environment, timeout_s)
+
+    def background(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A command that goes on beside, with what it prints in pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "viewtail.main", *arguments],
+            cwd=self.folder,
+            env={**clean_environment(), **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def is_well(self) -> bool:
         """Whether `viewtail status` says so; fails with what it says instead."""

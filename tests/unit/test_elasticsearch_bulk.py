@@ -315,7 +315,7 @@ def test_ids_are_keys_and_back_and_the_empty_key_has_one_of_its_own() -> None:
     ids = [id_of(view)((key,)) for key in keys]
     assert len(set(ids)) == len(keys)
     assert all(ids) and "{viewtail:witness}" not in ids
-    assert [key_of(one, view) for one in ids] == [(key,) for key in keys]
+    assert [key_of(view)(one) for one in ids] == [(key,) for key in keys]
     assert [action["_id"] for action, _ in shown(view, *[((key,), Write(5, (1,))) for key in keys])] == ids
 
 

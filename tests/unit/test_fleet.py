@@ -9,6 +9,7 @@ import pytest
 from ingest import Sharer
 from offsets.members import Member as NotedMember
 from offsets.owners import Owned
+from offsets.pauses import Pause
 from operations.fleet import Fleet, Noted, fleet
 from operations.status import PipelineStatus, ViewStatus
 from viewtail.commands.status_page import print_page
@@ -129,6 +130,25 @@ def test_a_thousand_partitions_and_a_hundred_members_fit_a_screen(capsys: pytest
     assert "and 17 more that are not well" in told
     assert "pipelines shop.user.30.redis, shop.user.31.redis, shop.user.32.redis and 17 more: no viewtail runs" in told
     assert "and 88 more" in told and "9 silent" in told
+
+
+@pytest.mark.parametrize(
+    ("names", "resumed_by"),
+    [
+        (["shop.user.0.redis"], "--pipeline shop.user.0.redis"),
+        (["shop.user.0.redis", "shop.user.1.redis"], "--pipeline redis"),
+        (["shop.user.0.redis", "shop.user.0.mysql"], "--all"),
+    ],
+)
+def test_what_was_paused_at_once_is_one_line_with_the_command_that_resumes_it(
+    names: list[str], resumed_by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pause = Pause(since=AT, by="ada@desk", reason="a disk is exchanged", lag_s=12.0)
+    pipelines = [pipeline(0, name=name, state="paused", paused=pause) for name in names]
+    print_page([*pipelines, pipeline(5)], fleet(Noted(), None), [])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "paused since" in line]
+    assert line.startswith(f"pipeline{'s' * (len(names) > 1)} {', '.join(names)}: paused since {AT} UTC by ada@desk: ")
+    assert line.endswith(f"viewtail resume {resumed_by}")
 
 
 def re_spaced(text: str) -> str:

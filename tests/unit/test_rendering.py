@@ -31,6 +31,7 @@ def column(kind: Kind, declared: str = "", name: str = "c", **more: Any) -> Colu
 
 LABELS = ("a", "b:c", "100%", "{x}", "é")
 CLOCK = st.builds("{:02d}:{:02d}:{:02d}".format, *[st.integers(0, 59)] * 3)
+OF_A_DAY = st.builds("{:02d}:{:02d}:{:02d}".format, st.integers(0, 23), *[st.integers(0, 59)] * 2)
 DAY = st.builds("{:04d}-{:02d}-{:02d}".format, st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31))
 SIGN = st.sampled_from(("", "-"))
 
@@ -56,10 +57,10 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
         column(Kind.TIME, "time(3)", scale=3),
         st.builds("{}{}.{:03d}".format, SIGN, CLOCK, st.integers(0, 999)),
     ),
-    (column(Kind.DATETIME), st.builds("{} {}".format, DAY, CLOCK)),
+    (column(Kind.DATETIME), st.builds("{} {}".format, DAY, OF_A_DAY)),
     (
         column(Kind.TIMESTAMP, "timestamp(1)", scale=1),
-        st.builds("{} {}.{}".format, DAY, CLOCK, st.integers(0, 9)),
+        st.builds("{} {}.{}".format, DAY, OF_A_DAY, st.integers(0, 9)),
     ),
 ]
 
@@ -105,6 +106,8 @@ def test_any_text_is_a_key_or_a_misuse_that_names_the_column(text: str, chosen: 
         ("00", column(Kind.BYTES, "binary(2)", "h", length=2), "h.*as many as the column has"),
         ("1.234", column(Kind.DECIMAL, "decimal(5,2)", "d", scale=2), "column d"),
         ("2024-1-1", column(Kind.DATE, name="d"), "YYYY-MM-DD"),
+        ("2024-13-01", column(Kind.DATE, name="d"), "YYYY-MM-DD"),
+        ("2024-01-02 24%3A00%3A00", column(Kind.DATETIME, name="d"), "YYYY-MM-DD"),
         ("zz", column(Kind.ENUM, "enum('a','b:c')", "e", labels=("a", "b:c")), "one of a, b%3Ac"),
     ],
 )

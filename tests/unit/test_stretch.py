@@ -48,6 +48,9 @@ class TimedFake(FakeSource):
             raise HistoryGoneError("history gone: it begins at 3:15")
         return at(0)
 
+    def place(self, text: str) -> tuple[Position, int]:
+        return at(0), int(text)
+
 
 class Scene:
     """A source of one table, and a broker; `run` is one run of the command."""

@@ -17,7 +17,11 @@ from projectors.binding import bind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/views.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\w+)$\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-DECLARATIONS = {name: getattr(viewtail, name) for name in viewtail.__all__ if isinstance(getattr(viewtail, name), type)}
+DECLARATIONS = {
+    name: getattr(viewtail, name)
+    for name in viewtail.__all__
+    if isinstance(getattr(viewtail, name), type) and not name.endswith("Error")
+}
 MISTAKES = [
     (declaration, message)
     for body in SECTIONS.values()

@@ -1,18 +1,122 @@
-"""`viewtail forget`: what operations/forget.py does, and what it prints."""
+"""`viewtail forget VIEW`: what operations/forget.py does, and what it prints."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
 from operations import forget as operation
+from operations.forget import Chosen
+from projectors.stores.leaving import Found
+from projectors.stores.registry import store_named
 from viewtail import declarations, settings
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment
 
+SAY_EVERY_S = 5.0
 
-def forget(config: Path | None, name: str) -> int:
-    """Remove what is known of a view that is not declared any more; returns the exit code."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the operator asked for."""
+
+    keeps_data: bool  # forget what viewtail's tables know, and nothing else
+    drops_topic: bool
+    is_sure: bool  # do not ask
+    as_json: bool
+
+
+def forget(config: Path | None, name: str, wishes: Wishes) -> int:
+    """Drop what a view left that is not declared any more; returns the exit code."""
     loaded = settings.load(config)
     declared = {view.id for view in declarations.load(loaded.views)}  # those of the tailer too
-    view, left = operation.forget(Deployment(settings=loaded), declared, name)
-    print(f"{view}: forgotten, with its dead letters. What stays is {left}")
+    deployment = Deployment(settings=loaded)
+    chosen = operation.choose(deployment, declared, name)
+    if (why := _why_data_stays(chosen, declared, wishes)) is not None:
+        return _forget_rows(deployment, chosen, why, wishes)
+    with closing(operation.leftover(deployment, chosen)) as leaving:
+        found = leaving.look()
+        _say_what(chosen, found)
+        if not agreed("Drop that?", is_yes=wishes.is_sure):
+            print_remark("nothing was dropped")
+            return 1
+        with _progress(chosen.id, found.count) as say:
+            rest = operation.drop(deployment, chosen, leaving, say)
+    _tell(chosen, found, rest, wishes)
     return 0
+
+
+def _why_data_stays(chosen: Chosen, declared: Collection[str], wishes: Wishes) -> str | None:
+    if wishes.keeps_data:
+        return "you asked for that (--keep-data)"
+    if store_named(chosen.store).keeps_every_change and not wishes.drops_topic:
+        return "its consumers may still read it (--with-topic deletes it)"
+    return operation.why_only_by_hand(chosen, declared)
+
+
+def _forget_rows(deployment: Deployment, chosen: Chosen, why: str, wishes: Wishes) -> int:
+    left = operation.by_hand(deployment, chosen)
+    print_remark(f"{chosen.id}: its dead letters and what viewtail knows of it are forgotten; its data stays: {why}")
+    if not agreed("Forget it?", is_yes=wishes.is_sure or wishes.keeps_data):
+        print_remark("nothing was forgotten")
+        return 1
+    operation.forget_rows(deployment, chosen)
+    if wishes.as_json:
+        print_json({"view": chosen.id, "dropped": [], "left": [left], "why": why})
+    else:
+        print(f"{chosen.id}: forgotten, with its dead letters. What stays is {left}")
+    return 0
+
+
+def _say_what(chosen: Chosen, found: Found) -> None:
+    """On stderr, before anything is dropped."""
+    print_remark(f"{chosen.id} is not declared any more. To drop:")
+    for line in found.dropped or ("nothing: its store holds nothing of it",):
+        print(f"  {line}", file=sys.stderr)
+    print("  its dead letters, and what viewtail's own tables know of it, last", file=sys.stderr)
+    for line in found.left:
+        print(f"  stays: {line}", file=sys.stderr)
+
+
+def _tell(chosen: Chosen, found: Found, rest: Found, wishes: Wishes) -> None:
+    if wishes.as_json:
+        print_json({"view": chosen.id, "dropped": list(found.dropped), "left": list(rest.left), "why": ""})
+        return
+    for line in found.dropped:
+        print(f"dropped: {line}")
+    for line in rest.left:
+        print(f"stays: {line}")
+    print(f"{chosen.id}: forgotten, with its dead letters")
+
+
+@contextmanager
+def _progress(view: str, count: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, a line now and then otherwise."""
+    if not sys.stderr.isatty():
+        yield _Lines(view, count)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(view, total=count)
+        yield lambda done: bar.update(task, completed=done)
+
+
+class _Lines:
+    """Plain lines, the first after a while."""
+
+    def __init__(self, view: str, count: int) -> None:
+        self._view, self._count = view, count
+        self._said_at = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        if time.monotonic() - self._said_at > SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            print_remark(f"{self._view}: {done:,} of {self._count:,} dropped")

@@ -3,34 +3,98 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 from changes.errors import MisuseError
+from offsets.mysql import OwnSession
 from operations import replay as operation
+from operations.replay_keys import ASK_ABOVE
+from operations.runs import past
 from operations.status import PipelineStatus
-from viewtail import declarations
+from projectors.view_states import State
+from projectors.views import view_of
+from viewtail import declarations, settings
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_json, print_remark, print_table
+from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
+KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean")
+LOOK_EVERY_S = 0.5
 
-def replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:
+
+def replay(
+    config: Path | None, names: Sequence[str], *, all_views: bool, is_yes: bool, rows_a_second: int, is_awaited: bool
+) -> int:
     """Have views backfilled again from their canonical rows; returns the exit code."""
     if bool(names) == all_views:
         raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
     loaded, views = declarations.configured(config)
-    chosen = views if all_views else [declarations.chosen(loaded, views, name) for name in names]
+    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
-    done = operation.replay(Deployment(settings=loaded), list({view.id: view for view in chosen}.values()))
+    wanted = list({view.id: view for view in chosen}.values())
+    deployment = Deployment(settings=loaded)
+    deployment.create_tables()
+    count = operation.about(deployment, wanted)
+    which = ", ".join(view.id for view in wanted)
+    question = f"{which}: about {count:,} entities are written again, in place. Go on?"
+    if count > ASK_ABOVE and not agreed(question, is_yes=is_yes):
+        print_remark("nothing was marked")
+        return 1
+    done = operation.replay(deployment, wanted, rows_a_second)
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
     for view in done.unknown:
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
         print(f"{view}: not marked, it stays halted: {why}. Mend that first", file=sys.stderr)
+    for view in done.paused:
+        print(f"{view}: not marked: it is paused. To backfill it: viewtail resume {view}", file=sys.stderr)
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
-    return 1 if done.refused or done.redeclared else 0
+    if is_awaited and done.marked and not _wait(deployment, done.marked):
+        return 1
+    return 1 if done.refused or done.paused or done.redeclared else 0
+
+
+def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
+    """Print what operators had done to views, the newest first."""
+    deployment = Deployment(settings=settings.load(config))
+    with closing(OwnSession(deployment.open_store)) as session:
+        found = past(session, deployment.database, KINDS, limit)
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif found:
+        rows = [[one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result] for one in found]
+        print_table(["started (UTC)", "", "view", "what", "who", "state", "result"], rows)
+    else:
+        print("nothing was replayed, verified or repaired yet")
+    return 0
+
+
+def _wait(deployment: Deployment, marked: Collection[str]) -> bool:
+    """Until these views are filled; False where one is halted."""
+    with progress("backfill", "rows") as say:
+        try:
+            while True:
+                shown = [view for one in deployment.pipelines_now().values() for view in one.views]
+                of_them = [view for view in shown if view.name in marked]
+                for view in of_them:
+                    if view.state in (State.HALTED, State.PAUSED):
+                        print(f"{view.name}: {view.state}: {view.reason}", file=sys.stderr)
+                        return False
+                if all(view.state == State.FILLED for view in of_them):
+                    return True
+                say(sum(view.row_count for view in of_them), sum(view.row_estimate for view in of_them))
+                time.sleep(LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            print_remark("the running viewtail goes on with it; watch it: viewtail status")
+            raise
 
 
 def replay_new_history(config: Path | None) -> int:

@@ -23,7 +23,7 @@ from viewtail import declarations, logs, metrics, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.roles import Role, views_of
 from viewtail.settings import Settings
-from viewtail.signals import on_stop
+from viewtail.signals import end_at_once, kept_from_threads, on_stop
 from viewtail.supervisor import Supervisor
 
 _log = structlog.get_logger("viewtail.run")
@@ -37,16 +37,19 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
     logs.configure(loaded.logs)
     views = views_of(role, loaded, declarations.load(loaded.views))
     loaded.check_stores(views)
-    deployment = _deploy_when_up(loaded, views)
-    show, finish = _display()
-    supervisor = Supervisor(deployment.stores(), config, show)
-    on_stop(supervisor.stop)
+    end_at_once()
+    show, begin, finish = _display()
+    supervisor = Supervisor(config, show)
     with ExitStack() as at_end:
-        at_end.callback(finish)
         if loaded.metrics.port:
-            server = metrics.Server(loaded.metrics.host, loaded.metrics.port, supervisor.reports)
+            with kept_from_threads():  # the probes answer while servers are waited for
+                server = metrics.Server(loaded.metrics.host, loaded.metrics.port, supervisor)
             at_end.callback(server.close)
-        return supervisor.run()
+        deployment = _deploy_when_up(loaded, views)
+        on_stop(supervisor.stop)
+        begin()
+        at_end.callback(finish)
+        return supervisor.run(deployment.stores())
 
 
 def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
@@ -64,13 +67,12 @@ def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
 Show = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
-def _display() -> tuple[Show, Callable[[], None]]:
-    """How reports are shown: a live table on a terminal, a line now and then otherwise."""
+def _display() -> tuple[Show, Callable[[], None], Callable[[], None]]:
+    """How reports are shown, and what begins and ends it: a live table on a terminal, a line now and then otherwise."""
     if sys.stderr.isatty():
         live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
-        live.start()
-        return (lambda reports: live.update(_table(reports))), live.stop
-    return _Lines().show, lambda: None
+        return (lambda reports: live.update(_table(reports))), live.start, live.stop
+    return _Lines().show, lambda: None, lambda: None
 
 
 def _table(reports: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -10,19 +10,23 @@ from typing import Any
 from changes.errors import MisuseError, ViewtailError, once
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from changes.retrying import PAUSED
 from ingest import Sharer
 from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
 from operations.status import PipelineStatus, is_replaced, positions, read
+from projectors.rebuilds import Rebuild, all_rebuilds
 from projectors.stores.registry import STORES
+from projectors.views import is_copy, view_of
 from servers.sessions import asking
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.sources import read_position
 
-_ANSWER_WITHIN_S = 8.0
+ANSWER_WITHIN_S = 8.0
+_NEARLY_GONE = 0.5  # of the time that the source keeps its changes
 _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a minute old
 
 
@@ -33,8 +37,17 @@ class Findings:
     pipelines: Sequence[PipelineStatus]
     fleet: Fleet
     source_error: str | None  # why the source does not say what waits in it, and who is in its group
+    keeps_s: float | None  # how long the source keeps its changes; asked for where a pipeline is paused
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
+    rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
+
+    @property
+    def nearly_gone(self) -> list[PipelineStatus]:
+        """Paused pipelines whose next changes the source may soon keep no more."""
+        if self.keeps_s is None:
+            return []
+        return [one for one in self.pipelines if one.paused and one.lag_s > self.keeps_s * _NEARLY_GONE]
 
     @property
     def is_well(self) -> bool:
@@ -45,18 +58,20 @@ def status(config: Path | None, *, as_json: bool) -> int:
     """Print every pipeline and view; the exit code is 1 when one is down, behind, halted or has parked keys."""
     loaded = settings.load(config)
     # Who asks wants to know now; a server that hangs is an answer.
-    address = replace(loaded.store_address(), database=None, io_timeout_s=_ANSWER_WITHIN_S)
+    address = replace(loaded.store_address(), database=None, io_timeout_s=ANSWER_WITHIN_S)
     database = loaded.store_database
     with asking(address, role="store") as connection:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
         seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
-    found = _of_this_source(loaded, _compared(seen, _declared(loaded)))
+        with connection.cursor() as cursor:
+            seen = replace(seen, rebuilds=all_rebuilds(cursor, database))
+    found = compared(loaded, seen, declared(loaded))
     if as_json:
         print_json(_as_json(found))
     elif not pipelines and not found.fleet.members:
         print(f"viewtail has not run yet with the database {database} at {address}. Start it with: viewtail run")
     else:
-        print_page(found.pipelines, found.fleet, _remarks(found))
+        print_page(found.pipelines, found.fleet, remarks(found))
     return 0 if found.is_well else 1
 
 
@@ -69,6 +84,7 @@ def _seen(
     waiting: Mapping[str, int] = {}
     ages: Mapping[str, float] = {}
     shared: Sequence[Sharer] | None = None
+    keeps_s: float | None = None
     source_error = None
     try:
         access = loaded.source_access()
@@ -76,6 +92,7 @@ def _seen(
         unsaid = {one.name for one in pipelines if waiting.get(one.name) and not _says_its_lag(one)}
         ages = kind.ages(access, {name: at[name] for name in unsaid})
         shared = kind.sharers(access, sorted(stores & in_use))
+        keeps_s = kind.keeps_s(access) if any(one.paused for one in pipelines) else None
     except ViewtailError as error:
         source_error = once(error)
     fleet = as_fleet(noted, shared)
@@ -83,20 +100,27 @@ def _seen(
         replace(
             one,
             waiting=waiting.get(one.name),
-            lag_s=ages.get(one.name, one.lag_s),
+            lag_s=_lag_s(one, waiting.get(one.name), ages.get(one.name)),
             owner=fleet.owners[one.name].process if one.name in fleet.owners else one.owner,
             owned_since=fleet.owners[one.name].taken_at if one.name in fleet.owners else None,
         )
         for one in pipelines
     ]
-    return Findings(pipelines=known, fleet=fleet, source_error=source_error, not_run=[], retired=[])
+    return Findings(pipelines=known, fleet=fleet, source_error=source_error, keeps_s=keeps_s, not_run=[], retired=[])
+
+
+def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
+    """As the source says; else as the pipeline does."""
+    if age_s is not None:
+        return age_s
+    return 0.0 if one.state == PAUSED and waiting == 0 else one.lag_s
 
 
 def _says_its_lag(one: PipelineStatus) -> bool:
     return one.state == "running" and one.reported_s_ago is not None and one.reported_s_ago < _SAID_IS_FRESH_S
 
 
-def _declared(loaded: settings.Settings) -> set[str] | None:
+def declared(loaded: settings.Settings) -> set[str] | None:
     """The ids of the declared views; None when views.py cannot be loaded: `status` shows the rest all the same."""
     try:
         return {view.id for view in declarations.load(loaded.views)}
@@ -104,12 +128,17 @@ def _declared(loaded: settings.Settings) -> set[str] | None:
         return None
 
 
+def compared(loaded: settings.Settings, found: Findings, declared: set[str] | None) -> Findings:
+    """With what the declarations and the source of these settings make of it."""
+    return _of_this_source(loaded, _compared(found, declared))
+
+
 def _compared(found: Findings, declared: set[str] | None) -> Findings:
-    known = {view.name for one in found.pipelines for view in one.views}
+    known = {view.name for one in found.pipelines for view in one.views if not is_copy(view.name)}
     if declared is None:
         return found
     kept = [
-        replace(one, views=tuple(view for view in one.views if view.name in declared))
+        replace(one, views=tuple(view for view in one.views if view_of(view.name) in declared))
         for one in found.pipelines
         if _is_shown(one, declared)
     ]
@@ -132,6 +161,18 @@ def _is_shown(pipeline: PipelineStatus, declared: set[str]) -> bool:
     return any(view.name in declared for view in pipeline.views)
 
 
+def _soon_gone(one: PipelineStatus, keeps_s: float | None) -> str:
+    return (
+        f"pipeline {one.name}: it stands where the source was {_hours(one.lag_s)} ago, and the source keeps "
+        f"changes for {_hours(keeps_s or 0.0)}. Let the source keep them longer, or go on before they are gone "
+        f"(viewtail resume --pipeline {one.name}): else every view of it must be backfilled again"
+    )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
+
+
 def _as_json(found: Findings) -> dict[str, Any]:
     fleet = found.fleet
     return {
@@ -141,22 +182,35 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "fenced": [asdict(one) for one in fleet.fenced],
         "last_takeover": None if fleet.last_takeover is None else asdict(fleet.last_takeover),
         "source_error": found.source_error,
+        "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
+        "rebuilds": [asdict(one) for one in found.rebuilds],
     }
 
 
-def _remarks(found: Findings) -> list[str]:
+def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
-    lines = [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
+    lines = [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
+    lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
+    lines += map(_of_rebuild, found.rebuilds)
     if found.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
             "stands above is from MySQL alone"
         )
     return lines
+
+
+def _of_rebuild(one: Rebuild) -> str:
+    note = "" if one.note is None else f" It could not be swapped: {one.note}."
+    kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
+    what = f"{one.copy_id} is the copy beside view {one.view}, {one.stage}, asked for by {one.started_by}.{note}{kept}"
+    if one.live > one.copy:
+        return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
+    return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"

@@ -22,7 +22,7 @@ _MOST_NAMES = 3  # in a sentence
 _RATE_IS_FRESH_S = 10.0
 _RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines", "assigned"})
 _GREEN, _CYAN, _RED = ("running", "filled"), ("filling", "new", "standby"), ("down", "halted", "silent")
-_STYLES = {
+STYLES = {
     **dict.fromkeys(_GREEN, "green"),
     **dict.fromkeys(_CYAN, "cyan"),
     **dict.fromkeys(_RED, "red"),
@@ -42,9 +42,9 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
         )
     if pipelines:
         print()
-        views = [_view_row(where, view) for where, view in _views(pipelines)]
-        _table(("view", "state", "filled", "rows", "parked"), views)
-    for line in (*_of_pipelines(pipelines), *_of_views(pipelines), *_of_fleet(fleet), *remarks):
+        views = [_view_row(where, view) for where, view in each_view(pipelines)]
+        _table(("view", "state", "filled", "rows", "parked", "proven through"), views)
+    for line in (*told(pipelines), *_of_fleet(fleet), *remarks):
         print(f"\n{line}")
 
 
@@ -64,14 +64,14 @@ def _pipeline_rows(pipelines: Sequence[PipelineStatus]) -> Iterator[tuple[str, .
             yield _pipeline_row(ones[0])
             continue
         yield _folded(f"{source}.*.{store}", ones)
-        unwell = [one for one in ones if one.state != "running" or _is_behind(one)]
+        unwell = [one for one in ones if one.state != "running" or is_behind(one)]
         yield from map(_pipeline_row, unwell[:_MOST_NAMES])
         if len(unwell) > _MOST_NAMES:
             yield (f"and {len(unwell) - _MOST_NAMES} more that are not well", *[""] * 7)
 
 
 def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
-    states = [_state(one) for one in ones]
+    states = [shown_state(one) for one in ones]
     counts = {state: states.count(state) for state in sorted(set(states))}
     waiting = [one.waiting for one in ones if one.waiting is not None]
     owners = {one.owner for one in ones if one.owner and one.state != "down"}
@@ -80,40 +80,43 @@ def _folded(name: str, ones: Sequence[PipelineStatus]) -> tuple[str, ...]:
         states[0] if len(counts) == 1 else ", ".join(f"{count} {state}" for state, count in counts.items()),
         f"{max(one.lag_s for one in ones):.1f} s",
         f"{sum(waiting):,}" if waiting else "-",
-        f"{sum(map(_rate, ones)):,}",
+        f"{sum(map(shown_rate, ones)):,}",
         f"{len(owners)} processes",
         f"{len(ones)} partitions",
-        _ago(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
+        shown_age(max((one.reported_s_ago for one in ones if one.reported_s_ago is not None), default=None)),
     )
 
 
 def _pipeline_row(one: PipelineStatus) -> tuple[str, ...]:
     return (
         one.name,
-        _state(one),
+        shown_state(one),
         f"{one.lag_s:.1f} s",
         "-" if one.waiting is None else f"{one.waiting:,}",
-        f"{_rate(one):,}",
+        f"{shown_rate(one):,}",
         (one.state != "down" and one.owner) or "-",
         one.position or "-",
-        _ago(one.reported_s_ago),
+        shown_age(one.reported_s_ago),
     )
 
 
-def _is_behind(one: PipelineStatus) -> bool:
+def is_behind(one: PipelineStatus) -> bool:
+    """Whether it runs, and its lag is too large all the same."""
     return one.state == "running" and one.lag_s > BEHIND_S
 
 
-def _state(one: PipelineStatus) -> str:
-    return "behind" if _is_behind(one) else one.state
+def shown_state(one: PipelineStatus) -> str:
+    """Its state, or that it is behind."""
+    return "behind" if is_behind(one) else one.state
 
 
-def _rate(one: PipelineStatus) -> int:
+def shown_rate(one: PipelineStatus) -> int:
     """An idle pipeline reports rarely: what it said of a busy moment is not true of now."""
     return one.rows_per_second if (one.reported_s_ago or 0) < _RATE_IS_FRESH_S else 0
 
 
-def _ago(seconds: float | None) -> str:
+def shown_age(seconds: float | None) -> str:
+    """How long ago; - where that is not known."""
     return "-" if seconds is None else f"{seconds:.0f} s ago"
 
 
@@ -128,7 +131,7 @@ def _member_rows(members: Sequence[Member]) -> Iterator[tuple[str, ...]]:
         yield f"and {len(states)} more", counts, *[""] * 5
 
 
-def _views(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
+def each_view(pipelines: Sequence[PipelineStatus]) -> list[tuple[str, ViewStatus]]:
     """Each view once a source, and that source where it is not the default one."""
     found: dict[tuple[str, str], list[ViewStatus]] = {}
     for one in pipelines:
@@ -144,10 +147,17 @@ def _view_row(where: str, view: ViewStatus) -> tuple[str, ...]:
     if view.eta_s is not None:
         filled += f", {view.rows_per_second:,.0f}/s, {view.eta_s:.0f} s left"
     name = f"{view.name} ({where})" if where else view.name
-    return (name, view.state, filled, f"{view.row_count:,}", str(view.parked))
+    return (name, view.state, filled, f"{view.row_count:,}", str(view.parked), view.proven_through or "-")
 
 
 # --- Remarks: each ends with what to do ---
+
+
+def told(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    """Of pipelines and views that are not well."""
+    yield from _of_pipelines(pipelines)
+    yield from _of_paused(pipelines)
+    yield from _of_views(pipelines)
 
 
 def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
@@ -155,7 +165,7 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
     for one in pipelines:
         if one.error:
             named.setdefault(one.error, []).append(one.name)
-        elif _is_behind(one):
+        elif is_behind(one):
             yield (
                 f"pipeline {one.name}: {one.lag_s:.0f} s behind. While lag falls it is catching up; when it rises, the "
                 "store is slower than the changes come: docs/operations.md, Behind"
@@ -164,14 +174,33 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         yield f"{_listed('pipeline', names)}: {error}"
 
 
+def _of_paused(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    paused: dict[str, list[str]] = {}
+    for one in pipelines:
+        if one.paused is not None:
+            paused.setdefault(str(one.paused), []).append(one.name)
+    for since, names in paused.items():
+        wanted = names if len(names) == 1 else sorted({PipelineId.parse(name).store for name in names})
+        meant = f"--pipeline {wanted[0]}" if len(wanted) == 1 else "--all"
+        yield (
+            f"{_listed('pipeline', names)}: paused {since}. Nothing is read or written, and nothing lost while the "
+            f"source keeps the changes. To go on: viewtail resume {meant}"
+        )
+
+
 def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
-    for _, view in _views(pipelines):
-        if view.reason:
+    for _, view in each_view(pipelines):
+        if view.paused is not None:
+            yield (
+                f"view {view.name} is paused {view.paused}. It gets no changes; to go on: viewtail resume {view.name}, "
+                "which backfills it"
+            )
+        elif view.reason:
             yield f"view {view.name} is halted: {view.reason}"
         if view.parked:
             yield (
-                f"view {view.name}: {view.parked} keys could not be applied; all others were. See the table "
-                f"dead_letter for the reasons; when they are mended: viewtail replay {view.name}"
+                f"view {view.name}: {view.parked} keys could not be applied; all others were. The reasons: viewtail "
+                f"dead-letters list {view.name}. When they are mended: viewtail replay {view.name}"
             )
 
 
@@ -216,7 +245,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Colours on a terminal; columns of plain text otherwise, never cut."""
     if sys.stdout.isatty():
         coloured: list[list[str | Text]] = [
-            [row[0], Text(row[1], _STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
+            [row[0], Text(row[1], STYLES.get(row[1], "yellow")), *row[2:]] for row in rows
         ]
         print_table(titles, coloured, right=_RIGHT)
         return

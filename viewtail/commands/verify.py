@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
+from zlib import crc32
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, once
+from changes.writes import Key
 from operations.runs import Run
+from operations.status import positions
 from operations.verify import Counts, Report, Verify
+from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
+from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.proving.comparison import Found
-from projectors.proving.pace import Pace
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
+from servers.sessions import asking
 from viewtail import declarations
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 from viewtail.signals import on_stop
+from viewtail.sources import read_position
 
 STOPPED = 130
+READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +90,11 @@ def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
 
 def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event) -> Report:
     with progress(view.id, "rows") as show, Beside(deployment, view, stop, _say_once) as beside:
-        pace = Pace(
+        pace = ConsideratePace(
             options.rows_a_second,
-            deployment.open_source,
             stop,
-            say=lambda why: print_remark(f"{view.id}: waiting: {why}" if why else None),
+            open_source=deployment.open_source,
+            say=lambda why: print_remark(f"{view.id}: waiting: {why}"),
             max_threads_running=options.max_threads_running,
         )
         run = Run(
@@ -110,7 +117,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
             is_repair=options.writes,
             share=options.share,
             say=say,
-            found=lambda *_: None,
+            changed_since=lambda: _changed_since(deployment, beside, stop),
         )
         try:
             report = operation.execute()
@@ -119,6 +126,27 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
     if not options.as_json:
         _print(report, options)
     return report
+
+
+def _changed_since(deployment: Deployment, beside: Beside, stop: Event) -> tuple[str, set[Key]]:
+    """Where the view stands, and which entities the binlog says changed since then."""
+    name = beside.first[0].pipeline
+    with asking(replace(deployment.settings.store_address(), database=None), role="store") as connection:
+        position = positions(connection, deployment.database, read_position).get(name)
+    start = f"no viewtail runs pipeline {name}. Start it, then verify: viewtail run"
+    if position is None or not deployment.settings.source_kind.has_rows:
+        raise ViewtailError(start)
+    print_remark(
+        f"{beside.view.id}: no viewtail runs pipeline {name}: the view is compared as it stands, at {position}"
+    )
+    stretch = Stretch(begin=position, above=position.version, token=beside.watermarks.write())
+    number = crc32(f"verify {beside.view.id}".encode()) % READERS
+    try:
+        history = deployment.history_beside(number)
+        return str(position), set(changed_keys(history, beside.view, stretch, stop, lambda *_: None))
+    except ViewtailError as error:
+        why = f"what changed since {position} cannot be told from what is wrong: {error}"
+        raise ViewtailError(f"{start}. Without that, {why}") from None
 
 
 def _say_once(why: str) -> None:
@@ -152,6 +180,9 @@ def _verdict(report: Report) -> str:
 
 
 def _more(report: Report) -> str:
+    if report.stands_at is not None:
+        behind = f"; {report.behind:,} entities changed since and are behind, not wrong" if report.behind else ""
+        return f"; the view stands at {report.stands_at}, and nothing is proven{behind}"
     if report.proven_through is not None:
         return f"; proven through {report.proven_through[:19]} UTC"
     if report.confidence:
@@ -174,6 +205,8 @@ def _as_json(report: Report) -> dict[str, Any]:
         "parked": counts.parked,
         "changing": counts.changing,
         "foreign": list(report.foreign),
+        "behind": report.behind,
+        "stands_at": report.stands_at,
         "proven_through": report.proven_through,
         "confidence": report.confidence or None,
         "took_s": round(report.took_s, 3),

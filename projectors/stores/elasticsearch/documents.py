@@ -42,12 +42,31 @@ def id_of(view: BoundView) -> Callable[[Key], str]:
     return lambda key: render(key) or _EMPTY_ID
 
 
-def key_of(identity: str, view: BoundView) -> Key | None:
-    """The key of an _id; None when viewtail did not write it."""
-    try:
-        return parse_key("" if identity == _EMPTY_ID else identity, view.key)
-    except MisuseError:
-        return None
+def key_of(view: BoundView) -> Callable[[str], Key | None]:
+    """What gives the key of an _id; None when viewtail did not write it."""
+    identity_of = id_of(view)
+
+    def key(identity: str) -> Key | None:
+        try:
+            found = parse_key("" if identity == _EMPTY_ID else identity, view.key)
+        except MisuseError:
+            return None
+        return found if identity_of(found) == identity else None  # 007 is no key
+
+    return key
+
+
+def document_of(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """The document where this was written."""
+    if isinstance(values, bytes):
+        made: dict[str, Any] = orjson.loads(values)
+        return made
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        convert = search_value(column)
+        found[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(_present(found)))
+    return written
 
 
 def encoder(view: BoundView) -> Encode:

@@ -1,9 +1,9 @@
 """The index behind a SearchIndex view: its names, its mapping, and making the server agree with the declaration.
 
-A view `city` has the index `viewtail-city` and two aliases. Readers use `city`, which hides tombstones. viewtail
-writes through `viewtail.write-city`, with require_alias: an alias goes with its index, so a bulk request can never
-create an index without mapping and filter after somebody deleted it. An index or alias of these names that
-viewtail did not make is left alone.
+A view `city` has the index `viewtail-city` (a second copy `viewtail.2-city`, and so on) and two aliases. Readers use
+`city`, which hides tombstones and leads to the live copy. viewtail writes through `viewtail.write-city`, with
+require_alias: an alias goes with its index, so a bulk request can never create an index without mapping and filter
+after somebody deleted it. An index or alias of these names that viewtail did not make is left alone.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ class Names:
 
     def __init__(self, view: BoundView) -> None:
         name = view.view.name
+        number = "" if view.copy == 1 else f".{view.copy}"
         self.label = f"SearchIndex({name!r})"  # for messages
-        self.index = f"viewtail-{name}"
-        self.alias = name  # for readers
-        self.write_alias = f"viewtail.write-{name}"
+        self.index = f"viewtail{number}-{name}"
+        self.alias = name  # for readers, of the live copy
+        self.write_alias = f"viewtail.write{number}-{name}"
+        self.reads = self.write_alias if view.is_beside else self.alias  # where this copy is read
         self.check = f"viewtail.check-{name}"  # an index that exists for a moment, to try a mapping
 
 
@@ -105,8 +107,9 @@ class _Index:
         self.names = Names(view)
         self._properties, self._derived = mapping_of(view)
         digest = hashlib.sha256(orjson.dumps(self._properties, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        self._meta = {"view": view.id, "fingerprint": view.fingerprint, "mapping": digest}
-        self._aliases: dict[str, Any] = {self.names.alias: {"filter": PRESENT}, self.names.write_alias: {}}
+        self._meta = {"view": view.view.id, "fingerprint": view.fingerprint, "mapping": digest}
+        for_readers = {} if view.is_beside else {self.names.alias: {"filter": PRESENT}}
+        self._aliases: dict[str, Any] = {**for_readers, self.names.write_alias: {}}
 
     def make_ready(self) -> None:
         index = self.names.index
@@ -148,8 +151,10 @@ class _Index:
                 self._replace(refused)
                 return
         aliases = content.get("aliases", {})
-        is_filtered = aliases.get(self.names.alias, {}).get("filter") == PRESENT
-        if not is_filtered or not self._aliases.keys() <= aliases.keys():
+        if any(
+            name not in aliases or aliases[name].get("filter") != what.get("filter")
+            for name, what in self._aliases.items()
+        ):
             actions = [{"add": {"index": index, "alias": name, **what}} for name, what in self._aliases.items()]
             ask(self._client, f"adding aliases to {index}", "POST", "/_aliases", {"actions": actions})
 

@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key, Write
-from projectors.stores import Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores import MOST_FOREIGN, Held, Hit, SearchPage, StoredRow, ViewReader
 from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
@@ -24,7 +24,6 @@ from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
-MOST_FOREIGN = 20  # ids that are told of
 _KEEP_ALIVE = "5m"  # between two pages of keys
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
@@ -48,7 +47,7 @@ class DocumentReader(ViewReader):
             some = keys[start : start + KEYS_A_PAGE]
             ids = {"ids": [self._id_of(key) for key in some]}
             try:
-                docs = ask(self._client, "reading", "POST", f"{path(self._names.index)}/_mget", ids)["docs"]
+                docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
             except Refused as refused:
                 raise self._not_there(refused) from None
             for key, doc in zip(some, docs, strict=True):
@@ -66,11 +65,13 @@ class DocumentReader(ViewReader):
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """As they were when the first page was read, in no order that means anything."""
-        for page in present_documents(self._client, self.view, has_source=True):
+        for page in present_documents(self._client, self.view, self._names.reads, has_source=True):
             yield [StoredRow(key, hit["_version"], hit["_source"]) for key, hit in page]
 
     def shown_keys(self) -> Iterator[list[Key]]:
-        for page in present_documents(self._client, self.view, has_source=False, foreign=self.foreign):
+        for page in present_documents(
+            self._client, self.view, self._names.reads, has_source=False, foreign=self.foreign
+        ):
             yield [key for key, _ in page]
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
@@ -84,7 +85,7 @@ class DocumentReader(ViewReader):
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
         try:
-            found = ask(self._client, "searching", "POST", f"{path(self._names.alias)}/_search", body)
+            found = ask(self._client, "searching", "POST", f"{path(self._names.reads)}/_search", body)
         except Refused as refused:
             if refused.status == 400:
                 why = f"Elasticsearch cannot search for that: {refused.reason[:300]}"
@@ -100,7 +101,7 @@ class DocumentReader(ViewReader):
         self._client.close()
 
     def _row(self, key: Key) -> StoredRow | None:
-        target = f"{path(self._names.alias)}/_doc/{quote(self._id_of(key), safe='')}"
+        target = f"{path(self._names.reads)}/_doc/{quote(self._id_of(key), safe='')}"
         try:
             found = ask(self._client, "reading", "GET", target)
         except Refused as refused:
@@ -144,13 +145,13 @@ def _form(document: dict[str, Any]) -> bytes:
 
 
 def present_documents(
-    client: Elasticsearch, view: BoundView, *, has_source: bool, foreign: list[str] | None = None
+    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool, foreign: list[str] | None = None
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
 
-    The first ids that are no keys go to `foreign`.
+    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`.
     """
-    index = path(Names(view).index)
+    index, key = path(name), key_of(view)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")
@@ -166,10 +167,10 @@ def present_documents(
                 raise StoreUnavailableError(
                     "Elasticsearch: a sweep's page is not whole; viewtail tries again by itself"
                 )
-            page = [(key_of(hit["_id"], view), hit) for hit in hits]
+            page = [(key(hit["_id"]), hit) for hit in hits]
             if foreign is not None:
-                foreign += [hit["_id"] for key, hit in page if key is None][: MOST_FOREIGN - len(foreign)]
-            yield [(key, hit) for key, hit in page if key is not None]
+                foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
+            yield [(one, hit) for one, hit in page if one is not None]
             if len(hits) < KEYS_A_PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]

@@ -36,6 +36,7 @@ THREADS = 4
 ROWS_A_REQUEST = 500
 BYTES_A_REQUEST = 5 << 20
 WITNESS_EVERY_S = 1.0
+FORGETTING_S = 20.0  # at most, of an index that was told to forget what is deleted
 
 _WITNESS_TARGET = (
     "/_bulk?require_alias=true&filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error.type,"
@@ -112,6 +113,14 @@ class ElasticsearchSink(GuardedSink):
                 self._keep(client)
         return letters
 
+    def is_gone(self, view: str) -> bool:
+        """Whether it has no index, or one without a witness. `missing` would make the index first."""
+        if self._client is None:
+            self._client = self._open()
+        target = f"{path(Names(self._views[view]).index)}/_doc/{quote(self._witness_id, safe='')}"
+        with _unrefused("reading the witness"):
+            return not _is_there(self._client, target)
+
     def missing(self) -> frozenset[str]:
         """Views whose index has no witness: it is new, or was deleted and created again."""
         self.prepare()
@@ -133,7 +142,8 @@ class ElasticsearchSink(GuardedSink):
 
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
-        for page in present_documents(self._living(), self._views[view], has_source=False):
+        bound = self._views[view]
+        for page in present_documents(self._living(), bound, Names(bound).index, has_source=False):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
@@ -143,15 +153,20 @@ class ElasticsearchSink(GuardedSink):
         with _unrefused("taking documents away"):
             self._remember_deletes(client, index, "0s")
             try:
-                for key, held in found.items():
-                    number, term = held.mark
-                    target = f"{index}/_doc/{quote(render(key), safe='')}?if_seq_no={number}&if_primary_term={term}"
-                    try:
-                        ask(client, "taking a document away", "DELETE", target)
-                    except Refused as refused:
-                        if refused.status not in (404, 409):  # something else is there by now
-                            raise
-                ask(client, "forgetting what was deleted", "POST", f"{index}/_refresh")
+                remembered = [
+                    target
+                    for key, held in found.items()
+                    if _is_deleted(client, target := f"{index}/_doc/{quote(render(key), safe='')}", held)
+                ]
+                deadline = time.monotonic() + FORGETTING_S
+                while remembered:
+                    ask(client, "forgetting what was deleted", "POST", f"{index}/_refresh")
+                    remembered = [target for target in remembered if _is_remembered(client, target)]
+                    if time.monotonic() > deadline:
+                        raise StoreUnavailableError(
+                            f"Elasticsearch: {index[1:]} still remembers the versions of documents that viewtail took "
+                            "away. Run the same command again in a minute"
+                        )
             finally:
                 self._remember_deletes(client, index, None)
 
@@ -283,6 +298,44 @@ class ElasticsearchSink(GuardedSink):
         if self._client is None or not self._is_ready:
             raise StoreUnavailableError("Elasticsearch: not connected; call prepare()")
         return self._client
+
+
+def _is_deleted(client: Elasticsearch, target: str, held: Held) -> bool:
+    """Delete a document; False where something else is there by now."""
+    number, term = held.mark
+    return _is_done(client, "DELETE", f"{target}?if_seq_no={number}&if_primary_term={term}")
+
+
+def _is_remembered(client: Elasticsearch, target: str) -> bool:
+    """Whether the version of a document that was deleted still keeps lower ones out.
+
+    The clock by which it forgets moves five times a second, so that the first refresh may come too early. To delete
+    what is not there is refused as long as a higher version is remembered; the lowest one is in nobody's way then.
+    """
+    try:
+        ask(client, "looking for what was forgotten", "DELETE", f"{target}?version=1&version_type=external")
+    except Refused as refused:
+        if refused.status == 404:
+            return False
+        if refused.status != 409:
+            raise
+        return not _is_there(client, target)  # else the pipeline has written it again
+    return False
+
+
+def _is_there(client: Elasticsearch, target: str) -> bool:
+    return _is_done(client, "GET", f"{target}?_source=false")
+
+
+def _is_done(client: Elasticsearch, method: str, target: str) -> bool:
+    """False where what it is about is not there, or is another one."""
+    try:
+        ask(client, "looking at a document", method, target)
+    except Refused as refused:
+        if refused.status not in (404, 409):
+            raise
+        return False
+    return True
 
 
 @contextmanager

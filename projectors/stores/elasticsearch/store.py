@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
     from projectors.stores.elasticsearch.sink import ElasticsearchSink
+    from projectors.stores.elasticsearch.swapping import AliasSwapping
+    from projectors.stores.leaving import Leftover, Retired, Traces
 
 
 ELASTICSEARCH = AddressForm(
@@ -93,6 +95,7 @@ class ElasticsearchStore(Store):
     section = ElasticsearchSettings
     address = ELASTICSEARCH
     has_search = True
+    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         return problems(view)
@@ -102,13 +105,33 @@ class ElasticsearchStore(Store):
 
         return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
 
+    def swapping(self, access: Access) -> AliasSwapping:
+        from projectors.stores.elasticsearch.swapping import AliasSwapping
+
+        return AliasSwapping(access.section.client())
+
     def left_behind(self, name: str, database: str) -> str:
-        return f"its index. To drop it: DELETE /viewtail-{name}"
+        return f"its index. To drop it: DELETE /viewtail-{name}, and /viewtail.N-{name} where it was rebuilt"
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.elasticsearch.leaving import SearchLeftover
+
+        return SearchLeftover(access.section.client(), f"{self.name}:{retired.name}", retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.elasticsearch.leaving import SearchTraces
+
+        return SearchTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.elasticsearch.reading import DocumentReader
 
         return DocumentReader(access.section.client(), view)
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+        from projectors.stores.elasticsearch.documents import document_of
+
+        return document_of(view, values)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.elasticsearch.checks import checks

@@ -13,7 +13,7 @@ from changes.tables import Column, Kind
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader
-from projectors.stores.index_tables.table import VERSION
+from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected
 from servers.sessions import Connection, number_of, quote
@@ -83,7 +83,7 @@ class IndexTableReader(ViewReader):
         is_paging_key = tuple(column.name for column in key) == self.view.table.paging_key
         return is_paging_key and _ORDERED.issuperset(column.kind for column in key)
 
-    def between(self, after: Key | None, upto: Key | None) -> dict[Key, Any]:
+    def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
         conditions = [_has_values(self.view)]
         conditions += [] if after is None else [beyond(key, after)]
@@ -92,7 +92,9 @@ class IndexTableReader(ViewReader):
             conditions += [f"{quote(key[0].name)} <= {literal(upto[0], key[0])}"]
             conditions += [f"NOT ({beyond(key, upto)})"] if len(key) > 1 else []
         width = len(key)
-        return {row[:width]: row[width:-1] for row in self._fetched(conditions)}
+        rows = self._fetched(conditions)
+        shown = {row[:width]: row[width:-1] for row in rows}
+        return shown, dict(zip(shown, (row[-1] for row in rows), strict=True))
 
     def _fetched(
         self, conditions: Sequence[str], columns: Sequence[Column] | None = None, limit: str = ""
@@ -168,6 +170,16 @@ def _shown(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None if all(value is None for value in values) else values
 
 
+def present_columns(connection: Connection, database: str, view: BoundView) -> frozenset[str]:
+    """The names of the columns of its table; none where there is no table."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            (database, table_name(view)),
+        )
+        return frozenset(name for (name,) in cursor.fetchall())
+
+
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:
     """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]
@@ -189,7 +201,7 @@ def _behind(database: str, view: BoundView, after: Key | None) -> str:
 def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:
     where = " AND ".join(f"({condition})" for condition in conditions)
     order = ", ".join(quote(column.name) for column in view.key)
-    return f"FROM {quote(database, view.view.name)} WHERE {where or 'TRUE'} ORDER BY {order}"
+    return f"FROM {quote(database, table_name(view))} WHERE {where or 'TRUE'} ORDER BY {order}"
 
 
 def _has_values(view: BoundView) -> str:

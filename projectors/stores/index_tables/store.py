@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from pydantic import Field
 from changes.errors import DeclarationError
 from changes.tables import Column
 from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader
-from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
 from servers.login import MySQLUrl, Server
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.index_tables.sink import MySQLSink
-
-MAX_NAME_LENGTH = 64
+    from projectors.stores.index_tables.swapping import TableSwapping
+    from projectors.stores.leaving import Leftover, Retired, Traces
 
 
 class MySQLSettings(Server):
@@ -44,6 +45,7 @@ class IndexTablesStore(Store):
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
+    no_copies = ""
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -101,16 +103,46 @@ class IndexTablesStore(Store):
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
 
+    def swapping(self, access: Access) -> TableSwapping:
+        from projectors.stores.index_tables.swapping import TableSwapping
+
+        return TableSwapping(access.open_own, access.database)
+
     def left_behind(self, name: str, database: str) -> str:
         return (
-            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; (a view with each= has a second one: DROP TABLE "
-            f"`{database}`.`{name}__version`;)"
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
+            f"was rebuilt lately, or `{database}`.`{name}__version`, the second table of a view with each="
         )
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.index_tables.leaving import IndexTableLeftover
+
+        return IndexTableLeftover(access.open_own, access.database, retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.index_tables.leaving import IndexTableTraces
+
+        return IndexTableTraces(access.open_own(), access.database, view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.index_tables.places import reader_of
 
         return reader_of(access.open_own(), access.database, view)
+
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.reading import present_columns
+
+        with closing(access.open_own()) as connection:
+            names = present_columns(connection, access.database, view)
+        keys = {column.name for column in view.key}
+        values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
+        return replace(view, values=values) if values else None
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        if all(value is None for value in values):
+            return None
+        return {column.name: value for column, value in zip(view.values, values, strict=True)}
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks

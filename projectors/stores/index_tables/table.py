@@ -7,6 +7,7 @@ differ in their bytes stay two keys. ENUM and SET are kept as VARCHAR: a label a
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from changes.errors import DeclarationError, StoreUnavailableError
 from changes.tables import TEXTS_IN_BINARY, Column, Kind
 from offsets import schema
 from projectors.stores import PlaceRefusedError
+from projectors.stores.index_tables.views import MAX_NAME_LENGTH
 from projectors.views import BoundView
 from servers.facts import ServerFacts
 from servers.sessions import SQL_MODE, Connection, number_of, quote
@@ -26,6 +28,8 @@ MARK = "viewtail index table of "
 VERSION = "version"
 INDEX = "value_idx"
 COLLATION = "utf8mb4_0900_bin"  # MySQL's; another server's is given to IndexTableShape
+_BESIDE = "__viewtail_"  # in the name of the table of a copy beside the live one, before its number
+_OF_COPY = re.compile(f"{_BESIDE}[0-9]+$")
 MAX_KEY_BYTES = 3072  # InnoDB, DYNAMIC rows, 16 KiB pages; the columns of one index together
 
 # What two servers print differently for one type: display widths (but tinyint(1) and zerofill keep theirs).
@@ -35,6 +39,23 @@ _INTEGER = re.compile(r"^(?:tiny|small|medium|big)?int")
 _VARYING = re.compile(r"^(varchar|varbinary)\((\d+)\)$")
 _OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
 _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
+
+
+def table_name(view: BoundView, *, is_beside: bool | None = None) -> str:
+    """What the table of a copy is called: the live one as the view, one beside it with its number.
+
+    Args:
+        view: the copy.
+        is_beside: where its table lies, if not where it is now.
+    """
+    name = view.view.name
+    if not (view.is_beside if is_beside is None else is_beside):
+        return name
+    number = f"{_BESIDE}{view.copy}"
+    if len(name) + len(number) > MAX_NAME_LENGTH:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        name = f"{name[: MAX_NAME_LENGTH - len(number) - len(digest)]}{digest}"
+    return name + number
 
 
 class Shape(NamedTuple):
@@ -86,7 +107,7 @@ class IndexTableShape:
         self._label = f"IndexTable({view.view.name!r})"
         self._check_name()
         self._check_columns()
-        self.table = quote(database, view.view.name)
+        self.table = quote(database, table_name(view))
         entity = view.table.full_name
         self._key = [
             Definition(column.name, Shape(*self._type_of(column), False), f"entity key, {entity}.{column.name}")
@@ -238,10 +259,12 @@ class IndexTableShape:
 
     def _check_name(self) -> None:
         name = self.view.view.name
-        if len(name) > 64 or name.endswith(" ") or "\0" in name:
+        if len(name) > MAX_NAME_LENGTH or name.endswith(" ") or "\0" in name:
             raise self._wrong("the name becomes a table: 1 to 64 characters, no blank at its end")
         if name == "new" or name.lower() in _OWN_TABLES:
             raise self._wrong(f"viewtail needs the table name {name} itself; choose another")
+        if _OF_COPY.search(name):
+            raise self._wrong(f"names that end in {_BESIDE} and a number are those of copies; choose another")
 
     def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}

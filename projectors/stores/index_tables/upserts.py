@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from changes.tables import Column, Kind
 from offsets import Owner
 from projectors.stores import Item, takes_equal_versions
-from projectors.stores.index_tables.table import VERSION, IndexTableShape
+from projectors.stores.index_tables.table import VERSION, IndexTableShape, table_name
 from projectors.views import BoundView
 from servers.facts import ServerFacts
 from servers.pipelined import Parameter, Prepared
@@ -121,7 +121,7 @@ def on_duplicate(shape: IndexTableShape, facts: ServerFacts) -> str:
         return facts.new_value.format(column=quote(column))
 
     def old(column: str) -> str:
-        return quote(shape.view.view.name, column)
+        return quote(table_name(shape.view), column)
 
     newer = f"{new(VERSION)} {above} {old(VERSION)}"
     # The version last: assigned first, `newer` would be false for the values.

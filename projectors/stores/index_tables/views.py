@@ -10,6 +10,8 @@ from changes.errors import DeclarationError
 from projectors.stores.index_tables.elements import TYPES, element_column
 from projectors.views import Entity, RowFunction, View, column_names
 
+MAX_NAME_LENGTH = 64  # of a table
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class IndexTable(View):

@@ -2,7 +2,8 @@
 
 A template such as 'user:{id}' is taken apart once. Rendered values never hold a ':' or a brace (they are
 percent-encoded), which is what makes keys distinct, readable backwards, and safe as a hash tag: the tombstone of
-key K is `{K}:t`, and the braces around the whole of K put both into one slot.
+key K is `{K}:t`, and the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2`
+(or another number) and the tombstone `{K}:2t`, in the slot of K too.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
     def __init__(self, view: BoundView) -> None:
+        self._beside = f"}}:{view.copy}" if view.is_beside else ""  # behind the key of a copy that readers do not see
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = self._columns_of(view)
         self._names = ", ".join(f"{{{column.name}}}" for column in self._columns)
@@ -61,8 +63,8 @@ class RedisKeys:
         self._parts = _default(view) if template is None else self._parsed(template)
         self._placed = [column for _, column in self._parts if column is not None]
         self._check()
-        self._shape = _shape(self._parts)
-        self._pattern = re.compile(_pattern(self._shape))
+        self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
+        self._pattern = re.compile(pattern_of(self.shape))
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
@@ -79,12 +81,23 @@ class RedisKeys:
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
-        return has_ascii_values and self._shape.isascii()
+        return has_ascii_values and self.shape.isascii()
 
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
-        return re.sub(r"([*?\[\]\\^-])", r"\\\1", self._shape.partition("{")[0]) + "*"
+        start = glob_of(self.shape)
+        return f"{{{start}{self._beside}" if self._beside else start
+
+    @property
+    def tombstone_match(self) -> str:
+        """The glob that finds the tombstones of the view, and perhaps more."""
+        return f"{self.scan_match}t" if self._beside else f"{{{self.scan_match}}}:t"
+
+    @property
+    def tombstone(self) -> tuple[str, str]:
+        """What stands before and behind the key of a tombstone, beside the key of the row."""
+        return ("", "t") if self._beside else ("{", "}:t")
 
     def expression(self, names: dict[str, Any]) -> str:
         """Python's expression of a Redis key, of k0, k1, ...; what it calls is added to `names`."""
@@ -101,6 +114,8 @@ class RedisKeys:
                 shown.append(f"(k{at} if k{at}.isalnum() else render{at}((k{at},)))")
             else:
                 shown.append(f"render{at}((k{at},))")
+        if self._beside:
+            shown = ["'{'", *shown, repr(self._beside)]
         return " + ".join(shown)
 
     def redis_key(self, key: Key) -> str:
@@ -108,14 +123,40 @@ class RedisKeys:
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""
-        found = self._pattern.fullmatch(redis_key)
+        found = self._found(redis_key)
         if found is None:
             return None
         by_column = dict(zip(self._placed, found.groups(), strict=True))
         try:
-            return parse_key(":".join(by_column[column] for column in self._columns), self._columns)
-        except MisuseError:
+            redis_key.encode()
+            key = parse_key(":".join(by_column[column] for column in self._columns), self._columns)
+        except (MisuseError, UnicodeEncodeError):  # bytes that are no UTF-8 are lone surrogates here
             return None
+        return key if self.redis_key(key) == redis_key else None  # no reader asks for 007
+
+    def is_like_ours(self, redis_key: str) -> bool:
+        """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
+        return self._found(redis_key) is not None
+
+    def _found(self, redis_key: str) -> re.Match[str] | None:
+        """The parts of a name of that form; None for another form."""
+        if not self._beside:
+            return self._pattern.fullmatch(redis_key)
+        if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
+            return None
+        return self._pattern.fullmatch(redis_key[1 : -len(self._beside)])
+
+    def key_of_tombstone(self, redis_key: str) -> Key | None:
+        """The entity key of a tombstone; None for a key of something else."""
+        before, behind = self.tombstone
+        if not redis_key.startswith(before) or not redis_key.endswith(behind):
+            return None
+        return self.key_of(redis_key[len(before) : -len(behind)])
+
+    def names(self, key: Key) -> tuple[str, str]:
+        """The Redis keys of an entity's row and of its tombstone."""
+        (before, behind), name = self.tombstone, self.redis_key(key)
+        return name, f"{before}{name}{behind}"
 
     def check_apart(self, other: RedisKeys) -> None:
         """Raises DeclarationError when some key could belong to both views."""
@@ -128,7 +169,7 @@ class RedisKeys:
     def could_meet(self, other: RedisKeys) -> bool:
         """Whether some key could be of both."""
         # No value holds a ':', so keys with another number of them are other keys.
-        mine, theirs = self._shape.split(":"), other._shape.split(":")
+        mine, theirs = self.shape.split(":"), other.shape.split(":")
         return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
     def _parsed(self, template: str) -> list[Part]:
@@ -218,7 +259,12 @@ def _shape(parts: list[Part]) -> str:
     return "".join(text if column is None else f"{text}{{{column.kind.name}}}" for text, column in parts)
 
 
-def _pattern(shape: str) -> str:
+def glob_of(shape: str) -> str:
+    """The glob that finds keys of that shape, and perhaps more."""
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", shape.partition("{")[0]) + "*"
+
+
+def pattern_of(shape: str) -> str:
     """The regular expression for a shape, or for a segment of one; a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
@@ -229,6 +275,6 @@ def _could_meet(one: str, other: str) -> bool:
     if "{" not in one + other:
         return one == other
     if "{" not in one or "{" not in other:
-        return re.fullmatch(_pattern(one), other) is not None or re.fullmatch(_pattern(other), one) is not None
+        return re.fullmatch(pattern_of(one), other) is not None or re.fullmatch(pattern_of(other), one) is not None
     mine, theirs = one.partition("{")[0], other.partition("{")[0]
     return mine.startswith(theirs) or theirs.startswith(mine)

@@ -65,6 +65,29 @@ def redis_text(kind: Kind) -> Callable[[Any], str | bytes]:
     return NUMBER_TEXTS.get(kind, lambda value: value)
 
 
+def hash_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """What a reader of a hash finds where this was written: fields as bytes; a NULL is an absent one."""
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        if value is not None:
+            content = redis_text(column.kind)(value)
+            found[column.name] = content.encode() if isinstance(content, str) else content
+    return found
+
+
+def json_content(view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    """What a reader of a JSON document finds where this was written."""
+    if isinstance(values, bytes):
+        made: dict[str, Any] = orjson.loads(values)
+        return made
+    found = {}
+    for column, value in zip(view.values, values, strict=True):
+        convert = json_value(column)
+        found[column.name] = value if value is None or convert is None else convert(value)
+    written: dict[str, Any] = orjson.loads(orjson.dumps(found))
+    return written
+
+
 def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     """items -> (KEYS as protocol text, one string a pair; ARGV likewise, one string a row; number of ARGV)."""
     names: dict[str, Any] = {}
@@ -72,6 +95,8 @@ def _compile(view: BoundView, keys: RedisKeys) -> Encode:
     length = "len(key)" if keys.is_ascii else "len(key) if key.isascii() else len(key.encode())"
     is_json = isinstance(view.view, RedisJson)
     tombstone = r"$19\r\n{text}\r\n" if is_json else r"$20\r\n{text}t\r\n"
+    before, behind = (part.replace("{", "{{").replace("}", "}}") for part in keys.tombstone)
+    longer = len("".join(keys.tombstone))
     body = (_json_body if is_json else _hash_body)(view, names)
     source = f"""
 def encode(items):
@@ -84,7 +109,7 @@ def encode(items):
     for ({"".join(f"k{at}, " for at in range(len(view.key)))}), (version, values) in items:
         key = {key_text}
         size = {length}
-        add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + 4}}\\r\\n{{{{{{key}}}}}}:t\\r\\n")
+        add_key(f"${{size}}\\r\\n{{key}}\\r\\n${{size + {longer}}}\\r\\n{before}{{key}}{behind}\\r\\n")
         if version != last:
             last = version
             text = f"{{version:019d}}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,14 +13,17 @@ from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.rendering import json_value
+from changes.versions import WIDTH
 from changes.writes import Key
-from projectors.stores import Held, StoredRow, ViewReader
+from projectors.stores import MOST_FOREIGN, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, tombstone_of, version_of
 from projectors.stores.redis.packing import redis_text
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
+
+_VERSION = re.compile(re.escape(JSON_HEAD) + rb'([0-9]{%d})"' % WIDTH)
 
 
 class RedisReader(ViewReader):
@@ -71,28 +77,38 @@ class RedisReader(ViewReader):
                     "permissions (ACL) of viewtail in Redis"
                 )
         if isinstance(row, exceptions.RedisError):
-            return Held(None, None, fault="its key holds a value of another type", mark=WRONG_TYPE)
-        if row:
-            return self._row(row)
+            return Held(None, UNREADABLE, fault="its key holds a value of another type", mark=WRONG_TYPE)
+        if row is not None and row != {}:
+            held = self._of_hash(row) if self._is_hash else self._of_document(row)
+            is_beside = tombstone is not None and not held.fault
+            return replace(held, fault="a tombstone is beside it") if is_beside else held
         if isinstance(tombstone, exceptions.RedisError):
             return Held(None, None, fault="its tombstone is a value of another type", mark=WRONG_TYPE)
-        if not tombstone:
+        if tombstone is None:
             return None
         version = version_of(tombstone)
         return Held(version, None, "" if version is not None else "its tombstone holds no version", tombstone)
 
-    def _row(self, row: Any) -> Held:
-        try:
-            content = _hash(row) if self._is_hash else orjson.loads(row)
-            mark = content.pop(VERSION, b"")
-        except (ValueError, AttributeError, TypeError):
-            return Held(None, None, "it is not the JSON that viewtail wrote", WRONG_TYPE)
-        mark = mark if isinstance(mark, bytes) else str(mark).encode()
-        if not self._is_hash and not row.startswith(JSON_HEAD + mark + b'"'):
-            mark = WRONG_TYPE  # the guard reads it there
+    @staticmethod
+    def _of_hash(row: dict[Any, Any]) -> Held:
+        content = _hash(row)
+        mark = content.pop(VERSION, b"")
         version = version_of(mark)
-        shown = content if self._is_hash else orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-        return Held(version, shown, "" if version is not None else "it holds no version", mark)
+        return Held(version, content, "" if version is not None else "it holds no version", mark)
+
+    @staticmethod
+    def _of_document(row: bytes) -> Held:
+        mark = hashlib.sha1(row).hexdigest().encode()
+        try:
+            content = orjson.loads(row)
+            stored = content.pop(VERSION, None)
+        except (ValueError, AttributeError, TypeError):
+            return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark)
+        found = _VERSION.match(row)  # the guard reads it there
+        shown = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        if found is None or found[1].decode() != stored:
+            return Held(None, shown, "it holds no version", mark)
+        return Held(int(found[1]), shown, mark=mark)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         if isinstance(values, bytes):
@@ -119,10 +135,18 @@ class RedisReader(ViewReader):
                 cursor, names = self._client.scan(cursor, match=self._keys.scan_match, count=KEYS_A_SCAN)
             except exceptions.RedisError as error:
                 raise StoreUnavailableError(f"Redis: a scan failed ({type(error).__name__}); try again") from None
-            found = (self._keys.key_of(as_text(name)) for name in names)
-            yield list(dict.fromkeys(key for key in found if key is not None))
+            texts = {text: self._keys.key_of(text) for text in map(as_text, names)}
+            yield [key for key in texts.values() if key is not None]
+            for text, key in texts.items():
+                if key is None and self._keys.is_like_ours(text):
+                    self._saw_foreign(text)
             if not cursor:
                 return
+
+    def _saw_foreign(self, text: str) -> None:
+        name = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        if len(self.foreign) < MOST_FOREIGN and name not in self.foreign:  # SCAN may give it twice
+            self.foreign.append(name)
 
     def close(self) -> None:
         self._client.close()

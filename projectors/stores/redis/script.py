@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 
+from changes.versions import WIDTH
+
 APPLY = r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
 -- ARGV[2]: the number of fields of a hash, then their names, and for each pair its version and
@@ -112,28 +114,39 @@ return 1
 """
 
 WRONG_TYPE = b"another type"  # in place of what stands for a version
+LOWEST = "0" * WIDTH
 
-# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what stood for the version when somebody looked, or
-# WRONG_TYPE. Both keys go, unless something else is there by now.
+# KEYS: a key and its tombstone. ARGV: 'hash' or 'json', then what somebody saw: the version of a hash or a tombstone as
+# it stands there, the SHA-1 of a document, or WRONG_TYPE. Unless something else is there by now, both keys go. A row
+# that could be read stays with the lowest version: readers have it until the next write.
 TAKE_AWAY = f"""
 local pcall = redis.pcall
-local function version_in(key)
+local function mark_of(key)
   local found
-  if key == KEYS[2] then
-    found = pcall('GET', key)
-  elseif ARGV[1] == 'hash' then
+  if key == KEYS[1] and ARGV[1] == 'hash' then
     found = pcall('HGET', key, '_version')
   else
     found = pcall('GET', key)
-    if found and type(found) ~= 'table' then
-      found = string.match(found, '^{{"_version":"([^"]*)"') or '{WRONG_TYPE.decode()}'
-    end
   end
   if type(found) == 'table' then return '{WRONG_TYPE.decode()}' end
+  if found and key == KEYS[1] and ARGV[1] == 'json' then return redis.sha1hex(found) end
   return found or ''
 end
 local at = redis.call('EXISTS', KEYS[1]) == 1 and KEYS[1] or KEYS[2]
-if version_in(at) ~= ARGV[2] then return 0 end
+if mark_of(at) ~= ARGV[2] then return 0 end
+if at == KEYS[1] and ARGV[2] ~= '{WRONG_TYPE.decode()}' then
+  if ARGV[1] == 'hash' then
+    redis.call('HSET', at, '_version', '{LOWEST}')
+    redis.call('DEL', KEYS[2])
+    return 1
+  end
+  local head = redis.call('GETRANGE', at, 0, 32)
+  if #head == 33 and string.match(head, '^{{"_version":"%d*"$') then
+    redis.call('SETRANGE', at, 13, '{LOWEST}')
+    redis.call('DEL', KEYS[2])
+    return 1
+  end
+end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 """

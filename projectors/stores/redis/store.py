@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from changes.findings import Finding
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from projectors.stores.redis.sink import RedisSink
+    from projectors.stores.redis.swapping import KeySwapping
 
 _RAW = (Kind.BYTES, Kind.GEOMETRY, Kind.VECTOR)
 
@@ -86,6 +88,8 @@ class RedisStore(Store):
     view_classes = (RedisHash, RedisJson, RedisSet, RedisSortedSet)
     section = RedisSettings
     address = REDIS
+    needs_place = True
+    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
@@ -120,13 +124,33 @@ class RedisStore(Store):
         open_, read = access.section.client, access.read_position
         return RedisSink(open_, views, access.database, pipeline, read_position=read)
 
+    def swapping(self, access: Access) -> KeySwapping:
+        from projectors.stores.redis.swapping import KeySwapping
+
+        return KeySwapping(access.section.client())
+
     def left_behind(self, name: str, database: str) -> str:
         return (
             f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
-            f"'{{{name}:*}}:t'. With a template the patterns begin with its text instead of {name}:. "
+            f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:. "
             "The sets of a RedisSet have the names of its template"
         )
+
+    def place(self, view: BoundView) -> Place:
+        from projectors.stores.redis.leaving import place_of
+
+        return place_of(view)
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.redis.leaving import RedisLeftover
+
+        return RedisLeftover(access.section.client(), retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.redis.leaving import RedisTraces
+
+        return RedisTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
@@ -149,6 +173,12 @@ class RedisStore(Store):
             declaration=f"RedisHash({name!r}, entity, fields={fields!r}),",
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )
+
+    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+        from projectors.stores.redis.packing import hash_content, json_content
+
+        make = hash_content if isinstance(view.view, RedisHash) else json_content
+        return self.printable(view, make(view, values))
 
     def printable(self, view: BoundView, content: dict[str, Any]) -> dict[str, Any]:
         """A hash gives bytes: those of text columns are text again."""

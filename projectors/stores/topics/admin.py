@@ -64,6 +64,16 @@ class Topics(Broker):
         for why in self._make([new]).values():
             raise StoreError(why)
 
+    def drop(self, name: str) -> None:
+        """A topic, with all that is in it; one that is gone already is no error."""
+        for future in self._ask("deleting a topic", lambda: self._client.delete_topics([name])).values():
+            try:
+                future.result(ASK_WITHIN_S)
+            except (KafkaException, TimeoutError) as error:
+                if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise failed(error, f"deleting the topic {name}") from None
+
     def _make(self, new: list[NewTopic], **options: bool) -> dict[str, str]:
         refused: dict[str, str] = {}
         if not new:

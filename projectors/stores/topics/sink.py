@@ -205,9 +205,10 @@ class TopicSink(Publisher):
                 watermarks=untold,
             )
             self._produce(producer, self._positions, value.to_json(), self._key, [])
-            failpoints.reach("before commit")
+            commit = "commit" if self._open_count else "empty commit"
+            failpoints.reach(f"before {commit}")
             self._commit(producer, self._open_count)
-            failpoints.reach("after commit")
+            failpoints.reach(f"after {commit}")
         self._is_open, self._ended_at = False, time.perf_counter()
         self._kept = upto
         self._seen, self._watermarks = {}, untold

@@ -20,6 +20,7 @@ from servers.login import Name
 if TYPE_CHECKING:
     from changes.findings import Finding
     from projectors.stores.access import Access
+    from projectors.stores.leaving import Leftover, Retired, Traces
     from projectors.stores.topics.sink import TopicSink
 
 
@@ -37,6 +38,10 @@ class TopicsStore(Store):
     view_classes = (Topic,)
     section = KafkaSettings
     address = KAFKA
+    no_copies = (
+        "its consumers know where they are in this topic alone. Publish the changes into a new topic (viewtail replay "
+        "VIEW --since TIME --into TOPIC), or declare the view under another name, and have them read that"
+    )
     keeps_every_change = True
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -70,6 +75,16 @@ class TopicsStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return f"its topic {name}. To drop it: kafka-topics.sh --bootstrap-server HOST:PORT --delete --topic '{name}'"
+
+    def leftover(self, access: Access, retired: Retired) -> Leftover:
+        from projectors.stores.topics.leaving import TopicLeftover
+
+        return TopicLeftover(access.section.client(), retired)
+
+    def traces(self, access: Access, view: BoundView) -> Traces:
+        from projectors.stores.topics.leaving import TopicTraces
+
+        return TopicTraces(access.section.client(), view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.topics.reading import TopicReader

@@ -1,4 +1,4 @@
-"""How fast a command may go beside live traffic: a limit of rows a second, and a source that has time for it."""
+"""How fast something may go beside live traffic: a limit of rows a second, and a source that has time for it."""
 
 from __future__ import annotations
 
@@ -21,43 +21,48 @@ _WAIT_S = 0.5
 
 @dataclass(eq=False)
 class Pace:
-    """Of one command.
-
-    Args:
-        rows_a_second: at most so many on the average; 0: as many as there are.
-        open_source: a session on the server that is read.
-        lag_s: how far the pipelines are behind; asked now and then.
-        say: is told why the command waits, and '' when it goes on.
-    """
+    """A limit: at most so many rows a second on the average; 0: as many as there are."""
 
     rows_a_second: float
-    open_source: Callable[[], Connection]
     stop: threading.Event
-    lag_s: Callable[[], float] = lambda: 0.0
-    say: Callable[[str], None] = lambda _: None
-    max_threads_running: int = MAX_THREADS_RUNNING
-    _session: Connection | None = None
     _began_at: float = field(default_factory=time.monotonic)
-    _looked_at: float = float("-inf")
     _count: int = 0
 
     def after(self, rows: int) -> None:
-        """So many rows were read: wait as long as the limit and the source ask for."""
+        """So many rows were read: wait as long as the limit asks for."""
         self._count += rows
         if self.rows_a_second:
             ahead_s = self._count / self.rows_a_second - (time.monotonic() - self._began_at)
             if ahead_s > 0:
                 self.stop.wait(ahead_s)
+
+
+@dataclass(eq=False, kw_only=True)
+class ConsideratePace(Pace):
+    """A limit that also waits while the source is busy.
+
+    Args:
+        open_source: a session on the server that is read.
+        say: is told why it waits.
+        max_threads_running: statements that the source runs at once.
+    """
+
+    open_source: Callable[[], Connection]
+    say: Callable[[str], None]
+    max_threads_running: int = MAX_THREADS_RUNNING
+    _session: Connection | None = None
+    _looked_at: float = float("-inf")
+
+    def after(self, rows: int) -> None:
+        super().after(rows)
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
-        has_waited = False
+        has_said = False
         while not self.stop.is_set() and (why := self._why_wait()) is not None:
-            if not has_waited:
+            if not has_said:
                 self.say(why)
-            has_waited = True
+            has_said = True
             self.stop.wait(_WAIT_S)
-        if has_waited:
-            self.say("")
         self._looked_at = time.monotonic()
 
     def close(self) -> None:
@@ -73,21 +78,18 @@ class Pace:
             with self._session.cursor() as cursor:
                 cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_running'")
                 (_, running), *_ = cursor.fetchall()
-                if int(running) > self.max_threads_running:
-                    return f"the source runs {running} statements at once, more than {self.max_threads_running}"
-            lag_s = self._replica_lag_s(self._session)
+            if int(running) > self.max_threads_running:
+                return f"the source runs {running} statements at once, more than {self.max_threads_running}"
+            lag_s = _replica_lag_s(self._session)
             if lag_s > MAX_REPLICA_LAG_S:
                 return f"the source is a replica, and {lag_s:.0f} s behind its primary"
-            lag_s = self.lag_s()
-            if lag_s > MAX_REPLICA_LAG_S:
-                return f"the pipeline is {lag_s:.0f} s behind"
         return None
 
-    @staticmethod
-    def _replica_lag_s(session: Connection) -> float:
-        with suppress(pymysql.err.MySQLError), session.cursor(pymysql.cursors.DictCursor) as cursor:
-            cursor.execute("SHOW REPLICA STATUS")
-            found = cursor.fetchall()
-            behind = [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in found]
-            return max((float(one) for one in behind if one is not None), default=0.0)
-        return 0.0
+
+def _replica_lag_s(session: Connection) -> float:
+    """0.0 where the server is no replica, or does not let the user ask."""
+    with suppress(pymysql.err.MySQLError), session.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute("SHOW REPLICA STATUS")
+        found = [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in cursor.fetchall()]
+        return max((float(one) for one in found if one is not None), default=0.0)
+    return 0.0

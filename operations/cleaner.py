@@ -1,0 +1,193 @@
+"""Keeps views right in the background: what changed a moment ago is looked at first, then all of it, round and round.
+
+After FriendFeed's Cleaner: a view that was damaged, or that missed a change no binlog tells of, is wrong for seconds or
+for one round, not for ever. Two threads of a pipeline's process: one looks at the entities that changed in the last
+minute, the other makes passes as `viewtail verify --repair` does. Both work for a share of one core's time, and not at
+all while the pipeline lags.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
+from changes.versions import MAX_VERSION
+from changes.writes import Key, Write
+from operations.runs import Run, forget_but_last
+from operations.verify import Verify
+from projectors.ownership import Ownership
+from projectors.pace import Pace
+from projectors.proving.beside import Beside, Deployment
+from projectors.proving.comparison import Comparison
+from projectors.proving.recent import RecentKeys
+
+_log = structlog.get_logger("viewtail.cleaner")
+
+LOOK_EVERY_S = 1.0
+ROWS_AT_ONCE = 1_000  # decoding more at once would keep the pipeline's loop waiting
+KEYS_AT_ONCE = 500
+SAVE_EVERY_S = 60.0
+AGAIN_AFTER_S = 30.0  # after an error
+PASSED_WITHIN_S = 60.0  # a watermark; where the stream brings none, nothing can be proven
+KEPT_RUNS = 5  # passes of one view that stay in the record
+KIND = "clean"
+
+
+@dataclass(eq=False)
+class Share(Pace):
+    """At most such a share of one core's time; waits while the pipeline has other things to do."""
+
+    share: float = 0.05
+    is_busy: Callable[[], bool] = lambda: False
+    _spent_at: float = field(default_factory=time.thread_time)
+
+    def after(self, rows: int) -> None:
+        spent, self._spent_at = time.thread_time() - self._spent_at, time.thread_time()
+        self.stop.wait(spent * (1 / self.share - 1))
+        while self.is_busy() and not self.stop.wait(LOOK_EVERY_S):
+            pass
+        self._spent_at = time.thread_time()
+
+
+@dataclass(eq=False, kw_only=True)
+class Cleaner:
+    """Of one ownership. `run` returns when that ends.
+
+    Args:
+        share: of one core's time, for each of its two threads; 0: it does nothing.
+        rest_s: between two rounds, seconds.
+        is_busy: whether the pipeline lags, or does not run.
+    """
+
+    deployment: Deployment
+    own: Ownership
+    share: float
+    rest_s: float
+    is_busy: Callable[[], bool]
+    repaired_count: int = 0
+
+    def run(self) -> None:
+        if not self.share or self.own.pipeline.recent is None:
+            return
+        threads = [threading.Thread(target=self._try, args=(self._recent,), name="clean recent", daemon=True)]
+        if not self.own.identity.partition:  # one of several pipelines of a view goes round for all
+            threads.append(threading.Thread(target=self._try, args=(self._rounds,), name="clean round", daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _try(self, work: Callable[[], None]) -> None:
+        while not self.own.stop.is_set():
+            try:
+                work()
+            except StopRequested:
+                return
+            except WaitedTooLongError as error:
+                _log.warning("the cleaner ends", pipeline=str(self.own.identity), error=str(error))
+                return
+            except ViewtailError as error:
+                _log.info("the cleaner waits", pipeline=str(self.own.identity), error=str(error))
+                self.own.stop.wait(AGAIN_AFTER_S)
+
+    def _pace(self) -> Share:
+        return Share(0, self.own.stop, share=self.share, is_busy=self.is_busy)
+
+    def _beside(self, view: str) -> Beside:
+        beside = Beside(self.deployment, self.own.life.views[view], self.own.stop, chunk_rows=ROWS_AT_ONCE)
+        beside.passed_within_s = PASSED_WITHIN_S
+        return beside
+
+    # -- what changed a moment ago ------------------------------------------------------------------------------
+
+    def _recent(self) -> None:
+        recent = self.own.pipeline.recent
+        assert recent is not None
+        tools: dict[str, Beside] = {}
+        pace = self._pace()
+        try:
+            while not self.own.stop.wait(LOOK_EVERY_S):
+                pace.after(0)
+                for view, keys in self._due(recent):
+                    if view not in tools:
+                        tools[view] = self._beside(view)
+                    self._look(tools[view], keys, pace)
+        finally:
+            for one in tools.values():
+                one.close()
+
+    def _due(self, recent: RecentKeys) -> list[tuple[str, list[Key]]]:
+        return [(view, keys) for view, keys in recent.by_view().items() if self.own.life.gets_changes(view)]
+
+    def _look(self, beside: Beside, keys: Sequence[Key], pace: Share) -> None:
+        comparison = beside.comparison()
+        for at in range(0, len(keys), KEYS_AT_ONCE):
+            if self.own.stop.is_set():
+                return
+            some = keys[at : at + KEYS_AT_ONCE]
+            # Twice: most of what differs is under way.
+            suspects = self._suspects(beside, comparison, some)
+            if suspects and not self.own.stop.wait(0.2):
+                suspects = self._suspects(beside, comparison, suspects)
+            if suspects:
+                self._mend(beside, comparison, suspects)
+            pace.after(len(some))
+
+    def _suspects(self, beside: Beside, comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
+        rows = beside.rows_now
+        # What versions these may have is not known here: a round sees one that is too large.
+        expected = comparison.projected(rows.having(beside.view.key, keys, 0), MAX_VERSION)
+        wanted = {
+            key: expected.writes.get(key, Write(MAX_VERSION, None))
+            for key in keys
+            if comparison.name_of(key) not in expected.parked
+        }
+        return comparison.reader.unequal(wanted)
+
+    def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key]) -> None:
+        beside.check()
+        found = comparison.settle(suspects).found
+        if not found:
+            return
+        unexplained = {one.key: one.held for one in found if one.is_unexplained}
+        beside.reprojection.of_keys([one.key for one in found], beside.now(), unexplained)
+        self.repaired_count += len(found)
+        kinds = ", ".join(sorted({one.difference.value for one in found}))
+        _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
+
+    # -- all of it, round and round -----------------------------------------------------------------------------
+
+    def _rounds(self) -> None:
+        while True:
+            for view in sorted(self.own.life.views):
+                if self.own.stop.is_set():
+                    return
+                if self.own.life.gets_changes(view):
+                    self._round(view)
+            if self.own.stop.wait(self.rest_s):
+                return
+
+    def _round(self, view: str) -> None:
+        pace = self._pace()
+        pace.after(0)
+        with self._beside(view) as beside:
+            try:
+                beside.check()
+            except MisuseError:
+                raise
+            except ViewtailError:
+                return  # it is not filled; the next round looks again
+            run = Run(
+                beside.session, self.deployment.database, KIND, view, "in the background", beside.view.fingerprint
+            )
+            done = Verify(beside=beside, run=run, pace=pace, is_repair=True, save_every_s=SAVE_EVERY_S).execute()
+            forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)
+            self.repaired_count += done.counts.repaired
+            if done.counts.repaired:
+                count = done.counts.repaired
+                _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")

@@ -1,0 +1,215 @@
+"""Rebuilds a view beside the one that readers read, then swaps the two.
+
+1. A copy is asked for. The process that runs the view's pipeline makes its place and backfills it under live writes.
+2. The filled copy is compared with its table (`Proof`); one that differs is not swapped.
+3. The swap is asked for; the process does it, and readers have the copy from one moment to the next.
+4. The former copy is kept up to date until its time is over: `roll_back` is the same swap the other way.
+
+What was asked for is in MySQL, so each of these may be cut off, and goes on when it is asked for again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from changes.errors import MisuseError, StopRequested, ViewtailError
+from changes.pipelines import PipelineId
+from offsets.mysql import OwnSession
+from operations import replay, status
+from operations.status import PipelineStatus, ViewStatus
+from projectors.binding import declaration_hash
+from projectors.rebuilds import Rebuild, Rebuilds, Stage
+from projectors.stores.registry import store_of
+from projectors.view_states import KnownView, known_views
+from projectors.views import BoundView, View, view_of
+
+LOOK_EVERY_S = 0.5
+SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
+DEFAULT_KEEP_S = 24 * 3600
+
+
+_SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
+
+
+class Proof(Protocol):
+    """Compares a copy with its table while both change; returns what differs, a sentence each."""
+
+    def __call__(self, copy: BoundView, stop: threading.Event) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rebuild is."""
+
+    stage: str  # building, verifying, swapping, dropping
+    copy: ViewStatus | None  # None: the pipeline's process has not begun it
+    remark: str | None  # what it waits for
+
+
+Say = Callable[[Progress], None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Operation:
+    """On one view. Each method returns when it is done, and raises StopRequested when `stop` is set before.
+
+    Raises MisuseError for what cannot be asked of this view, ViewtailError for what failed.
+    """
+
+    deployment: replay.Deployment
+    view: BoundView
+    say: Say
+    stop: threading.Event
+
+    def rebuild(self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool) -> Rebuild:
+        """Have readers get the newest copy, which is built first; `is_held` waits before the swap.
+
+        Called again it goes on where it was; behind the swap it changes nothing.
+        """
+        if why := store_of(self.view.view).no_copies:
+            raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
+        with self._rebuilds() as (rebuilds, pipeline):
+            rebuilds.begin(self.view.id, started_by, keep_s)
+            one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+            while one.live < one.copy:
+                if one.stage is Stage.DROPPING:
+                    raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
+                self._wait_until_filled(pipeline, one)
+                self._prove(proof, one)
+                if is_held:
+                    return one
+                one = self._swap(rebuilds, pipeline, one.stage, keep_s)
+            return one
+
+    def roll_back(self) -> Rebuild:
+        """Have readers get the former copy again, which was kept up to date. Called again it changes nothing."""
+        with self._rebuilds() as (rebuilds, pipeline):
+            one = self._settled(rebuilds, pipeline, self._present(rebuilds))
+            if one.stage is not Stage.KEPT:
+                raise MisuseError(
+                    f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
+                )
+            while one.live > one.copy:
+                self._wait_until_filled(pipeline, one)
+                one = self._swap(rebuilds, pipeline, Stage.KEPT, None)
+            return one
+
+    def abort(self) -> None:
+        """The copy beside the live one goes: one that is being built, or the former one before its time."""
+        with self._rebuilds() as (rebuilds, pipeline):
+            self._settled(rebuilds, pipeline, self._present(rebuilds))
+            rebuilds.ask(self.view.id, {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
+            while self.view.id in rebuilds.read():
+                self._wait(pipeline, "dropping", None)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _rebuilds(self) -> Iterator[tuple[Rebuilds, str]]:
+        """Those of the view's pipeline, and its name."""
+        pipeline = self._pipeline()
+        with closing(OwnSession(self.deployment.open_store)) as session:
+            yield Rebuilds(session, self.deployment.database, pipeline), pipeline
+
+    def _pipeline(self) -> str:
+        """The one that keeps the view; for others there is no second copy."""
+        view = self.view.view
+        with closing(OwnSession(self.deployment.open_store)) as session:
+            found = known_views(session, self.deployment.database)
+        # Of a view whose declaration changed, the copy beside is what views.py declares.
+        copies = {pipeline: one for (pipeline, name), one in found.items() if view_of(name) == view.id != name}
+        known = {pipeline: one for (pipeline, name), one in found.items() if name == view.id}
+        check_can_be_rebuilt(view, {**known, **copies})
+        return next(iter(known))
+
+    def _wait_until_filled(self, pipeline: str, one: Rebuild) -> None:
+        while True:
+            found = self._status(pipeline, one.copy_id)
+            if found is not None and found.state == "filled":
+                return
+            if found is not None and found.state == "halted":
+                raise ViewtailError(
+                    f"the copy beside view {self.view.id} is halted: {found.reason}. Readers have the view as it was. "
+                    f"Mend that, drop the copy (viewtail rebuild {self.view.id} --abort) and begin again"
+                )
+            self._wait(pipeline, "building", found)
+
+    def _prove(self, proof: Proof, one: Rebuild) -> None:
+        self.say(Progress(stage="verifying", copy=None, remark=None))
+        differences = proof(replace(self.view, copy=one.copy, is_beside=True), self.stop)
+        if differences:
+            raise ViewtailError(
+                f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "
+                f"{'; '.join(differences)}. Readers have the view as it was. Ask again, or drop the copy: "
+                f"viewtail rebuild {self.view.id} --abort"
+            )
+
+    def _swap(self, rebuilds: Rebuilds, pipeline: str, stage: Stage, keep_s: int | None) -> Rebuild:
+        """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
+        rebuilds.ask(self.view.id, {stage}, _SWAPS[stage], keep_s)
+        one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+        if one.note is not None:
+            self.say(Progress(stage="swapping", copy=None, remark=one.note))
+            self._pause(SWAP_AGAIN_S)
+        return one
+
+    def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+        """The rebuild when nothing is asked for any more."""
+        while one.stage in (Stage.SWAPPING, Stage.RETURNING):
+            self._wait(pipeline, "swapping", None)
+            one = self._now(rebuilds)
+        return one
+
+    def _now(self, rebuilds: Rebuilds) -> Rebuild:
+        found = rebuilds.read().get(self.view.id)
+        if found is None:
+            raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
+        return found
+
+    def _present(self, rebuilds: Rebuilds) -> Rebuild:
+        found = rebuilds.read().get(self.view.id)
+        if found is None:
+            raise MisuseError(
+                f"view {self.view.id} has no copy beside it. To make one: viewtail rebuild {self.view.id}"
+            )
+        return found
+
+    def _wait(self, pipeline: str, stage: str, copy: ViewStatus | None) -> None:
+        of_pipeline = self.deployment.pipelines_now().get(pipeline)
+        is_down = of_pipeline is None or of_pipeline.state == "down"
+        remark = f"no viewtail runs pipeline {pipeline}, which does this. Start one: viewtail run" if is_down else None
+        self.say(Progress(stage=stage, copy=copy, remark=remark))
+        self._pause(LOOK_EVERY_S)
+
+    def _pause(self, seconds: float) -> None:
+        if self.stop.wait(seconds):
+            raise StopRequested
+
+    def _status(self, pipeline: str, name: str) -> ViewStatus | None:
+        of_pipeline: PipelineStatus | None = self.deployment.pipelines_now().get(pipeline)
+        views: Sequence[status.ViewStatus] = () if of_pipeline is None else of_pipeline.views
+        return next((one for one in views if one.name == name), None)
+
+
+def check_can_be_rebuilt(view: View, known: dict[str, KnownView]) -> None:
+    """Raises MisuseError for a view that has no pipeline yet, or several; `known` is by pipeline."""
+    if not known:
+        raise MisuseError(
+            f"view {view.id} was never backfilled, so there is nothing to rebuild. `viewtail run` backfills it first "
+            "of all"
+        )
+    if len(known) > 1 or not PipelineId.parse(next(iter(known))).is_default:
+        raise MisuseError(
+            f"view {view.id} is kept by {', '.join(sorted(known))}, and a view has a second copy only where one "
+            f"pipeline of the binlog keeps it. To project it again in place: viewtail replay {view.id}"
+        )
+    (one,) = known.values()
+    if one.declaration not in ("", declaration_hash(view)):
+        raise MisuseError(
+            f"views.py declares view {view.id} otherwise than the viewtail that ran last, which does not read views.py "
+            "again. Start `viewtail run` again: it backfills the view first"
+        )

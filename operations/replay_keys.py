@@ -1,0 +1,178 @@
+"""Some entities of a view projected again from their canonical rows, in place, under a new watermark.
+
+Which ones is a selection: keys, those that are parked, those that the binlog says changed in a stretch of it, those of
+which the row meets a condition. A key that has no row any more gets its tombstone. Old events are not sent again as
+they were: the guard would refuse them, rightly, since the view has newer versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from changes.errors import MisuseError, SourceError, StopRequested, ViewtailError
+from changes.rendering import parse_key
+from changes.writes import Key
+from ingest.canonical.chunks import row_order
+from operations.runs import DONE, STOPPED, Run
+from projectors.pace import Pace
+from projectors.proving.beside import Beside
+from projectors.proving.reprojection import Reprojection, Written
+from projectors.view_states import key_from_text, key_text
+from projectors.views import BoundView
+
+KEYS_AT_ONCE = 2_000
+SAVE_EVERY_S = 2.0
+ASK_ABOVE = 1_000  # entities
+
+
+class Selection(Protocol):
+    """Which entities: the same each time that it is asked, or more at its end."""
+
+    @property
+    def what(self) -> str:
+        """For the record, in words; equal ones go on with each other."""
+
+    def count(self) -> int:
+        """How many, or about how many."""
+
+    def batches(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
+        """Some of them and where that is, behind an earlier such place; None: from the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """These, in this order."""
+
+    keys: Sequence[Key]
+    what: str
+
+    def count(self) -> int:
+        return len(self.keys)
+
+    def batches(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
+        for at in range(after or 0, len(self.keys), KEYS_AT_ONCE):
+            some = list(self.keys[at : at + KEYS_AT_ONCE])
+            yield some, at + len(some)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Where:
+    """Those of which the canonical row meets a condition, written in SQL by an operator."""
+
+    condition: str
+    rows: int
+
+    @property
+    def what(self) -> str:
+        return f"where {self.condition}"
+
+    def count(self) -> int:
+        return self.rows
+
+    def batches(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[list[Key], Any]]:
+        order = row_order(beside.view.table)
+        rows = beside.keys_where(self.condition)
+        place, of, _ = key_from_text(after, 0)
+        if of != order:
+            place = None  # the table is read in another order by now
+        names = [column.name for column in beside.view.table.columns if column in beside.view.key]
+        at = [names.index(column.name) for column in beside.view.key]
+        while (found := rows.after(place, version)) is not None:
+            place = found.last_key
+            keys = dict.fromkeys(tuple([row[number] for number in at]) for row in found.rows)
+            yield list(keys), key_text(place, order, 0)
+            if found.is_last:
+                return
+
+
+def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
+    """Rendered keys, as `get` takes them. Raises MisuseError."""
+    keys = list(dict.fromkeys(parse_key(text, view.key) for text in texts))
+    if not keys:
+        raise MisuseError(f"{source}: there is no key")
+    digest = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    shown = ", ".join(texts[:5]) + (f" and {len(texts) - 5:,} more" if len(texts) > 5 else "")
+    return Keys(keys, f"{source}: {shown} ({digest})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of it."""
+
+    written: Written
+    entities: int
+    took_s: float
+
+
+@dataclass(eq=False, kw_only=True)
+class ReplayKeys:
+    """One replay of some entities of one view.
+
+    Args:
+        say: is told how many were done, and how many there are.
+    """
+
+    beside: Beside
+    selection: Selection
+    run: Run
+    pace: Pace
+    say: Callable[[int, int], None]
+    _saved_at: float = field(default_factory=time.monotonic)
+
+    def execute(self) -> Outcome:
+        """Raises ViewtailError; StopRequested where it was stopped: another one goes on where it was."""
+        began = time.monotonic()
+        self.beside.check()
+        self.run.begin()
+        try:
+            return self._execute(began)
+        except StopRequested:
+            self.run.end(STOPPED, self._words())
+            raise
+        except ViewtailError as error:
+            self.run.fail(error)
+            raise
+
+    def _execute(self, began: float) -> Outcome:
+        progress = self.run.progress
+        progress.setdefault("entities", 0)
+        progress.setdefault("shown", 0)
+        progress.setdefault("gone", 0)
+        progress.setdefault("parked", 0)
+        writer = self.beside.reprojection
+        version = self.beside.now()
+        total, written = self.selection.count(), Written()
+        for keys, place in self.selection.batches(self.beside, version, progress.get("after")):
+            some = self._written(writer, keys, version)
+            written += some
+            progress["entities"] += len(keys)
+            progress["shown"] += some.shown
+            progress["gone"] += some.gone
+            progress["parked"] += len(some.parked)
+            progress["after"] = place
+            self.say(progress["entities"], total)
+            if time.monotonic() - self._saved_at > SAVE_EVERY_S:
+                self.run.save()
+                self._saved_at = time.monotonic()
+            self.pace.after(len(keys))
+            if self.beside.stop.is_set():
+                raise StopRequested
+        self.run.end(DONE, self._words())
+        return Outcome(written=written, entities=progress["entities"], took_s=time.monotonic() - began)
+
+    def _written(self, writer: Reprojection, keys: list[Key], version: int) -> Written:
+        try:
+            return writer.of_keys(keys, version)
+        except SourceError as error:
+            raise SourceError(f"{self.beside.view.id}: {error}") from None
+
+    def _words(self) -> str:
+        progress = self.run.progress
+        return (
+            f"{progress.get('entities', 0):,} entities: {progress.get('shown', 0):,} written, "
+            f"{progress.get('gone', 0):,} tombstones, {progress.get('parked', 0):,} parked"
+        )

@@ -1,0 +1,153 @@
+"""Waits until a view has what was committed before: read your own write.
+
+By default that is everything committed by now. A watermark is committed on the source's primary, and each pipeline of
+the view notes when all before it is durable in its store. A place in the source's stream lies before such a watermark
+as soon as the source has it. Where versions come from a column, one entity can be waited for by its version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+import pymysql
+
+from changes.errors import HistoryGoneError, MisuseError, ViewtailError, WaitedTooLongError
+from changes.writes import Key
+from ingest import TimedSource
+from offsets.mysql import transaction
+from projectors.asked_watermarks import AskedWatermarks
+from projectors.proving.beside import Beside
+from projectors.view_states import State
+from servers.facts import MARIADB, facts_of
+from servers.sessions import quote, value_of
+
+_LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the view must have; nothing: all that is committed by now."""
+
+    version: int | None = None  # of the version column, or as `get` shows it where there is none
+    position: str | None = None  # as `status` shows it
+    gtid: str | None = None
+
+
+def wait(beside: Beside, source: Callable[[], TimedSource], key: Key | None, wanted: Wanted, within_s: float) -> float:
+    """How long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help."""
+    began = time.monotonic()
+    deadline = began + within_s
+    _check(beside)
+    if wanted.version is not None:
+        if key is None:
+            raise MisuseError("a version is that of one entity: name its key")
+        _wait_for_version(beside, key, wanted.version, deadline)
+    else:
+        if wanted.position is not None:
+            _wait_until(beside, lambda: _has_position(source(), wanted.position or ""), "the source has", deadline)
+        if wanted.gtid is not None:
+            _wait_until(beside, lambda: _has_gtid(beside, wanted.gtid or ""), "the source has", deadline)
+        _wait_for_now(beside, deadline)
+    if key is not None:
+        _check_parked(beside, key)
+    return time.monotonic() - began
+
+
+def _check(beside: Beside) -> None:
+    for one in beside.first:
+        if one.state == State.HALTED:
+            raise ViewtailError(f"view {beside.view.id} is halted and gets no more changes: {one.reason}")
+
+
+def _wait_for_now(beside: Beside, deadline: float) -> None:
+    deployment = beside.deployment
+    watermarks = AskedWatermarks(
+        deployment.open_primary,
+        deployment.watermark_database,
+        open_store=deployment.open_store,
+        database=deployment.database,
+        pipelines=lambda: [one.pipeline_id for one in beside.keepers()],
+        trouble=lambda: None,
+        say=lambda _: None,
+        is_visible_needed=False,
+    )
+    with closing(watermarks):
+        if watermarks.now_within(beside.stop, deadline - time.monotonic()) is None:
+            raise WaitedTooLongError(_why_late(beside))
+
+
+def _why_late(beside: Beside) -> str:
+    what = f"view {beside.view.id} does not have everything that is committed by now"
+    for one in beside.keepers():
+        if not one.is_run:
+            return f"{what}: no viewtail runs pipeline {one.pipeline}. Start one: viewtail run"
+        if one.trouble is not None:
+            return f"{what}: pipeline {one.pipeline} is {one.trouble}"
+    return f"{what}: its pipeline is behind. See: viewtail status"
+
+
+def _wait_for_version(beside: Beside, key: Key, version: int, deadline: float) -> None:
+    least = version if beside.view.view.entity.version is None else 2 * version
+
+    def is_there() -> bool:
+        held = beside.reader.held([key]).get(key)
+        return held is not None and held.version is not None and held.version >= least
+
+    _wait_until(beside, is_there, f"view {beside.view.id} has version {version} of it", deadline)
+
+
+def _wait_until(beside: Beside, is_so: Callable[[], bool], what: str, deadline: float) -> None:
+    pause_s = _LOOK_EVERY_S[0]
+    while not is_so():
+        if time.monotonic() > deadline or beside.stop.is_set():
+            raise WaitedTooLongError(f"waited in vain until {what}: {_why_late(beside)}")
+        beside.stop.wait(pause_s)
+        pause_s = min(_LOOK_EVERY_S[1], 1.5 * pause_s)
+
+
+def _has_position(source: TimedSource, position: str) -> bool:
+    try:
+        source.place(position)
+    except ValueError as error:
+        raise MisuseError(str(error)) from None
+    except HistoryGoneError:
+        return False
+    return True
+
+
+def _has_gtid(beside: Beside, gtid: str) -> bool:
+    """On the primary: what it has executed is before a watermark that is committed next."""
+    with closing(beside.deployment.open_primary()) as connection:
+        try:
+            if facts_of(connection).name == MARIADB:
+                return _is_in_mariadb(str(value_of(connection, "SELECT @@GLOBAL.gtid_binlog_pos")), gtid)
+            return bool(value_of(connection, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", gtid) == 1)
+        except pymysql.err.MySQLError as error:
+            said = error.args[1] if len(error.args) > 1 else type(error).__name__
+            raise MisuseError(f"{gtid!r} is no GTID that the source understands: {said}") from None
+
+
+def _is_in_mariadb(executed: str, gtid: str) -> bool:
+    try:
+        domain, _, number = (int(part) for part in gtid.split("-"))
+        newest = {int(one.split("-")[0]): int(one.split("-")[2]) for one in executed.split(",") if one}
+    except ValueError:
+        raise MisuseError(f"{gtid!r} is no GTID; MariaDB writes DOMAIN-SERVER-NUMBER") from None
+    return newest.get(domain, -1) >= number
+
+
+def _check_parked(beside: Beside, key: Key) -> None:
+    """Raises ViewtailError where the view does not have the entity as it is, since it cannot."""
+    name = beside.comparison().name_of(key)
+    with transaction(beside.session, "looking for a dead letter") as cursor:
+        cursor.execute(
+            f"SELECT reason FROM {quote(beside.deployment.database, 'dead_letter')} "
+            "WHERE view_id IN %s AND rendered_key = %s",
+            ([one.view_id for one in beside.first], name),
+        )
+        row = cursor.fetchone()
+    if row is not None:
+        raise ViewtailError(f"view {beside.view.id} cannot have {name} as it is now, it is parked: {row[0]}")

@@ -1,0 +1,264 @@
+"""Why a view shows what it shows of one entity: its row, the view, the pipeline, its dead letter, its last change.
+
+Everything is read, nothing is written but a watermark. The verdict names what is so, and the command to run next.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from changes.errors import StopRequested, ViewtailError
+from changes.pipelines import DEFAULT_SOURCE, PipelineId
+from changes.versions import parts_of
+from changes.writes import Key
+from ingest import History, TimedSource
+from offsets.mysql import transaction
+from operations.status import PipelineStatus
+from projectors.proving.beside import Beside, Keeper
+from projectors.proving.changed_keys import Change, Stretch, last_change
+from projectors.proving.comparison import Comparison, Expected
+from projectors.stores import NOTHING_HELD, Held, Unfit
+from projectors.view_states import State
+from servers.sessions import quote
+
+SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
+READ_FOR_S = 10.0  # of the binlog
+
+
+class Verdict(StrEnum):
+    """What is so."""
+
+    CURRENT = "current"  # the view shows the row as it is
+    ABSENT = "rightly absent"  # there is no row, and the view shows none
+    KEPT_OUT = "kept out by where"  # the row does not belong in the view, and is not there
+    BEHIND = "behind"  # the pipeline has not come to this moment
+    PARKED = "parked"  # the row cannot be in the view
+    HALTED = "halted"  # the view gets no changes
+    FILLING = "filling"  # the view is being backfilled
+    WRONG = "wrong"  # nothing will mend it by itself
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the view shows of the entity what it must."""
+        return self in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter."""
+
+    reason: str
+    version: int
+    count: int
+    first_at: str  # UTC
+    last_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All of it."""
+
+    view: str
+    key: str
+    verdict: Verdict
+    why: str  # in words
+    run_next: str  # a command; '' where there is nothing to do
+    has_row: bool
+    row_version: int | None  # from its version column
+    held: Held | None  # None: the store has nothing of it
+    held_place: str | None  # where the change that the view shows stands in the binlog
+    pipeline: PipelineStatus
+    letter: Letter | None
+    change: Change | None
+    change_at: str | None  # UTC
+    change_note: str  # why none is known, or how far it was looked for
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Why:
+    """Asks once.
+
+    Args:
+        status: by name, the pipelines as they are now.
+        history: the source's, for a reader that nobody else uses; None where it is no binlog.
+    """
+
+    beside: Beside
+    status: Callable[[], Mapping[str, PipelineStatus]]
+    history: Callable[[], History | None]
+
+    def of(self, key: Key) -> Answer:
+        """Raises ViewtailError where the source or the store does not answer."""
+        beside, comparison = self.beside, self.beside.comparison()
+        keeper = self._keeper()
+        pipeline = self.status()[keeper.pipeline]
+        expected, has_row = self._expected(comparison, key)
+        held = comparison.reader.held([key]).get(key, NOTHING_HELD)
+        letter = self._letter(comparison.name_of(key))
+        verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
+        if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
+            held = comparison.reader.held([key]).get(key, NOTHING_HELD)
+        change, note = self._change(key, held, pipeline)
+        write = expected.writes.get(key)
+        has_column = beside.view.view.entity.version is not None
+        return Answer(
+            view=beside.view.id,
+            key=comparison.name_of(key),
+            verdict=verdict,
+            why=why,
+            run_next=run_next,
+            has_row=has_row,
+            row_version=write[0] if has_column and write is not None else None,
+            held=None if held == NOTHING_HELD else held,
+            held_place=self._place(held, pipeline),
+            pipeline=pipeline,
+            letter=letter,
+            change=change,
+            change_at=None if change is None else _moment(change.origin.committed_us),
+            change_note=note,
+        )
+
+    # -- the verdict --------------------------------------------------------------------------------------------
+
+    def _verdict(
+        self,
+        comparison: Comparison,
+        key: Key,
+        keeper: Keeper,
+        pipeline: PipelineStatus,
+        expected: Expected,
+        held: Held,
+        letter: Letter | None,
+        has_row: bool,
+    ) -> tuple[Verdict, str, str]:
+        view = self.beside.view.id
+        name = comparison.name_of(key)
+        quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
+        if _is_equal(comparison, key, expected, held):
+            return _well(key, expected, has_row=has_row)
+        if keeper.state == State.HALTED:
+            return Verdict.HALTED, keeper.reason or "", f"viewtail replay {view}"
+        if keeper.state != State.FILLED:
+            return Verdict.FILLING, "the view is being backfilled", "viewtail status"
+        if letter is not None or name in expected.parked:
+            reason = letter.reason if letter is not None else "the row cannot be projected or stored"
+            return Verdict.PARKED, reason, f"viewtail replay {view} --key {quoted}"
+        if not self.beside.is_run():
+            why = f"no viewtail runs pipeline {keeper.pipeline}; the view stands at {pipeline.position}"
+            return Verdict.BEHIND, why, "viewtail run"
+        if not self._is_passed():
+            lag = f"{pipeline.lag_s:.0f} s, as it last said" if pipeline.lag_s else "this moment"
+            why = f"pipeline {keeper.pipeline} is behind by {lag} ({pipeline.state})"
+            return Verdict.BEHIND, why, "viewtail status"
+        settled = comparison.settle([key])
+        for one in settled.found:
+            mend = f"viewtail replay {view} --key {quoted}"
+            return Verdict.WRONG, one.why, f"viewtail verify {view} --repair" if one.is_unexplained else mend
+        if settled.parked:
+            return (
+                Verdict.PARKED,
+                "the row cannot be projected or stored",
+                f"viewtail dead-letters show {view} {quoted}",
+            )
+        if settled.changing:
+            return Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {quoted}"
+        return _well(key, expected, has_row=has_row)
+
+    def _is_passed(self) -> bool:
+        """Whether the pipeline comes to this moment soon."""
+        return self.beside.watermarks.now_within(self.beside.stop, SETTLED_WITHIN_S) is not None
+
+    def _expected(self, comparison: Comparison, key: Key) -> tuple[Expected, bool]:
+        """By the row as it is now, whatever the pipeline has passed; and whether there is a row."""
+        rows = self.beside.rows_now
+        found = [row for row in rows.having(self.beside.view.key, [key], 1) if self._key_of(row) == key]
+        return comparison.projected(found, 1), bool(found)
+
+    def _key_of(self, row: tuple[Any, ...]) -> Key:
+        view = self.beside.view
+        names = [column.name for column in view.table.columns if column.name in view.needed]
+        return tuple([row[names.index(column.name)] for column in view.key])
+
+    # -- what is known besides ----------------------------------------------------------------------------------
+
+    def _keeper(self) -> Keeper:
+        """The pipeline where the view is least well."""
+        order = [State.HALTED, State.NEW, State.BACKFILLING, State.FILLED]
+        return min(self.beside.keepers(), key=lambda one: order.index(State(one.state)))
+
+    def _letter(self, name: str) -> Letter | None:
+        ids = [one.view_id for one in self.beside.first]
+        moment = "DATE_FORMAT({}, '%%Y-%%m-%%d %%H:%%i:%%s')"
+        with transaction(self.beside.session, "reading a dead letter") as cursor:
+            cursor.execute(
+                f"SELECT reason, version, attempt_count, {moment.format('first_at')}, {moment.format('last_at')} "
+                f"FROM {quote(self.beside.deployment.database, 'dead_letter')} "
+                "WHERE view_id IN %s AND rendered_key = %s",
+                (ids, name),
+            )
+            row = cursor.fetchone()
+        if row is None:
+            return None
+        return Letter(reason=row[0], version=row[1], count=row[2], first_at=row[3], last_at=row[4])
+
+    def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
+        """Where in the binlog the change is that the view shows; None where its version does not say."""
+        is_column = self.beside.view.view.entity.version is not None
+        if held.version is None or is_column or pipeline.position is None:
+            return None
+        if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
+            return None
+        base = pipeline.position.rpartition(":")[0].rpartition(".")[0]
+        _, number, position = parts_of(held.version)
+        return f"{base}.{number:06d}:{position}"
+
+    def _change(self, key: Key, held: Held, pipeline: PipelineStatus) -> tuple[Change | None, str]:
+        """The last change of the entity from the one on that the view shows."""
+        place = self._place(held, pipeline)
+        if place is None:
+            return None, "looked up in the binlog only from the change on that the view shows; it shows none"
+        try:
+            history = self.history()
+            source = None if history is None else history.reader({}, {})
+            if history is None or not isinstance(source, TimedSource):
+                return None, "the source of these settings is no binlog"
+            begin, above = source.place(place)
+            stretch = Stretch(begin=begin, above=above - 1, token=self.beside.watermarks.write())
+            found, reached, is_whole = last_change(
+                history, self.beside.view, key, stretch, self.beside.stop, READ_FOR_S
+            )
+        except StopRequested:
+            raise
+        except ViewtailError as error:
+            return None, str(error)
+        if not is_whole:
+            return found, f"looked for up to {reached}, which took {READ_FOR_S:.0f} s"
+        return found, "" if found is not None else f"none from {place} on: the view has it from a backfill"
+
+
+def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:
+    with suppress(Unfit, ValueError, TypeError):
+        return comparison.name_of(key) not in expected.parked and comparison.is_shown(key, held, expected)
+    return False
+
+
+def _well(key: Key, expected: Expected, *, has_row: bool) -> tuple[Verdict, str, str]:
+    write = expected.writes.get(key)
+    if write is not None and write[1] is not None:
+        return Verdict.CURRENT, "the view shows the row as it is", ""
+    if not has_row:
+        return Verdict.ABSENT, "the table has no such row, and the view shows none", ""
+    return Verdict.KEPT_OUT, "the row does not belong in the view (where, or its function), and is not there", ""
+
+
+def _moment(committed_us: int) -> str | None:
+    if not committed_us:
+        return None
+    return datetime.fromtimestamp(committed_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,0 +1,386 @@
+"""Rebuilds: a second copy of a view beside the live one, and the swap of the two.
+
+A copy is, for all that writes, one more view of its pipeline, with a row of its own in the table `view` and another
+place in the store. The table `rebuild` says which views have one and what is asked for it; commands ask, and the owner
+of the pipeline does it as it takes the pipeline: nothing writes then, and readers read on. Each step can be done
+again, so an owner that was killed in it is followed by one that finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+import structlog
+
+from changes.errors import StoreError
+from ingest.limits import Limits
+from offsets import Owner, migrations
+from offsets.mysql import OwnSession, Session, check_fence, transaction
+from projectors import failpoints
+from projectors.binding import declaration_hash
+from projectors.stores import Store, Swapping
+from projectors.stores.access import Access
+from projectors.view_states import State, ViewStates
+from projectors.views import BoundView, copy_id, view_of
+from servers.sessions import Connection, quote
+
+_log = structlog.get_logger("viewtail.rebuild")
+
+SWAP_AGAIN_S = 10.0
+
+
+class Stage(StrEnum):
+    """What is to be done with the copy beside a live one."""
+
+    BUILDING = "building"  # it is filled and kept up to date; readers never saw it
+    SWAPPING = "swapping"  # an operator asked for the swap
+    KEPT = "kept"  # readers saw it until the swap; it is kept up to date until its time is over
+    RETURNING = "returning"  # an operator asked to swap back
+    DROPPING = "dropping"  # it is to be dropped
+    ENDED = "ended"  # there is none
+
+
+IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
+ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+# Where a stage goes when what was asked for cannot be done now.
+_BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuild:
+    """The copy beside a live one."""
+
+    view: str  # the id of the view
+    live: int  # the number of the live copy
+    copy: int  # the number of the one beside
+    stage: Stage
+    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled
+    note: str | None  # why what was asked for last could not be done
+    started_by: str
+    keep_s: int
+    kept_s: float | None  # how long the copy beside is kept from now on
+
+    @property
+    def copy_id(self) -> str:
+        """The id of the copy beside."""
+        return copy_id(self.view, self.copy)
+
+
+class Rebuilds:
+    """Of one pipeline. Each method is one transaction on `session`."""
+
+    def __init__(self, session: Session, database: str, pipeline: str) -> None:
+        self._session = session
+        self._table, self._view = quote(database, "rebuild"), quote(database, "view")
+        self.states = ViewStates(session, database, pipeline)
+
+    def read(self) -> dict[str, Rebuild]:
+        """By view, those that have a copy beside the live one."""
+        with self._transaction("reading rebuilds") as cursor:
+            return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {self._id}")}
+
+    def live_copies(self) -> dict[str, int]:
+        """By view, the number of the copy that readers see; of those that ever had another."""
+        with self._transaction("reading which copies are live") as cursor:
+            cursor.execute(f"SELECT name, copy FROM {self._view} WHERE pipeline_id = {self._id} AND copy > 1")
+            return dict(cursor.fetchall())
+
+    def begin(self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False) -> None:
+        """Have a copy made beside the live one. Nothing where there is one already."""
+        with self._transaction("beginning a rebuild") as cursor:
+            of_view = f"WHERE view_name = %s AND pipeline_id = {self._id}"
+            cursor.execute(f"SELECT copy, stage FROM {self._table} {of_view} FOR UPDATE", (view,))
+            before = cursor.fetchone()
+            if before is not None and before[1] != Stage.ENDED:
+                return
+            cursor.execute(f"SELECT copy FROM {self._view} WHERE name = %s AND pipeline_id = {self._id}", (view,))
+            (live,) = cursor.fetchone() or (1,)
+            copy = 1 + max(live, before[0] if before else 0)
+            cursor.execute(
+                f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, is_automatic, started_by, keep_s) "
+                f"VALUES (%s, {self._id}, %s, '{Stage.BUILDING}', %s, %s, %s)",
+                (view, copy, is_automatic, started_by[:255], keep_s),
+            )
+
+    def ask(self, view: str, sources: Collection[Stage], to: Stage, keep_s: int | None = None) -> bool:
+        """Move a view's rebuild to a stage; False where it is in none of `sources`."""
+        with self._transaction(f"asking for a rebuild's next stage ({to})") as cursor:
+            return _move(cursor, self._table, self._id, view, sources, to, keep_s=keep_s) == 1
+
+    def due(self, present: Collection[Rebuild], owned_s: float) -> bool:
+        """Ask for what nobody has to: copies go that were kept long enough, and filled ones of new declarations come.
+
+        Returns whether there was such a one. A swap that could not be done is asked for again after SWAP_AGAIN_S of
+        this ownership.
+        """
+        over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
+        waiting = {one.copy_id: one for one in present if one.is_automatic and one.stage is Stage.BUILDING}
+        records = self.states.read_all(waiting)
+        filled = [
+            one
+            for name, one in waiting.items()
+            if name in records and records[name].state is State.FILLED and (not one.note or owned_s > SWAP_AGAIN_S)
+        ]
+        for one in over:
+            self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
+        for one in filled:
+            self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
+        return bool(over or filled)
+
+    def could_not(self, one: Rebuild, why: str) -> None:
+        """What was asked for cannot be done now."""
+        with self._transaction("noting why a rebuild cannot go on") as cursor:
+            _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
+
+    def swapped(self, one: Rebuild, owner: Owner) -> None:
+        """The two copies have each other's place: their rows have each other's names from now on."""
+        former, passing = copy_id(one.view, one.live), f"{one.view}~"
+        with self._transaction("noting a swap") as cursor:
+            check_fence(cursor, owner)
+            for name, to in ((one.view, passing), (one.copy_id, one.view), (passing, former)):
+                cursor.execute(
+                    f"UPDATE {self._view} SET name = %s WHERE name = %s AND pipeline_id = {self._id}", (to, name)
+                )
+            cursor.execute(
+                f"UPDATE {self._table} SET copy = %s, note = NULL, "
+                # What an earlier declaration made gets no changes: nobody could go back to it.
+                f"stage = IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}'), swapped_at = CURRENT_TIMESTAMP(6), "
+                "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
+                f"WHERE view_name = %s AND pipeline_id = {self._id}",
+                (one.live, one.view),
+            )
+
+    def dropped(self, one: Rebuild, note: str | None) -> None:
+        """The copy beside is gone; `note` says what of it is not."""
+        self.states.forget(one.copy_id)
+        with self._transaction("noting that a copy was dropped") as cursor:
+            _move(cursor, self._table, self._id, one.view, {Stage.DROPPING}, Stage.ENDED, note=note)
+            cursor.execute(
+                f"UPDATE {self._table} SET ended_at = CURRENT_TIMESTAMP(6) WHERE view_name = %s "
+                f"AND pipeline_id = {self._id}",
+                (one.view,),
+            )
+
+    @property
+    def _id(self) -> int:
+        return self.states.pipeline_id
+
+    def _transaction(self, doing: str) -> Any:
+        _ = self._id  # asked for in a transaction of its own
+        return transaction(self._session, doing)
+
+
+def _move(
+    cursor: Any,
+    table: str,
+    pipeline_id: int,
+    view: str,
+    sources: Collection[Stage],
+    to: Stage,
+    *,
+    note: str | None = None,
+    keep_s: int | None = None,
+) -> int:
+    """How many rows were found."""
+    stages = ", ".join(f"'{stage}'" for stage in sorted(sources))
+    found: int = cursor.execute(
+        f"UPDATE {table} SET stage = '{to}', note = %s, keep_s = COALESCE(%s, keep_s) "
+        f"WHERE view_name = %s AND pipeline_id = {pipeline_id} AND stage IN ({stages})",
+        (note and note[:2000], keep_s, view),
+    )
+    return found
+
+
+def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
+    cursor.execute(
+        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
+        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
+        f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
+        f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
+    )
+    return [_rebuild(row) for row in cursor.fetchall()]
+
+
+def _rebuild(row: tuple[Any, ...]) -> Rebuild:
+    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s = row
+    return Rebuild(
+        view=view,
+        live=live,
+        copy=copy,
+        stage=Stage(stage),
+        is_automatic=bool(is_automatic),
+        note=note,
+        started_by=started_by,
+        keep_s=keep_s,
+        kept_s=None if kept_s is None else float(kept_s),
+    )
+
+
+# --- What the owner of a pipeline does ---
+
+
+class Deployment(Protocol):
+    """What is asked of the composition root."""
+
+    @property
+    def database(self) -> str: ...  # of viewtail's own tables
+    @property
+    def limits(self) -> Limits: ...  # with what to do about a changed declaration
+    def open_store(self) -> Connection: ...
+    def access(self, store: Store) -> Access: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The views of a pipeline with their places in the store."""
+
+    views: list[BoundView]  # that get changes: live ones, and copies beside
+    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+
+
+def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
+    """The declared views where they are now; the lease must be held.
+
+    First it does what is asked for: swaps copies, drops them. Raises StoreUnavailableError; taken again, it goes on.
+    """
+    by_id = {view.id: view for view in views}
+    with closing(OwnSession(deployment.open_store)) as session:
+        rebuilds = Rebuilds(session, deployment.database, pipeline)
+        is_beside = deployment.limits.on_change == "beside" and not store.no_copies
+        changed = _changed(rebuilds.states, views) if is_beside else set()
+        while asked := _asked(rebuilds, by_id, changed):
+            _do(deployment, pipeline, store, by_id, rebuilds, asked)
+            changed = _changed(rebuilds.states, views) if is_beside else set()
+        for view in sorted(changed):
+            _set_aside(rebuilds, view)
+        found = where_live(rebuilds, views)
+        beside = {one.view: one.copy for one in rebuilds.read().values() if one.view in by_id}
+    copies = [replace(view, copy=beside[view.id], is_beside=True) for view in found if view.id in beside]
+    return Placed([*(view for view in found if view.id not in changed), *copies], beside)
+
+
+def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
+    """The declared views in the places of their live copies: for whatever writes beside a pipeline."""
+    live = rebuilds.live_copies()
+    return [replace(view, copy=live.get(view.id, 1)) for view in views]
+
+
+def copies_beside(rebuilds: Rebuilds) -> list[str]:
+    """The ids of the copies that readers do not see."""
+    return [one.copy_id for one in rebuilds.read().values()]
+
+
+def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:
+    """Views that readers read, and whose declaration is another than the live copy was made with."""
+    known = states.declarations([view.id for view in views])
+    return {
+        view.id
+        for view in views
+        if view.id in known
+        and known[view.id].state != State.NEW
+        and known[view.id].declaration not in ("", declaration_hash(view.view))
+    }
+
+
+def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
+    """What is to be done now; a former copy goes to make room for that of a changed declaration.
+
+    What is asked of a view that is not declared waits until it is, or is forgotten.
+    """
+    for one in rebuilds.read().values():
+        if one.view in changed and one.stage is Stage.KEPT:
+            rebuilds.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
+    return [one for one in rebuilds.read().values() if one.stage in ASKED and one.view in views]
+
+
+def _set_aside(rebuilds: Rebuilds, view: str) -> None:
+    """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
+    if view not in rebuilds.read():
+        now = datetime.now(UTC)
+        rebuilds.states.halt(
+            view,
+            f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. The new one is built "
+            "beside it, and readers get that when it is filled (run.on_change). You need do nothing",
+        )
+        rebuilds.begin(view, "run.on_change", 0, is_automatic=True)
+
+
+def _do(
+    deployment: Deployment,
+    pipeline: str,
+    store: Store,
+    views: Mapping[str, BoundView],
+    rebuilds: Rebuilds,
+    asked: Sequence[Rebuild],
+) -> None:
+    access = deployment.access(store)
+    swapping = store.swapping(access)
+    assert swapping is not None, "no command asks it of another store"
+    offsets = access.background_offsets(pipeline)
+    with closing(swapping):
+        try:
+            owner = offsets.take().owner  # whoever had the pipeline before writes nothing from now on
+        finally:
+            offsets.abandon()
+        for one in asked:
+            _do_one(swapping, views[one.view], rebuilds, one, owner)
+
+
+def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuild, owner: Owner) -> None:
+    live, beside = replace(view, copy=one.live), replace(view, copy=one.copy, is_beside=True)
+    failpoints.reach(f"before {one.stage}")
+    if one.stage is Stage.DROPPING:
+        rebuilds.dropped(one, _drop(swapping, beside))
+        return
+    record = rebuilds.states.read_all([beside.id]).get(beside.id)
+    if record is None or record.state is not State.FILLED:
+        state = "not there" if record is None else record.state
+        rebuilds.could_not(one, f"the copy beside is {state}, and only a filled one may be read")
+        return
+    try:
+        swapping.swap(live, beside, record.watermark_version or 0)
+    except StoreError as error:
+        rebuilds.could_not(one, str(error))
+        _log.warning("the copies were not swapped", view=one.view, reason=str(error))
+        return
+    failpoints.reach(f"after {one.stage}")
+    rebuilds.swapped(one, owner)
+    _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+
+
+def _drop(swapping: Swapping, beside: BoundView) -> str | None:
+    try:
+        swapping.drop(beside)
+    except StoreError as error:
+        _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
+        return str(error)
+    failpoints.reach("after dropping")
+    _log.info("copy dropped", view=beside.id)
+    return None
+
+
+def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
+    """Of every pipeline; none where no viewtail of this kind ever ran."""
+    if "rebuild" not in migrations.columns(cursor, database):
+        return []
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+
+
+def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
+    """The declared views where their live copies are, and each copy beside: all places that hold what they show."""
+    with transaction(session, "reading where views are") as cursor:
+        cursor.execute(f"SELECT DISTINCT name, copy FROM {quote(database, 'view')}")
+        known = dict(cursor.fetchall())
+    found = [replace(view, copy=known.get(view.id, 1)) for view in views]
+    beside = [
+        replace(view, copy=copy, is_beside=True)
+        for view in views
+        for name, copy in sorted(known.items())
+        if view_of(name) == view.id != name
+    ]
+    return [*found, *beside]

@@ -1,0 +1,100 @@
+"""What leaves Elasticsearch: the index of a view that nobody declares any more, and one entity's values.
+
+An index is a view's by its mark, `_meta.viewtail.view`, whatever it is called; its aliases go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from elasticsearch import Elasticsearch
+
+from changes.errors import StoreError
+from changes.writes import Key
+from projectors.stores.elasticsearch.documents import id_of
+from projectors.stores.elasticsearch.index import DELETED, Names, path
+from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
+from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
+from projectors.views import BoundView
+
+_OURS = "viewtail-*,viewtail.*"  # as viewtail calls indices, and may look at them
+
+
+class SearchLeftover(Leftover):
+    """Each index with the view's mark."""
+
+    def __init__(self, client: Elasticsearch, view: str, retired: Retired) -> None:
+        self._client, self._view, self._retired = client, view, retired
+
+    def look(self) -> Found:
+        lines, left = [], []
+        for index, content in self._indices().items():
+            if not self._is_ours(content):
+                if index == f"viewtail-{self._retired.name}":
+                    left.append(f"index {index}: does not carry viewtail's mark of the view (_meta.viewtail.view)")
+                continue
+            aliases = ", ".join(sorted(content.get("aliases", {}))) or "none"
+            count = self._ask(f"counting {index}", "GET", f"{path(index)}/_count").get("count", 0)
+            lines.append(
+                f"index {index}: {count:,} documents, tombstones and the witness too, and its aliases: {aliases}"
+            )
+        return Found(count=len(lines), dropped=lines, left=left)
+
+    def drop(self, went_on: Callable[[int], None]) -> None:
+        for index, content in self._indices().items():
+            if self._is_ours(content):
+                went_on(0)
+                self._ask(f"deleting {index}", "DELETE", f"{path(index)}?ignore_unavailable=true")
+                went_on(1)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _indices(self) -> dict[str, Any]:
+        """By name; closed and hidden ones too."""
+        wanted = "features=aliases,mappings&expand_wildcards=all&filter_path=*.mappings._meta,*.aliases"
+        return self._ask("looking at indices", "GET", f"/{quote(_OURS, safe=',')}?{wanted}")
+
+    def _is_ours(self, content: dict[str, Any]) -> bool:
+        mark = content.get("mappings", {}).get("_meta", {}).get("viewtail")
+        return isinstance(mark, dict) and mark.get("view") == self._view
+
+    def _ask(self, doing: str, method: str, target: str) -> dict[str, Any]:
+        try:
+            return ask(self._client, doing, method, target)
+        except Refused as refused:
+            if refused.status == 404:
+                return {}
+            raise StoreError(f"Elasticsearch: {doing} failed: {refused.status} {refused.kind}") from None
+
+
+class SearchTraces(Traces):
+    """A document an entity; a tombstone has a version and a flag alone."""
+
+    def __init__(self, client: Elasticsearch, view: BoundView) -> None:
+        self._client, self._names, self._id_of = client, Names(view), id_of(view)
+
+    def of(self, key: Key) -> list[Trace]:
+        identity = self._id_of(key)
+        place = f"Elasticsearch document {identity} of the index {self._names.index}"
+        target = f"{path(self._names.index)}/_doc/{quote(identity, safe='')}"
+        try:
+            found = ask(self._client, "reading", "GET", target)
+        except Refused as refused:
+            if refused.status == 404 and refused.kind in ("", INDEX_GONE):
+                return [Trace(place=place, holds=Holds.NOTHING)]
+            raise StoreError(f"{self._names.label}: reading failed: {refused.status} {refused.kind}") from None
+        is_deleted = found["_source"] == {DELETED: True}
+        holds, stays = (Holds.TOMBSTONE, _IN_SEGMENTS) if is_deleted else (Holds.VALUES, "")
+        return [
+            Trace(place=place, holds=holds, version=int(found["_version"]), stays=stays, until=_UNTIL if stays else "")
+        ]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+_IN_SEGMENTS = "documents that were written over, in segments on disk that no search and no get reads"
+_UNTIL = "Elasticsearch merges their segments; POST /INDEX/_forcemerge?only_expunge_deletes=true asks for that now"

@@ -1,0 +1,158 @@
+"""Swaps the tables of two copies of a view: one RENAME TABLE, which waits for no reader for long.
+
+RENAME waits for every transaction that has read the table, and whoever reads the table next waits behind it. So it is
+given up after WAIT_S and tried again a little later: readers that come meanwhile are let through.
+
+A transaction whose snapshot is older than the end of the backfill would find the new table empty or half filled, though
+it is whole by now (measured: it is given no error). So such transactions are waited for; to see them takes PROCESS.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+
+import pymysql
+import structlog
+
+from changes.errors import StoreError, StoreUnavailableError
+from projectors.stores import Swapping
+from projectors.stores.index_tables.table import table_name
+from projectors.views import BoundView
+from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of, quote, value_of
+
+WAIT_S = 0.05  # so long does a RENAME keep readers waiting
+PAUSE_S = 0.15
+ATTEMPTS = 8
+
+_log = structlog.get_logger("viewtail.rebuild")
+
+_DENIED = frozenset({1044, 1142, 1227})
+_INTERRUPTED = frozenset({1205, 1317, 1969, 3024})
+
+
+class TableSwapping(Swapping):
+    """Over sessions of its own, in the database of the index tables."""
+
+    def __init__(self, connection_factory: Callable[[], Connection], database: str) -> None:
+        self._open = connection_factory
+        self._database = database
+        self._connection: Connection | None = None
+
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+        """The name of the live table is that of the other copy's table from now on."""
+        name, former, new = table_name(live), table_name(live, is_beside=True), table_name(beside)
+        with self._mapped(live):
+            present = self._present(name, former, new)
+            if new not in present:  # an earlier call did it, and did not come to say so
+                return
+            self._wait_for_snapshots(beside)
+            if former in present:
+                raise StoreError(f"{self._named(former)} is in the way; rename or drop it, then ask again")
+            pairs = [(name, former)] if name in present else []
+            renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in [*pairs, (new, name)])
+            for _ in range(ATTEMPTS):
+                if self._renamed(f"RENAME TABLE {renames}"):
+                    return
+                time.sleep(PAUSE_S)
+        raise StoreError(
+            f"a session reads {self._named(name)} in a transaction that does not end, and the tables can be renamed "
+            "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
+        )
+
+    def drop(self, beside: BoundView) -> None:
+        """Drop its table."""
+        with self._mapped(beside):
+            connection = self._living()
+            connection.query("SET SESSION lock_wait_timeout = 10")
+            connection.query(f"DROP TABLE IF EXISTS {self._named(table_name(beside))}")
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            connection.close()
+
+    def _wait_for_snapshots(self, beside: BoundView) -> None:
+        """Raises StoreError while a transaction is open that began before the copy was filled."""
+        connection = self._living()
+        # It shows times in the server's own zone.
+        connection.query("SET SESSION time_zone = 'SYSTEM'")
+        older = (
+            "SELECT GROUP_CONCAT(trx_mysql_thread_id) FROM information_schema.innodb_trx "
+            "WHERE trx_mysql_thread_id <> 0 "
+            f"AND trx_started <= (SELECT MAX(filled_at) FROM {self._named('view')} WHERE name = %s)"
+        )
+        try:
+            for _ in range(ATTEMPTS):
+                if (sessions := value_of(connection, older, beside.id)) is None:
+                    return
+                time.sleep(PAUSE_S)
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _DENIED:
+                raise
+            _log.warning("without PROCESS nobody knows whether older transactions are open", view=beside.id)
+            return
+        raise StoreError(
+            f"transactions are open that began before the copy was filled, so they would find it half filled: sessions "
+            f"{sessions}. End them, or wait"
+        )
+
+    def _renamed(self, statement: str) -> bool:
+        """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
+        connection = self._living()
+        with closing(self._open()) as other:
+            end = f"KILL QUERY {value_of(connection, 'SELECT CONNECTION_ID()')}"
+            ended = threading.Timer(WAIT_S, lambda: _try(other, end))
+            ended.start()
+            try:
+                connection.query(statement)
+                return True
+            except pymysql.err.MySQLError as error:
+                if number_of(error) not in _INTERRUPTED:
+                    raise
+                return False
+            finally:
+                ended.cancel()
+                ended.join()
+                self.close()  # an order to end a statement that came late would meet the next one
+
+    def _present(self, *names: str) -> set[str]:
+        connection = self._living()
+        return {
+            name
+            for name in names
+            if value_of(
+                connection,
+                "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+                self._database,
+                name,
+            )
+        }
+
+    def _living(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            self._connection = self._open()
+            self._connection.autocommit(True)
+        return self._connection
+
+    def _named(self, table: str) -> str:
+        return quote(self._database, table)
+
+    @contextmanager
+    def _mapped(self, view: BoundView) -> Iterator[None]:
+        try:
+            yield
+        except pymysql.err.MySQLError as error:
+            self.close()
+            number = number_of(error)
+            said = f"view {view.view.id}: its tables cannot be renamed or dropped (MySQL error {number})"
+            if number in TEMPORARY_NUMBERS:
+                raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
+            raise StoreError(f"{said}: {error.args[-1]}") from None
+
+
+def _try(connection: Connection, statement: str) -> None:
+    with suppress(pymysql.err.MySQLError):  # the session that it is about may have gone
+        connection.query(statement)

@@ -1,0 +1,174 @@
+"""What leaves Redis: the keys of a view that nobody declares any more, and one entity's values.
+
+A view's keys are found by the shape of its key template, which viewtail's own tables keep. A key goes only if viewtail
+wrote its value, which a script looks at in the step in which it drops it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis import Redis, exceptions
+
+from changes.errors import StoreError, StoreUnavailableError
+from changes.writes import Key
+from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
+from projectors.stores.redis.keys import RedisKeys, glob_of, pattern_of
+from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
+from projectors.stores.redis.views import RedisHash
+from projectors.views import BoundView
+
+HASH, JSON, TOMBSTONE = "hash", "json", "tombstone"
+
+# ARGV: for each key what it should hold. Returns for each key its version where viewtail wrote that, else ''.
+_LOOK = """
+local function version_in(key, kind)
+  local found
+  if kind == 'hash' then
+    found = redis.pcall('HGET', key, '_version')
+  elseif kind == 'json' then
+    found = redis.pcall('GETRANGE', key, 0, 31)
+    found = type(found) == 'string' and string.match(found, '^{"_version":"(%d+)$')
+  else
+    found = redis.pcall('GET', key)
+  end
+  return type(found) == 'string' and #found == 19 and string.match(found, '^%d+$')
+end
+local answers = {}
+for number, key in ipairs(KEYS) do
+  local version = version_in(key, ARGV[number])
+  answers[number] = version or ''
+  --step
+end
+return answers
+"""
+_DROP = _LOOK.replace("--step", "if version then redis.call('UNLINK', key) end")
+
+
+class RedisLeftover(Leftover):
+    """Keys and tombstones of one view, in all shapes that its keys ever had."""
+
+    def __init__(self, client: Redis, retired: Retired) -> None:
+        self._client = client
+        shapes = {(place["shape"], place["kind"]) for place in retired.places}
+        self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
+        self._others = [
+            (view, re.compile(pattern_of(place["shape"])))
+            for view, places in retired.others.items()
+            for place in places
+        ]
+
+    def look(self) -> Found:
+        counts, others, foreign = Counter[str](), Counter[str](), 0
+        for names, kind in self._pages(others):
+            ours = sum(map(bool, self._ask(_LOOK, names, kind)))
+            counts[kind] += ours
+            foreign += len(names) - ours
+        shapes = ", ".join(shape for shape, *_ in self._shapes)
+        count = counts.total()
+        lines = [f"Redis keys {shapes}: {count - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
+        left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
+        left += [f"{foreign:,} Redis keys of that form whose values viewtail did not write"] if foreign else []
+        return Found(count=count, dropped=lines if count else (), left=left)
+
+    def drop(self, went_on: Callable[[int], None]) -> None:
+        went_on(0)
+        for names, kind in self._pages(Counter()):
+            went_on(sum(map(bool, self._ask(_DROP, names, kind))))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _pages(self, others: Counter[str]) -> Iterator[tuple[list[bytes], str]]:
+        """Keys of the view's form, a script's worth at a time, with what each should hold; others' keys are counted."""
+        for shape, kind, pattern in self._shapes:
+            for match, of in ((glob_of(shape), kind), (f"{{{glob_of(shape)}}}:t", TOMBSTONE)):
+                for names in self._scan(match):
+                    ours = [name for name in names if self._is_ours(_bare(as_text(name), of), pattern, others)]
+                    for start in range(0, len(ours), ROWS_A_SCRIPT):
+                        yield ours[start : start + ROWS_A_SCRIPT], of
+
+    def _is_ours(self, key: str, pattern: re.Pattern[str], others: Counter[str]) -> bool:
+        if pattern.fullmatch(key) is None:
+            return False
+        other = next((view for view, theirs in self._others if theirs.fullmatch(key)), None)
+        if other is not None:
+            others[other] += 1
+        return other is None
+
+    def _scan(self, match: str) -> Iterator[list[bytes]]:
+        cursor: Any = 0
+        while True:
+            with _mapped("scanning"):
+                answer: Any = self._client.scan(cursor, match=match, count=KEYS_A_SCAN)
+            cursor, names = answer
+            if names:
+                yield list(dict.fromkeys(names))
+            if not cursor:
+                return
+
+    def _ask(self, script: str, names: Sequence[bytes], kind: str) -> list[Any]:
+        with _mapped("looking at keys"):
+            found: Any = self._client.eval(script, len(names), *names, *([kind] * len(names)))
+            return list(found)
+
+
+class RedisTraces(Traces):
+    """A key and its tombstone."""
+
+    def __init__(self, client: Redis, view: BoundView) -> None:
+        self._client, self._keys = client, RedisKeys(view)
+        self._kind = kind_of(view)
+
+    def of(self, key: Key) -> list[Trace]:
+        name, side = self._keys.names(key)
+        with _mapped("looking at keys"):
+            is_there, has_side = self._client.exists(name), self._client.exists(side)
+            answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
+        version, deleted = map(as_text, answer)
+        return [
+            Trace(
+                place=f"Redis key {name}",
+                holds=Holds.NOTHING if not is_there else Holds.VALUES if version else Holds.FOREIGN,
+                version=int(version) if version else None,
+            ),
+            Trace(
+                place=f"Redis key {side}",
+                holds=Holds.NOTHING if not has_side else Holds.TOMBSTONE if deleted else Holds.FOREIGN,
+            ),
+        ]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def kind_of(view: BoundView) -> str:
+    """What a key of the view holds."""
+    return HASH if isinstance(view.view, RedisHash) else JSON
+
+
+def place_of(view: BoundView) -> Place:
+    """How its keys are found again."""
+    return {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
+
+
+def _bare(name: str, kind: str) -> str:
+    return name[1:-3] if kind == TOMBSTONE else name
+
+
+@contextmanager
+def _mapped(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+        raise StoreError(
+            f"Redis: {doing} is not allowed ({type(error).__name__}). Check user, password and permissions (ACL)"
+        ) from None
+    except (exceptions.RedisError, OSError) as error:
+        raise StoreUnavailableError(
+            f"Redis: {doing} failed ({type(error).__name__}). Run the command again when Redis answers"
+        ) from None

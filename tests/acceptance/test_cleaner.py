@@ -1,0 +1,79 @@
+"""The cleaner of a running viewtail: damage is mended in seconds where the entity changed, else in a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from stack import Server
+from tests.acceptance.test_verify import SCHEMA, STORE, World, made
+from tests.support.running import wait_for
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+    mysql_server: Server,
+    redis_server: Server,
+    elasticsearch_server: Server,
+) -> Iterator[World]:
+    servers = (mysql_server, redis_server, elasticsearch_server)
+    with made(tmp_path_factory.mktemp("cleaned"), *servers, VIEWTAIL_CLEANER__REST_S="2") as found:
+        yield found
+
+
+def shown(world: World, key: int) -> list[bytes | str | None]:
+    """The name of one person as the stores show it."""
+    (row,) = world.ask(f"SELECT name FROM {STORE}.by_active_name WHERE id = {key}") or [(None,)]
+    found = world.documents.get(index="viewtail-person", id=str(key))["_source"]
+    return [row[0], world.redis.hget(f"person:{key}", "name"), found.get("name")]  # type: ignore[list-item]
+
+
+def damage(world: World, key: int) -> None:
+    world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged' WHERE id = {key}")
+    world.redis.hset(f"person:{key}", "name", "damaged")
+    version = world.documents.get(index="viewtail-person", id=str(key))["_version"]
+    world.documents.index(
+        index="viewtail-person", id=str(key), document={"name": "damaged"}, version=version, version_type="external_gte"
+    )
+
+
+def test_what_changed_in_the_last_minute_is_right_again_within_seconds(world: World) -> None:
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 8")
+    wait_for("the views have it", lambda: shown(world, 8) == ["changed", b"changed", "changed"])
+    time.sleep(1)  # another change may be under way no more
+    damage(world, 8)
+    began = time.monotonic()
+    wait_for("it is right again", lambda: shown(world, 8) == ["changed", b"changed", "changed"], timeout_s=20)
+    assert time.monotonic() - began < 10, "5 s on a machine that has nothing else to do"
+    assert "the cleaner wrote entities again" in world.run.log
+
+
+def test_all_else_is_right_again_after_a_round(world: World) -> None:
+    damage(world, 9)
+    world.ask(f"DELETE FROM {STORE}.by_active_name WHERE id = 10")
+    world.redis.delete("person:10")
+    with suppress(Exception):
+        world.documents.delete(index="viewtail-person", id="10")
+    wait_for("it is right again", lambda: shown(world, 9) == ["name 9", b"name 9", "name 9"], timeout_s=60)
+    wait_for("so is this", lambda: shown(world, 10)[:2] == ["name 10", b"name 10"], timeout_s=60)
+
+
+def test_a_round_proves_the_views(world: World) -> None:
+    ((before,),) = world.ask("SELECT CURRENT_TIMESTAMP(6)")
+    wait_for(
+        "each view is proven through a moment since",
+        lambda: (
+            [row for row in world.ask(f"SELECT proven_at FROM {STORE}.view") if row[0] is None or row[0] < before] == []
+        ),
+        timeout_s=60,
+    )
+
+
+def test_a_version_above_all_is_replaced_by_the_cleaner_too(world: World) -> None:
+    world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged', version = 9000000000000000000 WHERE id = 16")
+    world.redis.hset("person:16", mapping={"_version": "9000000000000000000", "name": "damaged"})
+    wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"], timeout_s=60)

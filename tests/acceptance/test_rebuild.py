@@ -1,0 +1,329 @@
+"""What `viewtail rebuild` promises: readers never see an empty or half view, and there is a way back."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stack import Server
+from tests.support.copies import STORES, VIEWS, Shop, declared, kept, rebuilt
+from tests.support.running import Run, addresses, wait_for
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def shop(mysql_server: Server) -> Shop:
+    return Shop(mysql_server, ROWS)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_copy_back(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        place.damage(99_999, "extra")
+        assert rebuilt(run)["live_copy"] == 2
+        assert place.shown() == shop.wanted()
+        assert place.copies() == {1}
+        shop.execute("UPDATE shop.user SET email = 'later' WHERE id = 9", "DELETE FROM shop.user WHERE id = 10")
+        wait_for("both are kept", lambda: place.shown()[9] == place.copy(1)[9] == "later" and 10 not in place.copy(1))
+        assert 10 not in place.shown()
+        assert rebuilt(run, "--rollback")["live_copy"] == 1
+        assert place.shown() == {**shop.wanted(), 7: "damaged", 99_999: "extra"}
+        wait_for("the newer one is kept", lambda: place.copy(2) == shop.wanted())
+        assert rebuilt(run, "--rollback")["live_copy"] == 1, "given again, it changes nothing"
+        assert rebuilt(run)["live_copy"] == 2
+        assert rebuilt(run)["live_copy"] == 2, "given again, it changes nothing"
+        shop.execute("UPDATE shop.user SET email = 'at last' WHERE id = 7")
+        wait_for("it is followed", lambda: place.shown() == shop.wanted())
+        done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+        assert done.returncode == 0, done.stderr
+        assert place.copies() == set()
+        assert shop.states() == {f"{store}:people": "filled"}
+        assert rebuilt(run)["live_copy"] == 3, "no number comes twice"
+        assert place.shown() == shop.wanted()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """0 failed reads; what a reader finds is never older than what it found before, and never nothing."""
+    with kept(request, store, shop, tmp_path) as (place, run):
+        stop = threading.Event()
+        failures: list[str] = []
+        reads = [0, 0]
+
+        def read_one() -> None:
+            read, last = place.one(1), 0
+            while not stop.is_set():
+                found = read()
+                number = int((found or "e-1").lstrip("e"))
+                if number < last:
+                    failures.append(f"key 1 was {last} and then {found}")
+                last, reads[0] = max(last, number), reads[0] + 1
+                time.sleep(0.001)
+
+        def read_all() -> None:
+            while not stop.is_set():
+                if store != "redis":  # which has no way to read all keys at one moment
+                    count = len(place.shown())
+                    if count != ROWS:
+                        failures.append(f"{count} rows")
+                reads[1] += 1
+
+        def watched(work: object) -> None:
+            try:
+                work()  # type: ignore[operator]
+            except Exception as error:
+                failures.append(repr(error))
+
+        def write() -> None:
+            connection, number = shop.connect(), 10
+            with connection.cursor() as cursor:
+                while not stop.is_set():
+                    number += 1
+                    cursor.execute(f"UPDATE shop.user SET email = 'e{number}' WHERE id = 1")
+                    cursor.execute(
+                        f"UPDATE shop.user SET n = n + 1, email = 'w{number}' WHERE id = 2 + {number % 2000}"
+                    )
+                    time.sleep(0.003)
+
+        threads = [threading.Thread(target=watched, args=(work,)) for work in (read_one, read_all, write)]
+        for thread in threads:
+            thread.start()
+        try:
+            rebuilt(run)
+            rebuilt(run, "--rollback")
+            rebuilt(run)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert failures == []
+        assert min(reads) > 20
+        wait_for("it is as its table", lambda: place.shown() == shop.wanted())
+        wait_for("the former copy too", lambda: place.copy(1) == shop.wanted())
+
+
+def test_a_held_rebuild_changes_nothing_for_readers_until_it_is_asked_for_again(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        assert rebuilt(run, "--hold") == {
+            "view": "mysql:people", "stage": "building", "live_copy": 1, "copy_beside": 2, "kept_s": None,
+        }  # fmt: skip
+        assert place.shown()[7] == "damaged" and place.copy(2) == shop.wanted()
+        assert shop.states() == {"mysql:people": "filled", "mysql:people~2": "filled"}
+        refused = run.command("rebuild", "people", "--rollback")
+        assert refused.returncode == 2 and "nothing to go back to" in refused.stderr
+        rebuilt(run)
+        assert place.shown() == shop.wanted()
+
+
+def test_the_former_copy_is_dropped_when_its_time_is_over(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run, "--keep", "1s")
+        wait_for("it is dropped", lambda: place.copies() == set())
+        wait_for("and forgotten", lambda: shop.states() == {"mysql:people": "filled"})
+        refused = run.command("rebuild", "people", "--rollback")
+        assert refused.returncode == 2 and "has no copy beside it" in refused.stderr
+
+
+def test_a_long_transaction_over_the_table_keeps_the_swap_waiting_and_no_other_reader(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        long = shop.connect()
+        long.begin()
+        with long.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM viewtail.people")
+        ended = threading.Event()
+        slowest = [0.0]
+
+        def read() -> None:
+            one = place.one(7)
+            while not ended.is_set():
+                began = time.monotonic()
+                assert one() == "damaged"
+                slowest[0] = max(slowest[0], time.monotonic() - began)
+                time.sleep(0.002)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        told: list[dict[str, object]] = []
+        command = threading.Thread(target=lambda: told.append(rebuilt(run)))
+        command.start()
+        try:
+            wait_for(
+                "the reason is noted",
+                lambda: "transaction" in (shop.rows("SELECT note FROM viewtail.rebuild")[0][0] or ""),
+                60,
+            )
+            shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 8")
+            wait_for("the view is kept meanwhile", lambda: place.shown()[8] == "meanwhile")
+        finally:
+            ended.set()
+            reader.join()
+            long.close()
+            command.join()
+        assert told[0]["live_copy"] == 2
+        assert slowest[0] < 0.5  # 50 ms, on a machine with nothing else to do
+        assert place.shown() == shop.wanted()
+
+
+def test_a_transaction_that_is_older_than_the_copy_finds_the_view_as_it_was(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its snapshot has nothing of the copy: the swap waits for it, though it has not read the view yet."""
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        place.damage(7, "damaged")
+        old = shop.connect()
+        with old.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        told: list[dict[str, object]] = []
+        command = threading.Thread(target=lambda: told.append(rebuilt(run)))
+        command.start()
+        try:
+            wait_for(
+                "the reason is noted",
+                lambda: "before the copy was filled" in (shop.rows("SELECT note FROM viewtail.rebuild")[0][0] or ""),
+                60,
+            )
+            with old.cursor() as cursor:
+                cursor.execute("SELECT COUNT(*) FROM viewtail.people WHERE email IS NOT NULL")
+                assert cursor.fetchone() == (ROWS,)
+        finally:
+            old.close()
+            command.join()
+        assert told[0]["live_copy"] == 2
+        assert place.shown() == shop.wanted()
+
+
+def test_a_copy_that_is_not_as_its_table_is_not_swapped(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run, "--hold")
+        shop.execute(
+            "UPDATE viewtail.people__viewtail_2 SET email = 'wrong' WHERE id = 3",
+            "DELETE FROM viewtail.people__viewtail_2 WHERE id = 4",
+        )
+        refused = run.command("rebuild", "people", timeout_s=60)
+        assert refused.returncode == 1
+        assert "1 entities are missing; 1 entities are wrong; such as 3, 4" in refused.stderr
+        assert place.shown() == shop.wanted() and place.copies() == {2}
+        assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
+        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        assert rebuilt(run)["live_copy"] == 3
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        rebuilt(run)
+        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        place.damage(7, "damaged")
+        done = run.command("verify", "people", "--repair", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert place.shown() == shop.wanted() and place.copies() == set()
+        place.damage(8, "damaged")
+        done = run.command("replay", "people", "--key", "8", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_for("it is mended", lambda: place.shown() == shop.wanted())
+        assert place.copies() == set()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_entity_is_erased_from_both_copies(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        rebuilt(run)
+        shop.execute("DELETE FROM shop.user WHERE id = 7")
+        done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        looked = json.loads(done.stdout)["looked"]
+        assert {one["view"] for one in looked} == {f"{store}:people", f"{store}:people~1"}
+        assert any(one["found"].startswith("a tombstone") for one in looked if one["view"] == f"{store}:people~1")
+        assert place.copies() == {1} and place.shown() == shop.wanted() == place.copy(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--hold", "--rollback"), "one of --hold, --rollback and --abort"),
+        (("--keep", "soon"), "such as 24h"),
+        (("--abort", "--yes"), "has no copy beside it"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(
+    arguments: tuple[str, ...], says: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (_, run):
+        refused = run.command("rebuild", "people", *arguments)
+        assert refused.returncode == 2 and says in refused.stderr
+
+
+def test_a_topic_is_not_rebuilt(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(
+        'from viewtail import Entity, Topic\nviews = [Topic("people", Entity("shop.user"))]\n'
+    )
+    run = Run(tmp_path, (tmp_path / "views.py").read_text(), addresses(shop.server))
+    refused = run.command("rebuild", "people")
+    assert refused.returncode == 2 and "into a new topic" in refused.stderr
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_changed_declaration_is_built_beside_while_readers_have_the_old_copy(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    before = shop.wanted()
+    even = {key: email for key, email in before.items() if key % 2 == 0}
+    with kept(request, store, shop, tmp_path) as (place, run):
+        assert run.stop() == 0
+        only_even = VIEWS[store][:-1] + ', where=lambda row: row["id"] % 2 == 0)'
+        (tmp_path / "views.py").write_text(declared(store).replace(VIEWS[store], only_even))
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside", VIEWTAIL_FAILPOINT="after chunk:1:SIGSTOP")
+        names = {f"{store}:people": "halted", f"{store}:people~2": "filling"}
+        wait_for("its copy is being filled", lambda: shop.states() == names)
+        assert place.shown() == before
+        told = run.command("status")
+        assert told.returncode == 1 and "it gets no changes since" in told.stdout
+        run.kill()
+        assert place.shown() == before
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+        wait_for("readers have the new one", lambda: place.shown() == even)
+        wait_for("the old one is gone", lambda: place.copies() == set())
+        wait_for("all is well", run.is_well)
+        shop.execute("DELETE FROM shop.user WHERE id = 4", "UPDATE shop.user SET email = 'later' WHERE id IN (5, 6)")
+        wait_for("it is followed", lambda: place.shown() == {k: v for k, v in shop.wanted().items() if k % 2 == 0})
+        assert shop.states() == {f"{store}:people": "filled"}
+
+
+def test_a_former_copy_makes_room_for_that_of_a_changed_declaration(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run)
+        assert place.copies() == {1}
+        assert run.stop() == 0
+        only_few = VIEWS["mysql"][:-1] + ', where=lambda row: row["id"] < 10)'
+        (tmp_path / "views.py").write_text(declared("mysql").replace(VIEWS["mysql"], only_few))
+        run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
+        wait_for("readers have the new one", lambda: len(place.shown()) == 10)
+        wait_for("no other copy is there", lambda: place.copies() == set())
+        wait_for("all is well", run.is_well)
+        assert shop.rows("SELECT name, copy FROM viewtail.view") == [("mysql:people", 3)]

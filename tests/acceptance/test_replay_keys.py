@@ -1,0 +1,148 @@
+"""`viewtail replay` of some entities, on real servers: named, changed in a stretch of the binlog, by condition."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stack import Server
+from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
+from tests.support.running import wait_for
+
+VIEWS = ("mysql:by_email", "redis:person", "redis:card", "elasticsearch:person")
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+    mysql_server: Server,
+    redis_server: Server,
+    elasticsearch_server: Server,
+) -> Iterator[World]:
+    with made(tmp_path_factory.mktemp("replayed"), mysql_server, redis_server, elasticsearch_server) as found:
+        yield found
+
+
+def damage(world: World, *keys: int) -> None:
+    """What the stores show of these entities is not what the table says; their versions stay."""
+    for key in keys:
+        world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = {key}")
+        world.redis.hset(f"person:{key}", "name", "damaged")
+        version = world.redis.get(f"card:{key}")[:34]  # type: ignore[index]
+        world.redis.set(f"card:{key}", version + b',"n":"damaged"}')
+
+
+def damaged(world: World) -> set[int]:
+    return {row[0] for row in world.ask(f"SELECT id FROM {STORE}.by_email WHERE email = 'damaged'")}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_named_entities_are_written_again_and_a_key_without_a_row_gets_its_tombstone(world: World, view: str) -> None:
+    damage(world, 1, 2, 3)
+    done = world.command("replay", view, "--key", "1", "--key", "2", "--key", "999999")
+    assert done.returncode == 0, done.stderr
+    assert "3 entities" in done.stdout
+    assert "2 written, 1 gone from the table, 0 parked" in done.stdout
+    found = {one["key"] for one in world.verify(view)["views"][0]["entities"]}
+    assert found == (set() if view == "elasticsearch:person" else {"3"})
+    assert world.command("replay", view, "--key", "3").returncode == 0
+    assert world.verify(view)["code"] == 0
+    assert world.verify("--repair")["code"] == 0
+
+
+def test_keys_come_from_a_file_or_from_stdin(world: World, tmp_path: Path) -> None:
+    damage(world, 11, 12)
+    file = tmp_path / "keys"
+    file.write_text("11\n12\n")
+    assert world.command("replay", "mysql:by_email", "--keys-from", str(file)).returncode == 0
+    assert damaged(world) == set()
+
+
+def test_a_condition_over_the_table_names_entities(world: World) -> None:
+    damage(world, 20, 21, 22)
+    done = world.command("replay", "mysql:by_email", "--where", "id BETWEEN 21 AND 22 AND name LIKE 'name%'")
+    assert done.returncode == 0, done.stderr
+    assert damaged(world) == {20}
+    assert world.command("replay", "mysql:by_email", "--key", "20").returncode == 0
+    wrong = world.command("replay", "mysql:by_email", "--where", "nothing = 1")
+    assert wrong.returncode == 2
+    assert "nothing" in wrong.stderr
+
+
+def test_what_the_binlog_says_changed_in_a_stretch_is_written_again(world: World) -> None:
+    ((before,),) = world.ask("SELECT DATE_FORMAT(UTC_TIMESTAMP(), '%Y-%m-%dT%H:%i:%s')")
+    ((file, begin, *_),) = world.ask("SHOW BINARY LOG STATUS")
+    world.ask(f"UPDATE {SCHEMA}.user SET visits = visits + 1 WHERE id IN (31, 32)")
+    ((file, end, *_),) = world.ask("SHOW BINARY LOG STATUS")
+    world.ask(f"UPDATE {SCHEMA}.user SET visits = visits + 1 WHERE id = 33")
+    wait_for("the pipeline has it", lambda: world.verify("mysql:by_email")["code"] == 0)
+    damage(world, 31, 32, 33)
+    done = world.command("replay", "mysql:by_email", "--from", f"{file}:{begin}", "--to", f"{file}:{end}")
+    assert done.returncode == 0, done.stderr
+    assert "2 entities" in done.stdout, done.stdout
+    assert damaged(world) == {33}
+    assert world.command("replay", "mysql:by_email", "--since", before).returncode == 0
+    assert damaged(world) == set()
+
+
+def test_a_part_of_the_binlog_that_is_gone_is_told_and_the_whole_view_offered(world: World) -> None:
+    done = world.command("replay", "mysql:by_email", "--from", "binlog.000000:4")
+    assert done.returncode == 1
+    assert "binlog.000000:4" in done.stderr
+    assert "viewtail replay mysql:by_email" in done.stderr
+    for given in ("nonsense", "binlog.000001"):
+        assert world.command("replay", "mysql:by_email", "--from", given).returncode == 2
+
+
+def test_more_than_a_thousand_entities_are_asked_for_and_a_dry_run_writes_none(world: World) -> None:
+    damage(world, 40)
+    refused = world.command("replay", "mysql:by_email", "--where", "TRUE")
+    assert refused.returncode == 2
+    assert f"{ROWS:,} entities" in refused.stderr
+    assert "--yes" in refused.stderr
+    dry = world.command("replay", "mysql:by_email", "--where", "id < 50", "--dry-run")
+    assert dry.returncode == 0
+    assert "about 49 entities" in dry.stdout
+    assert damaged(world) == {40}
+    assert world.command("replay", "mysql:by_email", "--where", "TRUE", "--yes").returncode == 0
+    assert damaged(world) == set()
+
+
+def test_each_replay_is_recorded_with_who_when_what_and_its_result(world: World) -> None:
+    assert world.command("replay", "redis:person", "--key", "7").returncode == 0
+    done = world.command("replays", "--json")
+    newest: dict[str, Any] = json.loads(done.stdout)[0]
+    assert (newest["kind"], newest["view"], newest["state"]) == ("replay", "redis:person", "done")
+    assert "7" in newest["what"]
+    assert "@" in newest["operator"]
+    assert newest["result"].startswith("1 entities: 1 written")
+    assert newest["started_at"]
+    assert newest["ended_at"]
+
+
+def test_a_replay_that_was_stopped_goes_on_where_it_was(world: World) -> None:
+    arguments = ("replay", "redis:card", "--where", "TRUE", "--yes", "--max-rows-per-second", "700")
+    process = world.run.background(*arguments)
+
+    def saved() -> bool:
+        newest = json.loads(world.command("replays", "--json").stdout)[0]
+        return newest["view"] == "redis:card" and newest["progress"].get("entities", 0) >= 2000
+
+    wait_for("the first part is saved", saved)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert b"goes on where it was" in err
+    done = world.command("replay", "redis:card", "--where", "TRUE", "--yes")
+    assert done.returncode == 0
+    newest = json.loads(world.command("replays", "--json").stdout)[0]
+    assert (newest["state"], newest["progress"]["entities"]) == ("done", ROWS)
+    assert f"{ROWS:,} entities" in done.stdout
+    assert isinstance(out, bytes)
+    assert isinstance(process, subprocess.Popen)

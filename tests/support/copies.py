@@ -1,0 +1,259 @@
+"""A view of one table in each store: what readers find, what the copy beside holds, and how to damage it.
+
+Everything is read raw; nothing of viewtail is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+import redis
+
+from stack import Server
+from tests.support.indices import Indices
+from tests.support.running import Run, addresses, running, wait_for
+
+STORES = [
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    pytest.param("redis", marks=pytest.mark.redis),
+    pytest.param("elasticsearch", marks=pytest.mark.elasticsearch),
+]
+
+VIEWS = {
+    "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
+    "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
+    "elasticsearch": 'SearchIndex("people", Entity("shop.user"), fields={"email": "keyword"})',
+}
+Rows = dict[int, str]
+
+
+def declared(*stores: str) -> str:
+    """A views.py with the views of these stores."""
+    views = ", ".join(VIEWS[store] for store in stores)
+    return f"from viewtail import Entity, IndexTable, RedisHash, SearchIndex\nviews = [{views}]\n"
+
+
+class Shop:
+    """The table shop.user, with so many rows."""
+
+    def __init__(self, server: Server, rows: int) -> None:
+        self.server = server
+        self.execute(
+            "SET lock_wait_timeout = 20",
+            "DROP DATABASE IF EXISTS shop",
+            "DROP DATABASE IF EXISTS viewtail",
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60), n INT NOT NULL DEFAULT 0)",
+            "INSERT INTO shop.user (id, email) VALUES " + ",".join(f"({i}, 'e{i}')" for i in range(rows)),
+        )
+
+    def connect(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.server.port, user="root", autocommit=True)
+
+    def execute(self, *statements: str) -> None:
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        connection.close()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            found = list(cursor.fetchall())
+        connection.close()
+        return found
+
+    def wanted(self) -> Rows:
+        return dict(self.rows("SELECT id, email FROM shop.user WHERE email IS NOT NULL"))
+
+    def states(self) -> dict[str, str]:
+        return dict(self.rows("SELECT name, state FROM viewtail.view"))
+
+
+class Place:
+    """The view of one store."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def shown(self) -> Rows:
+        """What readers find."""
+        raise NotImplementedError
+
+    def copy(self, number: int) -> Rows:
+        """What the copy of that number holds, which lies beside the live one."""
+        raise NotImplementedError
+
+    def copies(self) -> set[int]:
+        """The numbers of the copies of which anything is there, beside the live one."""
+        raise NotImplementedError
+
+    def damage(self, key: int, email: str) -> None:
+        """Write behind viewtail's back."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Nothing of it stays."""
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        """A reader of one key, over a connection that stays; None where the view does not show it."""
+        raise NotImplementedError
+
+
+class Table(Place):
+    """In MySQL."""
+
+    def shown(self) -> Rows:
+        return self._read("people")
+
+    def copy(self, number: int) -> Rows:
+        return self._read(f"people__viewtail_{number}")
+
+    def _read(self, table: str) -> Rows:
+        return dict(self.shop.rows(f"SELECT id, email FROM viewtail.{table} WHERE email IS NOT NULL"))
+
+    def copies(self) -> set[int]:
+        names = self.shop.rows("SHOW TABLES FROM viewtail LIKE 'people\\_\\_viewtail\\_%'")
+        return {int(name.rpartition("_")[2]) for (name,) in names}
+
+    def damage(self, key: int, email: str) -> None:
+        self.shop.execute(
+            f"INSERT INTO viewtail.people VALUES ({key}, '{email}', 5) ON DUPLICATE KEY UPDATE email = '{email}'"
+        )
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        cursor = self.shop.connect().cursor()
+
+        def read() -> str | None:
+            cursor.execute(f"SELECT email FROM viewtail.people WHERE id = {key}")
+            row = cursor.fetchone()
+            return None if row is None else row[0]
+
+        return read
+
+
+class Keys(Place):
+    """In Redis."""
+
+    def __init__(self, shop: Shop, server: Server) -> None:
+        super().__init__(shop)
+        self._client = redis.Redis(port=server.port)
+
+    def clear(self) -> None:
+        self._client.flushall()
+
+    def shown(self) -> Rows:
+        return self._read("people:*", lambda name: name.removeprefix("people:"))
+
+    def copy(self, number: int) -> Rows:
+        behind = f"}}:{number}"
+        return self._read(f"{{people:*{behind}", lambda name: name.removeprefix("{people:").removesuffix(behind))
+
+    def _read(self, match: str, key_of: Callable[[str], str]) -> Rows:
+        names = list(self._client.scan_iter(match=match, count=5000))
+        with self._client.pipeline(transaction=False) as asked:
+            for name in names:
+                asked.hget(name, "email")
+            found = asked.execute()
+        return {int(key_of(name.decode())): email.decode() for name, email in zip(names, found, strict=True) if email}
+
+    def copies(self) -> set[int]:
+        names = [name.decode() for name in self._client.scan_iter(match="{people:*", count=5000)]
+        numbers = [name.rpartition(":")[2].rstrip("t") for name in names]
+        return {int(number) for number in numbers if number}
+
+    def damage(self, key: int, email: str) -> None:
+        self._client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        def read() -> str | None:
+            found: Any = self._client.hget(f"people:{key}", "email")
+            return None if found is None else found.decode()
+
+        return read
+
+
+class Documents(Place):
+    """In Elasticsearch."""
+
+    def __init__(self, shop: Shop, server: Server) -> None:
+        super().__init__(shop)
+        self._indices = Indices(server)
+
+    def clear(self) -> None:
+        for index in self._names():
+            self._indices.ask("DELETE", f"/{index}")
+
+    def _names(self) -> list[str]:
+        found = self._indices.ask("GET", "/_cat/indices?format=json")
+        return [one["index"] for one in found if one["index"].endswith("-people")]
+
+    def shown(self) -> Rows:
+        return self._read("people")
+
+    def copy(self, number: int) -> Rows:
+        return self._read("viewtail-people" if number == 1 else f"viewtail.{number}-people")
+
+    def _read(self, name: str) -> Rows:
+        self._indices.ask("POST", f"/{name}/_refresh")
+        hits = self._indices.ask("GET", f"/{name}/_search?size=10000")["hits"]["hits"]
+        return {int(hit["_id"]): hit["_source"]["email"] for hit in hits if "email" in hit["_source"]}
+
+    def copies(self) -> set[int]:
+        live = set(self._indices.ask("GET", "/people"))
+        numbers = [
+            index.removesuffix("-people").removeprefix("viewtail") for index in self._names() if index not in live
+        ]
+        return {int(number.lstrip(".") or 1) for number in numbers}
+
+    def damage(self, key: int, email: str) -> None:
+        (index,) = self._indices.ask("GET", "/people")
+        (found,) = self._indices.ask("POST", f"/{index}/_mget", {"ids": [str(key)]})["docs"]
+        target = f"/{index}/_doc/{key}?version_type=external_gte&version={found.get('_version', 5)}"
+        self._indices.ask("PUT", target, {"email": email})
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        def read() -> str | None:
+            found = self._indices.ask("GET", f"/people/_doc/{key}")
+            return found["_source"].get("email")
+
+        return read
+
+
+def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Place, dict[str, str]]:
+    """The view of a store, and the addresses of the servers."""
+    if store == "mysql":
+        return Table(shop), addresses(shop.server)
+    server: Server = request.getfixturevalue(f"{store}_server")
+    if store == "redis":
+        return Keys(shop, server), addresses(shop.server, redis=server)
+    return Documents(shop, server), addresses(shop.server, elasticsearch=server)
+
+
+@contextmanager
+def kept(request: pytest.FixtureRequest, store: str, shop: Shop, folder: Path) -> Iterator[tuple[Place, Run]]:
+    """The view of a store, filled, under a running viewtail."""
+    place, at = placed(request, store, shop)
+    place.clear()
+    with running(folder, declared(store), at) as run:
+        wait_for("the view is filled", lambda: place.shown() == shop.wanted())
+        wait_for("all is well", run.is_well)
+        yield place, run
+        assert run.stop() == 0
+    place.clear()
+
+
+def rebuilt(run: Run, *options: str) -> dict[str, object]:
+    """What `viewtail rebuild people` says."""
+    done = run.command("rebuild", "people", "--json", *options, timeout_s=90)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    return told

@@ -1,0 +1,62 @@
+"""Names and places of second copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from changes.errors import DeclarationError
+from changes.tables import Column, Kind, Table
+from projectors.binding import bind
+from projectors.stores.index_tables.table import table_name
+from projectors.stores.registry import STORES
+from projectors.views import BoundView, View, copy_id, is_copy, view_of
+from viewtail import Entity, IndexTable
+
+USER = Table(
+    schema="shop",
+    name="user",
+    columns=(
+        Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False),
+        Column(name="email", kind=Kind.TEXT, declared="varchar(60)", is_nullable=True, charset="utf8mb4", length=60),
+    ),
+    primary_key=("id",),
+)
+
+
+def bound(view: View) -> BoundView:
+    (found,) = bind([view], lambda schema, name: USER)
+    return found
+
+
+def test_a_copy_beside_has_an_id_and_a_place_of_its_own() -> None:
+    live = bound(IndexTable("by_email", Entity("shop.user"), value="email"))
+    beside = replace(live, copy=2, is_beside=True)
+    assert (live.id, beside.id) == ("mysql:by_email", "mysql:by_email~2")
+    assert view_of(beside.id) == view_of(live.id) == live.id
+    assert is_copy(beside.id) and not is_copy(live.id)
+    assert (table_name(live), table_name(beside)) == ("by_email", "by_email__viewtail_2")
+    assert copy_id(live.id, 2) == beside.id
+
+
+def test_the_table_of_a_copy_of_a_view_with_a_long_name_is_no_other_views() -> None:
+    names = {
+        table_name(
+            replace(bound(IndexTable("x" * 60 + end, Entity("shop.user"), value="email")), copy=3, is_beside=True)
+        )
+        for end in ("aaaa", "aaab", "")
+    }
+    assert len(names) == 3
+    assert all(len(name) <= 64 for name in names)
+
+
+@pytest.mark.parametrize("name", ["by_email~2", "by_email__viewtail_2"])
+def test_a_name_of_a_copy_is_no_views_name(name: str) -> None:
+    with pytest.raises(DeclarationError, match="copies"):
+        bound(IndexTable(name, Entity("shop.user"), value="email"))
+
+
+def test_each_store_says_whether_its_views_have_second_copies() -> None:
+    assert {store.name for store in STORES if not store.no_copies} == {"mysql", "redis", "elasticsearch"}
+    assert all("topic" in store.no_copies for store in STORES if store.keeps_every_change)

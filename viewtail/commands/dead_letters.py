@@ -1,0 +1,135 @@
+"""`viewtail dead-letters`: what operations/dead_letters.py does, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from changes.errors import MisuseError
+from offsets.mysql import OwnSession
+from operations.dead_letters import DeadLetterTable, Letter
+from viewtail import settings
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_json, print_remark, print_rows
+from viewtail.composition import Deployment
+
+
+def list_letters(config: Path | None, name: str | None, *, limit: int, as_json: bool) -> int:
+    """Print the newest letters, of one view or all; none is no error."""
+    with _table(config) as table:
+        view = None if name is None else table.view_named(name)
+        letters, count = table.newest(view, limit), table.count(view)
+    if as_json:
+        print_json({"count": count, "letters": [_as_json(letter) for letter in letters]})
+        return 0
+    if not letters:
+        print(f"no dead letters{'' if view is None else f' of view {view}'}", file=sys.stderr)
+        return 0
+    print_rows([_short(letter) for letter in letters])
+    if count > len(letters):
+        print_remark(f"the newest {len(letters):,} of {count:,}; ask for more with --limit")
+    return 0
+
+
+def show(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
+    """Print all that is known of one key's letter; the exit code is 1 when it has none."""
+    with _table(config) as table:
+        view = table.view_named(name)
+        letters = table.of_keys(view, [key])
+    if not letters:
+        _say_none(view, [key])
+        return 1
+    if as_json:
+        print_json([_as_json(letter) for letter in letters])
+        return 0
+    for letter in letters:
+        print(f"view      {letter.view}")
+        print(f"key       {letter.key}")
+        print(f"pipeline  {letter.pipeline}")
+        print(f"version   {letter.version}")
+        print(
+            f"refused   {_times(letter.count)}, first {_seconds(letter.first_at)}, last {_seconds(letter.last_at)} UTC"
+        )
+        print(f"cause     {letter.cause}")
+    return 0
+
+
+def redrive(config: Path | None, name: str | None, keys: Sequence[str], *, is_yes: bool) -> int:
+    """Try parked keys of a view again, or those of every view; the exit code is 1 where one is refused again."""
+    from viewtail.commands.replay_keys import redrive as of_view
+
+    if name is not None:
+        return of_view(config, name, keys, is_yes=is_yes)
+    with _table(config) as table:
+        views = table.views()
+    if not views:
+        print("no dead letters", file=sys.stderr)
+    return max((of_view(config, view, (), is_yes=is_yes) for view in views), default=0)
+
+
+def drop(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
+    """Forget letters; the exit code is 1 when a key that was named has none."""
+    with _table(config) as table:
+        view = table.view_named(name)
+        letters = table.of_keys(view, keys)
+        missing = sorted(set(keys) - {letter.key for letter in letters})
+        if letters:
+            question = (
+                f"{len(letters):,} dead letters of {view} are forgotten. The view keeps what it has for those keys, "
+                "which is not what their rows are now: `viewtail verify` will show the difference. Go on?"
+            )
+            if not agreed(question, is_yes=is_yes):
+                print_remark("nothing was forgotten")
+                return 1
+            dropped = table.forget(letters)
+            print(f"{view}: {len(dropped):,} dead letters forgotten. What the view has for those keys stays as it is")
+            if len(dropped) < len(letters):
+                print_remark(f"{len(letters) - len(dropped):,} were refused again meanwhile, and stay")
+    if missing or not letters:
+        _say_none(view, missing)
+    return 1 if missing else 0
+
+
+@contextmanager
+def _table(config: Path | None) -> Iterator[DeadLetterTable]:
+    deployment = Deployment(settings=settings.load(config))
+    with closing(OwnSession(deployment.open_store)) as session:
+        table = DeadLetterTable(session, deployment.database)
+        if not table.is_there():
+            raise MisuseError(
+                f"viewtail has not run yet with the database {deployment.database}. Start it: viewtail run"
+            )
+        yield table
+
+
+def _say_none(view: str, keys: Sequence[str]) -> None:
+    which = f" for the key {', '.join(map(repr, keys))}" if keys else ""
+    print(f"viewtail: view {view} has no dead letter{which}. To see those that there are: "
+          f"viewtail dead-letters list {view}", file=sys.stderr)  # fmt: skip
+
+
+def _as_json(letter: Letter) -> dict[str, Any]:
+    return {**asdict(letter), "version": str(letter.version)}
+
+
+def _short(letter: Letter) -> dict[str, Any]:
+    return {
+        "view": letter.view,
+        "key": letter.key,
+        "refused": _times(letter.count),
+        "first (UTC)": _seconds(letter.first_at),
+        "last (UTC)": _seconds(letter.last_at),
+        "cause": letter.cause,
+    }
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _seconds(at: str) -> str:
+    return at.partition(".")[0]

@@ -1,0 +1,54 @@
+"""`viewtail forget ENTITY KEY`: what operations/erase.py does, and the proof that it prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from operations import erase as operation
+from operations.erase import Looked, Proof
+from viewtail import declarations, settings
+from viewtail.commands.output import print_json, print_remark
+from viewtail.composition import deploy
+
+
+def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout_s: float, as_json: bool) -> int:
+    """Erase what was made of an entity whose row is gone, and prove it; returns the exit code."""
+    loaded = settings.load(config)
+    views = declarations.load(loaded.views)
+    chosen = operation.views_of(entity, views)
+    loaded.check_stores(chosen)
+    deployment = deploy(loaded, chosen)
+    deployment.create_tables()
+    bound = operation.of_one_key(deployment.views, by)
+    print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
+    proof = operation.erase(deployment, bound, {view.id for view in views}, key, timeout_s=timeout_s)
+    if as_json:
+        print_json({**asdict(proof), "is_erased": proof.is_erased})
+    else:
+        _print(proof)
+    return 0 if proof.is_erased else 1
+
+
+def _print(proof: Proof) -> None:
+    print(f"{proof.entity} {proof.key}, at {proof.proven_at}: no row in the table. Looked at:")
+    for one in proof.looked:
+        print(_line(one))
+        if one.stays:
+            print(f"    stays: {one.stays}; until {one.until}")
+        if one.run:
+            print(f"    to do: {one.run}")
+    print(f"  dead letters: {proof.letters} deleted" if proof.letters else "  dead letters: none")
+    print("Not viewtail's, and not looked at:")
+    for rest in proof.rests:
+        print(f"  {rest.what}; until {rest.until}")
+    if proof.is_erased:
+        print("Erased: nothing stays but what is named here")
+    else:
+        left = sum(not one.is_clean for one in proof.looked)
+        print(f"Not erased: see what is to do in {left} of these places, then run this command again")
+
+
+def _line(one: Looked) -> str:
+    erased = "; it held values, which this command erased" if one.was_erased else ""
+    return f"  {'ok  ' if one.is_clean else 'LEFT'}  {one.view}, {one.place}: {one.found}{erased}"

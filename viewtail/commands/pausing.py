@@ -1,0 +1,151 @@
+"""`viewtail pause` and `viewtail resume`: what operations/pausing.py does, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from changes.errors import MisuseError
+from changes.retrying import PAUSED
+from offsets.pauses import this_person
+from operations import pausing as operation
+from operations.pausing import Outcome, PausedView
+from operations.status import PipelineStatus
+from projectors.stores.registry import store_of
+from projectors.views import View
+from viewtail import declarations, settings
+from viewtail.composition import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line names: views, pipelines, or all pipelines."""
+
+    views: Sequence[str]
+    pipelines: Sequence[str]
+    is_all: bool
+
+    def check(self, command: str) -> None:
+        """Raises MisuseError unless it is one of the three."""
+        if [bool(self.views), bool(self.pipelines), self.is_all].count(True) != 1:
+            raise MisuseError(
+                f"name views (`viewtail {command} VIEW ...`), a pipeline (`--pipeline NAME`), or all with `--all`"
+            )
+
+    @property
+    def names(self) -> Sequence[str] | None:
+        """Of pipelines; None: all."""
+        return None if self.is_all else self.pipelines
+
+
+def pause(config: Path | None, wanted: Wanted, reason: str | None) -> int:
+    """Pause what is named; the exit code is 1 where a view could not be."""
+    wanted.check("pause")
+    by = this_person()
+    if not wanted.views:
+        deployment = Deployment(settings=settings.load(config))
+        chosen = operation.chosen_pipelines(deployment, wanted.names)
+        operation.pause_pipelines(deployment, chosen, by=by, reason=reason)
+        for one in chosen:
+            print(f"pipeline {one.name}: {_paused_pipeline(one)}")
+        return _none_ran(chosen)
+    deployment, views = _views(config, wanted.views)
+    found = operation.pause_views(deployment, views, by=by, reason=reason)
+    return max(_say(done, _paused_view(done)) for done in found)
+
+
+def resume(config: Path | None, wanted: Wanted) -> int:
+    """Resume what is named; the exit code is 1 where a view could not be."""
+    wanted.check("resume")
+    if not wanted.views:
+        deployment = Deployment(settings=settings.load(config))
+        chosen = operation.chosen_pipelines(deployment, wanted.names)
+        operation.resume_pipelines(deployment, chosen)
+        for one in chosen:
+            print(f"pipeline {one.name}: {_resumed_pipeline(one)}")
+        for view in sorted({view.name for one in chosen for view in one.views if view.state == PAUSED}):
+            print(f"{view}: is paused by itself, and stays so. To go on: viewtail resume {view}")
+        return _none_ran(chosen)
+    deployment, views = _views(config, wanted.views)
+    found = operation.resume_views(deployment, views)
+    by_id = {view.id: view for view in views}
+    return max(_say(done, _resumed_view(done, by_id[done.view])) for done in found)
+
+
+def _views(config: Path | None, names: Sequence[str]) -> tuple[Deployment, list[View]]:
+    loaded, views = declarations.configured(config)
+    chosen = [declarations.chosen(loaded, views, name) for name in names]
+    return Deployment(settings=loaded), list({view.id: view for view in chosen}.values())
+
+
+def _none_ran(chosen: Sequence[PipelineStatus]) -> int:
+    if not chosen:
+        print("viewtail: no pipeline has run yet. Start them: viewtail run", file=sys.stderr)
+    return 0 if chosen else 1
+
+
+def _say(done: PausedView, line: str) -> int:
+    is_done = done.outcome in (Outcome.DONE, Outcome.NOT_NEEDED)
+    print(f"{done.view}: {line}", file=sys.stdout if is_done else sys.stderr)
+    return 0 if is_done else 1
+
+
+def _paused_pipeline(one: PipelineStatus) -> str:
+    """Of one as it was before."""
+    if one.paused is not None:
+        return f"is paused already, {one.paused}"
+    when = "The next `viewtail run` leaves it alone" if one.state == "down" else "It stops within a few seconds"
+    return (
+        f"paused. {when}: it reads and writes nothing, and keeps its offset. To go on there: "
+        f"viewtail resume --pipeline {one.name}"
+    )
+
+
+def _resumed_pipeline(one: PipelineStatus) -> str:
+    """Of one as it was before."""
+    if one.paused is None:
+        return f"is not paused; it is {one.state}"
+    where = one.position or "its beginning"
+    if one.state == "down":
+        return f"resumed. No viewtail runs it now: the next `viewtail run` goes on at {where}"
+    return f"resumed. It goes on at {where} within a few seconds; watch it: viewtail status"
+
+
+def _paused_view(done: PausedView) -> str:
+    before = done.before
+    if before is None:
+        return "no run has seen it yet, so there is nothing to pause. Leave it out of views.py, or start: viewtail run"
+    if done.outcome is Outcome.HALTED:
+        return f"not paused: it is halted, and gets no changes already: {before.reason}"
+    if done.outcome is Outcome.NOT_NEEDED:
+        return f"is paused already, {before.paused}"
+    return (
+        "paused. It gets no more changes within a few seconds, and keeps what it shows; other views go on. To go on: "
+        f"viewtail resume {done.view}, which backfills it"
+    )
+
+
+def _resumed_view(done: PausedView, view: View) -> str:
+    before = done.before
+    if before is None:
+        return "no run has seen it yet, so it is not paused. `viewtail run` backfills it first of all"
+    if done.outcome is Outcome.HALTED:
+        return f"not paused, but halted: {before.reason}"
+    if done.outcome is Outcome.NOT_NEEDED:
+        return f"is not paused; it is {before.state}"
+    rows = "its rows" if done.row_estimate is None else f"about {done.row_estimate:,} rows"
+    said = f"resumed. It missed what changed meanwhile, so it is backfilled in place, {rows}"
+    if store_of(view).keeps_every_change:
+        said += ", which are published as they are now: changes that were made meanwhile are not"
+    return f"{said}. {_begins(done.pipelines)}"
+
+
+def _begins(pipelines: Sequence[PipelineStatus]) -> str:
+    paused = [one.name for one in pipelines if one.paused is not None]
+    if paused:
+        return f"Its pipeline is paused, too. For that to begin: viewtail resume --pipeline {paused[0]}"
+    if all(one.state == "down" for one in pipelines):
+        return "No viewtail runs its pipeline now: the next `viewtail run` does it"
+    return "That begins within a few seconds; watch it: viewtail status"

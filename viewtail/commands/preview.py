@@ -1,0 +1,63 @@
+"""`viewtail preview`: what operations/preview.py finds, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from operations import preview as operation
+from operations.preview import Difference, Preview
+from projectors.views import BoundView
+from viewtail import declarations
+from viewtail.commands.output import print_json, shown
+from viewtail.composition import deploy
+
+SHOWN = 20  # entities
+
+
+def preview(config: Path | None, name: str, *, sample: int, as_json: bool) -> int:
+    """Print what views.py would change in a view; returns the exit code: 1 where rows could not be projected."""
+    loaded, views = declarations.configured(config)
+    deployment = deploy(loaded, [declarations.chosen(loaded, views, name)])
+    (view,) = deployment.views
+    found = operation.preview(deployment, view, sample)
+    if as_json:
+        print_json(_as_json(view, found))
+    else:
+        print("\n".join(_lines(view, found)))
+    return 1 if found.refused else 0
+
+
+def _as_json(view: BoundView, found: Preview) -> dict[str, object]:
+    return {
+        "view": view.id,
+        "sampled": found.row_count,
+        "same": found.same_count,
+        "differences": [{"key": one.key, "before": one.before, "after": one.after} for one in found.differences],
+        "refused": [{"key": key, "reason": reason} for key, reason in found.refused.items()],
+    }
+
+
+def _lines(view: BoundView, found: Preview) -> Iterator[str]:
+    kinds = [_kind(one) for one in found.differences]
+    yield (
+        f"{view.id}: of {found.row_count:,} rows of {view.table.full_name}, {kinds.count('changes'):,} would change, "
+        f"{kinds.count('comes'):,} would come, {kinds.count('goes'):,} would go, {found.same_count:,} stay as they are"
+    )
+    for one in found.differences[:SHOWN]:
+        yield f"\n{one.key} {_kind(one)}"
+        before, after = one.before or {}, one.after or {}
+        for name in dict.fromkeys((*before, *after)):
+            if name not in after or before.get(name, after) != after[name]:
+                yield from [f"- {name}: {shown(before[name])}"] if name in before else []
+                yield from [f"+ {name}: {shown(after[name])}"] if name in after else []
+    if len(found.differences) > SHOWN:
+        yield f"\nand {len(found.differences) - SHOWN:,} more: --json lists all"
+    for key, reason in list(found.refused.items())[:SHOWN]:
+        yield f"\n{key} could not be projected, and would be parked: {reason}"
+
+
+def _kind(one: Difference) -> str:
+    if one.before is None:
+        return "comes"
+    return "goes" if one.after is None else "changes"

@@ -1,0 +1,200 @@
+"""`viewtail rebuild`: what operations/rebuild.py does, and what it prints."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from changes.errors import MisuseError, StopRequested
+from offsets.pauses import this_person
+from operations import rebuild as operation
+from operations.runs import Run
+from operations.verify import Report, Verify
+from projectors.pace import Pace
+from projectors.proving.beside import Beside
+from projectors.rebuilds import Rebuild
+from projectors.views import BoundView
+from viewtail import declarations
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_json, print_remark
+from viewtail.composition import Deployment, deploy
+from viewtail.signals import on_stop
+
+SAY_EVERY_S = 5.0
+SHOWN = 5  # entities in a sentence
+STOPPED = 130
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, as_json: bool) -> int:
+    """Build a second copy of a view and swap it in; returns the exit code."""
+    keep_s = seconds_of(keep)
+    deployment, view = _deployed(config, name)
+    with _operation(deployment, view) as asked:
+        try:
+            one = asked.rebuild(partial(_prove, deployment), this_person(), keep_s=keep_s, is_held=is_held)
+        except StopRequested:
+            return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
+    return _tell(one, as_json=as_json)
+
+
+def roll_back(config: Path | None, name: str, *, as_json: bool) -> int:
+    """Have readers get the former copy again; returns the exit code."""
+    deployment, view = _deployed(config, name)
+    with _operation(deployment, view) as asked:
+        try:
+            one = asked.roll_back()
+        except StopRequested:
+            return _stopped(view, "what was asked for is done all the same: viewtail status")
+    return _tell(one, as_json=as_json)
+
+
+def abort(config: Path | None, name: str, *, is_yes: bool) -> int:
+    """Drop the copy that readers do not see; returns the exit code."""
+    deployment, view = _deployed(config, name)
+    if not agreed(f"Drop the copy of {view.id} that readers do not see?", is_yes=is_yes):
+        print_remark("nothing was changed")
+        return 1
+    with _operation(deployment, view) as asked:
+        try:
+            asked.abort()
+        except StopRequested:
+            return _stopped(view, "the copy is dropped all the same: viewtail status")
+    print(f"{view.id}: the copy beside it is dropped. Readers have the view as before")
+    return 0
+
+
+def seconds_of(text: str) -> int:
+    """'24h' -> 86400. Raises MisuseError."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if found is None or (seconds := int(found[1]) * _UNITS[found[2]]) >= 1 << 31:
+        raise MisuseError(f"--keep {text}: write a number and s, m, h or d, such as 24h")
+    return seconds
+
+
+def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
+    loaded, views = declarations.configured(config)
+    view = declarations.chosen(loaded, views, name)
+    deployment = deploy(loaded, [view])
+    deployment.create_tables()
+    return deployment, deployment.views[0]
+
+
+def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
+    """A whole pass of `viewtail verify` over the copy, which writes nothing."""
+    with Beside(deployment, copy, stop, print_remark) as beside:
+        what = "compare before the swap"
+        run = Run(beside.session, deployment.database, "rebuild", copy.id, what, copy.fingerprint)
+        report = Verify(beside=beside, run=run, pace=Pace(0, stop)).execute()
+    if report.parked:
+        print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
+    return _differences(report)
+
+
+def _differences(report: Report) -> list[str]:
+    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
+    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
+    if report.found:
+        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
+    if report.foreign:
+        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
+    return found
+
+
+@contextmanager
+def _operation(deployment: Deployment, view: BoundView) -> Iterator[operation.Operation]:
+    stop = threading.Event()
+    on_stop(stop.set)
+    with _progress(view) as say:
+        yield operation.Operation(deployment=deployment, view=view, say=say, stop=stop)
+
+
+@contextmanager
+def _progress(view: BoundView) -> Iterator[operation.Say]:
+    """A bar on a terminal, a line now and then otherwise."""
+    if not sys.stderr.isatty():
+        yield _Lines(view)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar, bar.add_task(view.id, total=None, told=""), _Remarks())
+
+
+class _Remarks:
+    """Each remark once."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def say(self, remark: str | None) -> None:
+        if remark != self._last:
+            print_remark(remark)
+        self._last = remark
+
+
+class _Bar:
+    def __init__(self, bar: Progress, task: TaskID, remarks: _Remarks) -> None:
+        self._bar, self._task, self._remarks = bar, task, remarks
+
+    def __call__(self, now: operation.Progress) -> None:
+        self._remarks.say(now.remark)
+        copy = now.copy
+        total = None if copy is None else max(copy.row_count, copy.row_estimate) or None
+        self._bar.update(self._task, total=total, completed=0 if copy is None else copy.row_count, told=_told(now))
+
+
+class _Lines:
+    """Plain lines: each stage, and how far it is now and then."""
+
+    def __init__(self, view: BoundView) -> None:
+        self._view, self._remarks = view, _Remarks()
+        self._stage, self._said_at = "", 0.0
+
+    def __call__(self, now: operation.Progress) -> None:
+        self._remarks.say(now.remark)
+        if now.stage != self._stage or time.monotonic() - self._said_at > SAY_EVERY_S:
+            self._stage, self._said_at = now.stage, time.monotonic()
+            print_remark(f"{self._view.id}: {_told(now)}")
+
+
+def _told(now: operation.Progress) -> str:
+    copy = now.copy
+    if copy is None:
+        return now.stage
+    left = "" if copy.eta_s is None else f", {copy.eta_s:.0f} s left"
+    rows = f"{copy.row_count:,} of about {copy.row_estimate:,} rows"
+    return f"{now.stage}, {copy.state}: {rows}, {copy.rows_per_second:,.0f}/s{left}"
+
+
+def _stopped(view: BoundView, what: str) -> int:
+    print_remark(f"{view.id}: stopped; {what}")
+    return STOPPED
+
+
+def _tell(one: Rebuild, *, as_json: bool) -> int:
+    if as_json:
+        kept_s = None if one.kept_s is None else max(0, round(one.kept_s))
+        told = {"view": one.view, "stage": one.stage, "live_copy": one.live, "copy_beside": one.copy, "kept_s": kept_s}
+        print_json(told)
+    elif one.live < one.copy:
+        print(
+            f"{one.view}: copy {one.copy} is filled and kept up to date; readers have copy {one.live}. To swap: "
+            f"viewtail rebuild {one.view}. To drop copy {one.copy}: viewtail rebuild {one.view} --abort"
+        )
+    else:
+        kept = "" if one.kept_s is None else f" for {max(0.0, one.kept_s) / 3600:.1f} h"
+        print(
+            f"{one.view}: readers have copy {one.live}. Copy {one.copy} is kept up to date{kept}. To go back to it: "
+            f"viewtail rebuild {one.view} --rollback. To drop it now, or before another rebuild: viewtail rebuild "
+            f"{one.view} --abort"
+        )
+    return 0

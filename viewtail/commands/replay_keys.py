@@ -1,0 +1,280 @@
+"""`viewtail replay VIEW` of some entities: what operations/replay_keys.py does, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from zlib import crc32
+
+import pymysql
+
+from changes.errors import HistoryGoneError, MisuseError, StopRequested
+from changes.positions import Position
+from changes.rendering import parse_key, render_key
+from changes.writes import Key
+from ingest import TimedSource
+from operations.replay_keys import ASK_ABOVE, Keys, ReplayKeys, Selection, Where, keys_from_texts
+from operations.runs import Run
+from projectors.pace import ConsideratePace
+from projectors.proving.beside import Beside
+from projectors.proving.changed_keys import Stretch, changed_keys
+from projectors.views import BoundView
+from servers.sessions import number_of, quote
+from viewtail import declarations
+from viewtail.commands.agreeing import agreed
+from viewtail.commands.output import print_remark
+from viewtail.commands.progress import progress
+from viewtail.commands.stretch import moment_of
+from viewtail.composition import Deployment, deploy
+from viewtail.signals import on_stop
+
+STOPPED = 130
+MOST_TOLD = 20
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """Which entities, as given on the command line; exactly one way of naming them."""
+
+    keys: Sequence[str] = ()
+    keys_from: Path | None = None
+    is_parked: bool = False
+    since: str | None = None
+    begin: str | None = None
+    end: str | None = None
+    where: str | None = None
+
+    def check(self) -> None:
+        """Raises MisuseError."""
+        ways = {
+            "--key": bool(self.keys),
+            "--keys-from": self.keys_from is not None,
+            "--parked": self.is_parked,
+            "--since": self.since is not None,
+            "--from": self.begin is not None,
+            "--where": self.where is not None,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise MisuseError(f"{' and '.join(given)}: name the entities in one way")
+        if self.end is not None and self.begin is None:
+            raise MisuseError("--to is for --from: write --from POSITION --to POSITION")
+
+    @property
+    def is_some(self) -> bool:
+        """Whether entities are named at all."""
+        return bool(self.keys or self.is_parked or self.keys_from or self.since or self.begin or self.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How it is done, as given on the command line."""
+
+    is_dry_run: bool
+    is_yes: bool
+    rows_a_second: float  # 0: no limit
+
+
+def replay_keys(config: Path | None, name: str, selected: Selected, how: How) -> int:
+    """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
+    loaded, views = declarations.configured(config)
+    view = declarations.chosen(loaded, views, name)
+    deployment = deploy(loaded, [view])
+    deployment.create_tables()
+    (bound,) = deployment.views
+    stop = Event()
+    on_stop(stop.set)
+    try:
+        with Beside(deployment, bound, stop, print_remark) as beside:
+            beside.check()
+            selection = _selection(deployment, beside, selected, stop)
+            return replay(deployment, beside, selection, how)
+    except StopRequested:
+        print_remark(f"{view.id}: stopped. The same command goes on where it was")
+        return STOPPED
+
+
+def redrive(config: Path | None, name: str, keys: Sequence[str], *, is_yes: bool) -> int:
+    """Write parked entities again; the exit code is 1 where one is refused again."""
+    loaded, views = declarations.configured(config)
+    view = declarations.chosen(loaded, views, name)
+    deployment = deploy(loaded, [view])
+    deployment.create_tables()
+    (bound,) = deployment.views
+    stop = Event()
+    on_stop(stop.set)
+    try:
+        with Beside(deployment, bound, stop, print_remark) as beside:
+            beside.check()
+            parked = beside.parked()
+            unknown = sorted(set(keys) - parked)
+            if unknown:
+                raise MisuseError(
+                    f"{view.id}: not parked: {', '.join(unknown)}. See: viewtail dead-letters list {view.id}"
+                )
+            wanted, unreadable = _readable(bound, sorted(keys or parked))
+            for one in unreadable:
+                print_remark(
+                    f"{view.id}: {one}: nobody can tell which row that is. Mend the row in MySQL, then drop it"
+                )
+            selection = keys_from_texts(bound, wanted, "parked keys") if wanted else Keys([], "parked")
+            how = How(is_dry_run=False, is_yes=is_yes, rows_a_second=0)
+            return max(replay(deployment, beside, selection, how, kind="redrive"), bool(unreadable))
+    except StopRequested:
+        print_remark(f"{view.id}: stopped. The same command goes on")
+        return STOPPED
+
+
+def _readable(view: BoundView, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that are keys of the view, and those that name a key which nobody could read."""
+    wanted, unreadable = [], []
+    for name in names:
+        try:
+            parse_key(name, view.key)
+            wanted.append(name)
+        except MisuseError:
+            unreadable.append(name)
+    return wanted, unreadable
+
+
+def replay(deployment: Deployment, beside: Beside, selection: Selection, how: How, kind: str = "replay") -> int:
+    """Write the entities of a selection again, and print what became of them; returns the exit code."""
+    count = selection.count()
+    name = beside.view.id
+    if not count:
+        print(f"{name}: no entity is {selection.what}")
+        return 0
+    if how.is_dry_run:
+        return _tell_dry(beside, selection, count)
+    question = f"{name}: about {count:,} entities ({selection.what}) are written again. Go on?"
+    if count > ASK_ABOVE and not agreed(question, is_yes=how.is_yes):
+        print_remark("nothing was written")
+        return 1
+    pace = ConsideratePace(
+        how.rows_a_second,
+        beside.stop,
+        open_source=deployment.open_source,
+        say=lambda why: print_remark(f"waiting: {why}"),
+    )
+    run = Run(beside.session, deployment.database, kind, name, selection.what, beside.view.fingerprint)
+    with progress(name, "entities") as say, closing(pace):
+        done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
+    for letter in done.written.parked[:MOST_TOLD]:
+        print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
+    written, parked = done.written, len(done.written.parked)
+    print(
+        f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {written.shown:,} written, "
+        f"{written.gone:,} gone from the table, {parked:,} parked"
+    )
+    return 1 if parked else 0
+
+
+def _tell_dry(beside: Beside, selection: Selection, count: int) -> int:
+    print(f"{beside.view.id}: about {count:,} entities would be written again ({selection.what}):")
+    told = 0
+    for keys, _ in selection.batches(beside, beside.now(), None):
+        for key in keys:
+            print(f"  {render_key(key, beside.view.key)}")
+            told += 1
+            if told == MOST_TOLD:
+                print("  ...")
+                return 0
+    return 0
+
+
+# --- Which entities ---
+
+
+def _selection(deployment: Deployment, beside: Beside, selected: Selected, stop: Event) -> Selection:
+    view = beside.view
+    if selected.keys:
+        return keys_from_texts(view, selected.keys, "the keys")
+    if selected.keys_from is not None:
+        return keys_from_texts(view, _lines(selected.keys_from), f"the keys of {selected.keys_from}")
+    if selected.is_parked:
+        parked = sorted(beside.parked())
+        return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
+    if selected.where is not None:
+        return Where(selected.where, _count(deployment, view, selected.where))
+    return _changed(deployment, beside, selected, stop)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MisuseError(f"--keys-from {file}: cannot be read: {error}") from None
+    return [line for line in text.splitlines() if line]
+
+
+def _count(deployment: Deployment, view: BoundView, condition: str) -> int:
+    """How many rows meet it. Raises MisuseError for what the server does not understand."""
+    table = quote(view.table.schema, view.table.name)
+    with closing(deployment.open_source()) as connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE ({condition})".replace("%", "%%"), ())
+        except pymysql.err.MySQLError as error:
+            said = error.args[1] if len(error.args) > 1 else type(error).__name__
+            raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
+        row = cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+def _changed(deployment: Deployment, beside: Beside, selected: Selected, stop: Event) -> Keys:
+    """The keys that the binlog says changed."""
+    view = beside.view
+    history = deployment.history_beside(crc32(view.id.encode()) % _READERS)
+    source = history.reader({}, {})
+    if not isinstance(source, TimedSource):
+        raise MisuseError(
+            "changed entities are looked up in the binlog, and the source of these settings is another. Use the "
+            "settings of the tailer, or name the entities otherwise"
+        )
+    try:
+        stretch, what = _stretch(beside, source, selected)
+        with progress(view.id, "entities found") as say:
+
+            def found(count: int, at: Position) -> None:
+                say(count, 0, f", at {at}")
+
+            keys: list[Key] = changed_keys(history, view, stretch, stop, found)
+    except HistoryGoneError as error:
+        whole = f"viewtail replay {view.id}"
+        raise HistoryGoneError(f"{once_only(str(error))} To write the whole view again: {whole}") from None
+    return Keys(keys, what)
+
+
+def once_only(text: str) -> str:
+    """What is said of history that is gone, without what it says to do for a pipeline."""
+    return f"{text.partition('. ')[0].rstrip('.')}."
+
+
+def _stretch(beside: Beside, source: TimedSource, selected: Selected) -> tuple[Stretch, str]:
+    if selected.since is not None:
+        moment = moment_of(selected.since, datetime.now(UTC))
+        since_us = round(moment.timestamp() * 1_000_000)
+        token = beside.watermarks.write()
+        what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}"
+        return Stretch(begin=source.since(since_us), since_us=since_us, token=token), what
+    assert selected.begin is not None
+    begin, above = _place(source, "--from", selected.begin)
+    if selected.end is None:
+        return Stretch(begin=begin, above=above, token=beside.watermarks.write()), f"changed from {selected.begin}"
+    _, upto = _place(source, "--to", selected.end)
+    if upto < above:
+        raise MisuseError(f"--to {selected.end} is before --from {selected.begin}")
+    what = f"changed from {selected.begin} to {selected.end}"
+    return Stretch(begin=begin, above=above, upto=upto), what
+
+
+def _place(source: TimedSource, option: str, text: str) -> tuple[Position, int]:
+    try:
+        return source.place(text)
+    except ValueError as error:
+        raise MisuseError(f"{option}: {error}") from None

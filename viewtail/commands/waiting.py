@@ -1,0 +1,24 @@
+"""`viewtail wait`: until a view has what was committed before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from operations.waiting import Wanted
+from viewtail import settings
+from viewtail.waiting import wait_for
+
+
+def wait(config: Path | None, view: str, key: str | None, wanted: Wanted, *, within_s: float) -> int:
+    """Print how long it took; the exit code is 0. Raises WaitedTooLongError."""
+    took_s = wait_for(
+        view,
+        key,
+        version=wanted.version,
+        position=wanted.position,
+        gtid=wanted.gtid,
+        within_s=within_s,
+        settings=settings.load(config),
+    )
+    print(f"{view}: has it, after {took_s:.3f} s")
+    return 0

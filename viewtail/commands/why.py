@@ -1,0 +1,141 @@
+"""`viewtail why`: what operations/why.py finds, on one screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import Any
+from zlib import crc32
+
+from changes.rendering import parse_key
+from ingest import History
+from operations.why import Answer, Why
+from projectors.proving.beside import Beside
+from viewtail import declarations
+from viewtail.commands.output import print_json, print_remark
+from viewtail.composition import Deployment, deploy
+
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
+
+
+def why(config: Path | None, name: str, key: str, *, as_json: bool) -> int:
+    """Print why a view shows what it shows of one entity; the exit code is 0 where that is right."""
+    loaded, views = declarations.configured(config)
+    view = declarations.chosen(loaded, views, name)
+    deployment = deploy(loaded, [view])
+    deployment.create_tables()
+    (bound,) = deployment.views
+    wanted = parse_key(key, bound.key)
+    number = crc32(f"{view.id} {key}".encode("utf-8", "surrogatepass")) % _READERS
+    with Beside(deployment, bound, Event(), print_remark) as beside:
+        asking = Why(beside=beside, status=deployment.pipelines_now, history=lambda: _history(deployment, number))
+        answer = asking.of(wanted)
+    if as_json:
+        print_json(_as_json(answer))
+    else:
+        _print(answer)
+    return 0 if answer.verdict.is_well else 1
+
+
+def _history(deployment: Deployment, number: int) -> History | None:
+    return deployment.history_beside(number) if deployment.settings.source_kind.has_rows else None
+
+
+def _print(answer: Answer) -> None:
+    lines = [("view", f"{answer.view}, key {answer.key}"), ("row", _row(answer)), ("shown", _held(answer))]
+    lines += [("pipeline", _pipeline(answer)), ("parked", _letter(answer)), ("last change", _change(answer))]
+    lines += [("verdict", f"{answer.verdict.value.upper()}: {answer.why}")]
+    lines += [("next", answer.run_next)] if answer.run_next else []
+    for title, text in lines:
+        print(f"{title:<12} {text}")
+
+
+def _row(answer: Answer) -> str:
+    if not answer.has_row:
+        return "none in the table now"
+    return "in the table" if answer.row_version is None else f"in the table, version {answer.row_version}"
+
+
+def _held(answer: Answer) -> str:
+    held = answer.held
+    if held is None:
+        return "nothing, and no tombstone"
+    what = held.fault or ("a tombstone, or a row without values" if held.content is None else "yes")
+    version = "without a version" if held.version is None else f"version {held.version}"
+    return f"{what}, {version}" + (f", which is about {answer.held_place}" if answer.held_place else "")
+
+
+def _pipeline(answer: Answer) -> str:
+    one = answer.pipeline
+    text = f"{one.name} is {one.state}, at {one.position}, {one.lag_s:.1f} s behind"
+    return f"{text}: {one.error}" if one.error else text
+
+
+def _letter(answer: Answer) -> str:
+    one = answer.letter
+    if one is None:
+        return "no"
+    return f"since {one.first_at} UTC, {one.count} times, last {one.last_at}: {one.reason}"
+
+
+def _change(answer: Answer) -> str:
+    one = answer.change
+    if one is None:
+        return answer.change_note
+    origin = one.origin
+    parts = [f"{one.op} at {origin.file}:{origin.start}" if origin.file else one.op]
+    parts += [f"committed {answer.change_at} UTC"] if answer.change_at else []
+    parts += [f"GTID {origin.gtid}"] if origin.gtid else []
+    parts += [answer.change_note] if answer.change_note else []
+    return ", ".join(parts)
+
+
+def _as_json(answer: Answer) -> dict[str, Any]:
+    held, letter, change, one = answer.held, answer.letter, answer.change, answer.pipeline
+    return {
+        "view": answer.view,
+        "key": answer.key,
+        "verdict": answer.verdict.value,
+        "is_well": answer.verdict.is_well,
+        "why": answer.why,
+        "next": answer.run_next or None,
+        "row": {
+            "is_there": answer.has_row,
+            "version": None if answer.row_version is None else str(answer.row_version),
+        },
+        "shown": None
+        if held is None
+        else {
+            "version": None if held.version is None else str(held.version),
+            "place": answer.held_place,
+            "is_tombstone": held.content is None and not held.fault,
+            "fault": held.fault or None,
+        },
+        "pipeline": {
+            "name": one.name,
+            "state": one.state,
+            "position": one.position,
+            "lag_s": one.lag_s,
+            "error": one.error,
+        },
+        "parked": None
+        if letter is None
+        else {
+            "reason": letter.reason,
+            "version": str(letter.version),
+            "count": letter.count,
+            "first_at": letter.first_at,
+            "last_at": letter.last_at,
+        },
+        "last_change": None
+        if change is None
+        else {
+            "op": change.op,
+            "version": str(change.version),
+            "file": change.origin.file or None,
+            "position": change.origin.start,
+            "gtid": change.origin.gtid,
+            "committed_at": answer.change_at,
+        },
+        "last_change_note": answer.change_note or None,
+    }

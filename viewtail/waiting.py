@@ -1,0 +1,60 @@
+"""Waiting for a view from Python and from the command line: settings and declarations in, seconds out."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from zlib import crc32
+
+from changes.errors import MisuseError
+from ingest import TimedSource
+from operations import waiting
+from operations.reading import choose, key_of
+from operations.waiting import Wanted
+from projectors.proving.beside import Beside
+from projectors.views import View
+from viewtail import declarations
+from viewtail.composition import Deployment, deploy
+from viewtail.settings import Settings, load
+
+_READERS = 1000  # numbers for readers beside the pipelines, each of which logs in under its own
+
+
+def wait_for(
+    view: str | View,
+    key: Any = None,
+    *,
+    version: int | None = None,
+    position: str | None = None,
+    gtid: str | None = None,
+    within_s: float = 10.0,
+    settings: Settings | None = None,
+) -> float:
+    """Wait until a view has everything that is committed by now: then it shows what you wrote.
+
+    Args:
+        view: as declared, or by its name in the views of the settings.
+        key: of the entity that is read next, as `get` takes it; one that is parked raises.
+        version: wait for this version of the entity instead: of its version column, or as `get` shows it.
+        position, gtid: wait for this place in the source's stream instead.
+        within_s: seconds.
+
+    Returns how long it took, seconds. Raises WaitedTooLongError; ViewtailError where waiting does not help, MisuseError
+    among them.
+    """
+    settings = settings or load(None)
+    chosen = view if isinstance(view, View) else choose(declarations.load(settings.views), view)
+    settings.check_stores([chosen])
+    deployment = deploy(settings, [chosen])
+    (bound,) = deployment.views
+    wanted = Wanted(version=version, position=position, gtid=gtid)
+    with Beside(deployment, bound, threading.Event()) as beside:
+        wanted_key = None if key is None else key_of(key, bound)
+        return waiting.wait(beside, lambda: _source(deployment, chosen), wanted_key, wanted, within_s)
+
+
+def _source(deployment: Deployment, view: View) -> TimedSource:
+    source = deployment.history_beside(crc32(view.id.encode()) % _READERS).reader({}, {})
+    if not isinstance(source, TimedSource):
+        raise MisuseError("the source of these settings is no binlog, and has no such positions")
+    return source
