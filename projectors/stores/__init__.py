@@ -350,7 +350,6 @@ class Store(ABC):
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
     has_search: ClassVar[bool] = False  # its readers find documents by a query
-    no_copies: ClassVar[str] = "viewtail keeps no second copy in its store"  # why, and what to do; '': see `swapping`
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
 
@@ -374,6 +373,10 @@ class Store(ABC):
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 
+    def no_copies(self, view: View) -> str:
+        """Why it keeps no second copy of the view, and what to do; '': it does, see `swapping`."""
+        return "viewtail keeps no second copy in its store"
+
     def swapping(self, access: Access) -> Swapping | None:
         """What swaps two copies of a view; None: its views have no second copy."""
         return None
@@ -386,8 +389,11 @@ class Store(ABC):
         """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
         return view
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
-        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing."""
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing.
+
+        Raises Unfit where the store cannot hold them.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -11,7 +11,7 @@ from projectors.stores import NOTHING_HELD, Held, StoredRow
 from projectors.stores.index_tables.elements import elements, packed
 from projectors.stores.index_tables.lists import entities_of, values_of
 from projectors.stores.index_tables.reading import KEYS_A_QUERY, ROWS_A_PAGE, IndexTableReader
-from projectors.stores.index_tables.table import VERSION
+from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected
 from servers.sessions import Connection, quote
@@ -101,7 +101,7 @@ class ListReader(IndexTableReader):
             after = page[-1]
 
     def _table(self, view: BoundView) -> str:
-        return quote(self._database, view.view.name)
+        return quote(self._database, table_name(view))
 
 
 def _as_it_is(value: Any) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind
 from projectors.stores.index_tables.elements import element_column
-from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present, RowsDoNotFitError
+from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present, RowsDoNotFitError, table_name
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView
 from servers.sessions import Connection
@@ -78,8 +78,8 @@ class ListShape:
         _check(view)
         there = present or {}
         of_entities = entities_of(view)
-        self.values = _Values(database, values_of(view), collation, there.get(view.view.name))
-        self.entities = _Entities(database, of_entities, collation, there.get(of_entities.view.name))
+        self.values = _Values(database, values_of(view), collation, there.get(table_name(view)))
+        self.entities = _Entities(database, of_entities, collation, there.get(table_name(of_entities)))
         self._both = (self.entities, self.values)
 
     @property

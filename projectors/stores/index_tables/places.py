@@ -10,7 +10,7 @@ from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.list_upserts import ListUpsert
 from projectors.stores.index_tables.lists import ListShape, element_of, entities_of
 from projectors.stores.index_tables.reading import IndexTableReader
-from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present
+from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present, table_name
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts
@@ -26,8 +26,8 @@ def rows_of(view: BoundView) -> BoundView:
 
 def table_names(view: BoundView) -> tuple[str, ...]:
     """The one with a row for each entity, and behind it the one that follows from it, where there is one."""
-    first = rows_of(view).view.name
-    return (first,) if first == view.view.name else (first, view.view.name)
+    first, last = table_name(rows_of(view)), table_name(view)
+    return (first,) if first == last else (first, last)
 
 
 def shape_of(
@@ -35,7 +35,7 @@ def shape_of(
 ) -> AnyShape:
     """What its place looks like, beside the tables that are there. Raises DeclarationError where it can have none."""
     if element_of(view) is None:
-        return IndexTableShape(database, view, collation, (present or {}).get(view.view.name))
+        return IndexTableShape(database, view, collation, (present or {}).get(table_name(view)))
     return ListShape(database, view, collation, present)
 
 

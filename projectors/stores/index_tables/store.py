@@ -11,6 +11,7 @@ from pydantic import Field
 
 from changes.errors import DeclarationError
 from changes.tables import Column
+from changes.writes import Key
 from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, Entity, View
@@ -45,7 +46,6 @@ class IndexTablesStore(Store):
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
-    no_copies = ""
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -103,6 +103,14 @@ class IndexTablesStore(Store):
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
 
+    def no_copies(self, view: View) -> str:
+        assert isinstance(view, IndexTable)
+        if view.each is None:
+            return ""
+        return (
+            f"with each= it has two tables, which are not swapped. Project it again in place: viewtail replay {view.id}"
+        )
+
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping
 
@@ -131,15 +139,29 @@ class IndexTablesStore(Store):
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.places import rows_of
         from projectors.stores.index_tables.reading import present_columns
+        from projectors.stores.index_tables.table import VERSION
 
+        rows = rows_of(view)
         with closing(access.open_own()) as connection:
-            names = present_columns(connection, access.database, view)
+            names = present_columns(connection, access.database, rows)
+        if VERSION not in names:  # none, or what an earlier declaration made with each=
+            return None
+        if rows is not view:
+            return view if view.values[0].name in names else None
         keys = {column.name for column in view.key}
         values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
         return replace(view, values=values) if values else None
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        from projectors.stores.index_tables.elements import elements
+        from projectors.stores.index_tables.lists import element_of
+
+        if (element := element_of(view)) is not None:
+            assert isinstance(values, tuple)
+            listed = elements(values[0], element)
+            return {element.name: list(listed)} if listed else None
         if all(value is None for value in values):
             return None
         return {column.name: value for column, value in zip(view.values, values, strict=True)}

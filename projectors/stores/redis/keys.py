@@ -168,9 +168,7 @@ class RedisKeys:
 
     def could_meet(self, other: RedisKeys) -> bool:
         """Whether some key could be of both."""
-        # No value holds a ':', so keys with another number of them are other keys.
-        mine, theirs = self.shape.split(":"), other.shape.split(":")
-        return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
+        return shapes_meet(self.shape, other.shape)
 
     def _parsed(self, template: str) -> list[Part]:
         by_name = {column.name: column for column in self._columns}
@@ -268,6 +266,13 @@ def pattern_of(shape: str) -> str:
     """The regular expression for a shape, or for a segment of one; a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
+
+
+def shapes_meet(one: str, other: str) -> bool:
+    """Whether some key could have both shapes."""
+    # No value holds a ':', so keys with another number of them are other keys.
+    mine, theirs = one.split(":"), other.split(":")
+    return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
 
 def _could_meet(one: str, other: str) -> bool:

@@ -12,7 +12,7 @@ from redis import Redis, exceptions
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.rendering import parse_key
 from changes.writes import Key
-from projectors.stores import Held, StoredRow
+from projectors.stores import MOST_FOREIGN, Held, StoredRow
 from projectors.stores.redis.keys import SetKeys, tombstone_of, version_of
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.reading import RedisReader
@@ -21,8 +21,6 @@ from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import LOOK, STRANGERS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.views import BoundView
-
-_MOST_STRANGERS = 1_000  # of members that belong elsewhere
 
 
 class SetReader(RedisReader):
@@ -81,7 +79,7 @@ class SetReader(RedisReader):
     def _one(self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes) -> Held | None:
         if kind == b"hash":
             number = version_of(version)
-            fault = "" if number is not None else "it holds no version"
+            fault = "it holds no version" if number is None else "a tombstone is beside it" if mark != b"" else ""
             is_in = has not in (b"", "")
             score = as_text(has) if self._type == "zset" and is_in else None
             content = _content(as_text(set_), as_text(member), score) if is_in else None
@@ -113,7 +111,7 @@ class SetReader(RedisReader):
         places = ["" if key is None else self._keys.redis_key(key) for key in keys]
         pairs = [one for pair in zip(members, places, strict=True) for one in pair]
         strangers: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
-        room = _MOST_STRANGERS - len(self.foreign)
+        room = MOST_FOREIGN - len(self.foreign)
         self.foreign += [f"member {as_text(members[at])!r} of {as_text(name)!r}" for at in strangers[:room]]
 
     def _key_of(self, member: str) -> Key | None:
@@ -126,6 +124,13 @@ class SetReader(RedisReader):
 def _content(set_: str, member: str, score: str | None) -> dict[str, Any]:
     there: dict[str, Any] = {"set": set_, "member": member}
     return there if score is None else {**there, "score": float(score)}
+
+
+def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+    """What a reader finds of an entity that was written with these values. Raises Unfit."""
+    assert isinstance(values, tuple)
+    there = Memberships(view).of(key, values)
+    return None if there is None else _content(there.set, there.member, there.score)
 
 
 @contextmanager

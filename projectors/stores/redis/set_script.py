@@ -13,7 +13,7 @@ import hashlib
 from projectors.stores.redis.script import WRONG_TYPE
 
 # The pieces that more than one script has.
-_COMMON = r"""
+COMMON = r"""
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 
 -- Nothing is lost where somebody put another type of value there.
@@ -24,7 +24,7 @@ end
 """
 
 MOVE = (
-    _COMMON
+    COMMON
     + r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
 -- ARGV[2]: 'set' or 'zset'; then for each pair its version, with 't' behind it: a tombstone | or without, and behind it
@@ -93,7 +93,7 @@ return refused
 # KEYS as above. For each pair: the type of its place, what it holds, whether the set has the member (its score, or 1),
 # and what the tombstone holds; '' for nothing.
 LOOK = (
-    _COMMON
+    COMMON
     + f"""
 local answers = {{}}
 for number = 1, #KEYS, 2 do
@@ -110,10 +110,8 @@ for number = 1, #KEYS, 2 do
     end
     if type(has) ~= 'string' and has ~= 1 then has = '' end
   end
-  if kind == 'none' then
-    mark = pcall('GET', tombstone) or ''
-    if type(mark) == 'table' then mark = '{WRONG_TYPE.decode()}' end
-  end
+  mark = pcall('GET', tombstone) or ''
+  if type(mark) == 'table' then mark = '{WRONG_TYPE.decode()}' end
   answers[(number + 1) / 2] = {{kind, version, set, member, has, mark}}
 end
 return answers
@@ -137,7 +135,7 @@ return found
 # KEYS: a place and its tombstone. ARGV: what stood for the version when somebody looked, or WRONG_TYPE. Both keys go,
 # and the member with them, unless something else is there by now.
 TAKE_AWAY = (
-    _COMMON
+    COMMON
     + f"""
 local function version_in(key)
   local found = key == KEYS[1] and pcall('HGET', key, '_version') or key == KEYS[2] and pcall('GET', key)

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind
+from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.redis.keys import keys_of
 from projectors.stores.redis.scores import score_problems
@@ -89,7 +90,6 @@ class RedisStore(Store):
     section = RedisSettings
     address = REDIS
     needs_place = True
-    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
@@ -123,6 +123,14 @@ class RedisStore(Store):
 
         open_, read = access.section.client, access.read_position
         return RedisSink(open_, views, access.database, pipeline, read_position=read)
+
+    def no_copies(self, view: View) -> str:
+        if not isinstance(view, RedisSet):
+            return ""
+        return (
+            "readers know its sets by their names, which two copies would share. Project it again in place: "
+            f"viewtail replay {view.id}"
+        )
 
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping
@@ -174,9 +182,13 @@ class RedisStore(Store):
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
         from projectors.stores.redis.packing import hash_content, json_content
 
+        if isinstance(view.view, RedisSet):
+            from projectors.stores.redis.set_reading import set_content
+
+            return set_content(view, key, values)
         make = hash_content if isinstance(view.view, RedisHash) else json_content
         return self.printable(view, make(view, values))
 
