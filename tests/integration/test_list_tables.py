@@ -15,10 +15,12 @@ import pytest
 
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
+from projectors.stores.index_tables.leaving import IndexTableLeftover, IndexTableTraces
 from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.store import IndexTablesStore
 from projectors.stores.index_tables.views import IndexTable
+from projectors.stores.leaving import Holds, Retired
 from projectors.views import BoundView, Entity
 from servers.sessions import MySQLAddress, open_session, quote
 
@@ -293,3 +295,42 @@ def test_a_row_is_locked_until_the_commit_so_two_writers_of_an_entity_do_not_mix
     one.connection.commit()
     later.join()
     assert place.shown(view) == {("both", 1), ("new", 1)}
+
+
+def leftover(place: Place, name: str, *others: str) -> IndexTableLeftover:
+    retired = Retired(name=name, places=[], others={f"mysql:{other}": [] for other in others}, read_by=[])
+    return IndexTableLeftover(lambda: open_session(place.address, role="store"), place.database, retired)
+
+
+def test_a_forgotten_list_view_goes_with_its_second_table(place: Place) -> None:
+    view = list_view()
+    write(place.sink(view), view, 5, {(1,): '["a", "b"]', (2,): None})
+    left = leftover(place, "user_tag")
+    assert [line.partition(": ")[2] for line in left.look().dropped] == ["2 rows, tombstones too"] * 2
+    left.drop(lambda _: None)
+    assert left.look().count == 0 and place.ask(f"SHOW TABLES FROM {place.database}") == []
+    left.close()
+
+
+def test_a_second_table_that_is_another_views_stays(place: Place) -> None:
+    table = f"{place.database}.user_tag__version"
+    place.sink(
+        replace(list_view(), view=IndexTable("user_tag__version", Entity("shop.user"), value="name"), values=(NAME,))
+    )
+    for left in (leftover(place, "user_tag", "user_tag__version"), leftover(place, "user_tag")):
+        left.drop(lambda _: None)
+        left.close()
+    assert place.ask(f"SELECT COUNT(*) FROM {table}") == [(0,)]
+
+
+def test_an_erased_entity_is_looked_for_in_both_tables(place: Place) -> None:
+    view = list_view()
+    sink = place.sink(view)
+    write(sink, view, 5, {(1,): '["a", "b"]'})
+    traces = IndexTableTraces(open_session(place.address, role="store"), place.database, view)
+    assert [(one.holds, one.version) for one in traces.of((1,))] == [(Holds.VALUES, 5), (Holds.VALUES, 5)]
+    sink.write([ViewWrites(view.id, {(1,): Write(6, None)})], None)
+    sink.connection.commit()
+    assert [one.holds for one in traces.of((1,))] == [Holds.TOMBSTONE, Holds.NOTHING]
+    assert [one.holds for one in traces.of((2,))] == [Holds.NOTHING, Holds.NOTHING]
+    traces.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +13,8 @@ import redis
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
+from projectors.stores.leaving import Holds, Retired
+from projectors.stores.redis.leaving import RedisLeftover, RedisTraces, place_of
 from projectors.stores.redis.set_reading import SetReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
@@ -31,6 +33,7 @@ def column(name: str, kind: Kind, declared: str, **more: Any) -> Column:
 
 
 COMPANY = column("company_id", Kind.INTEGER, "bigint")
+SCORE = column("score", Kind.INTEGER, "bigint")
 ROLE = column("role", Kind.TEXT, "varchar(40)", charset="utf8mb4", length=40)
 
 
@@ -201,8 +204,8 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     assert sorted(reader.foreign) == sorted(f"member {member!r} of {of!r}" for of, member in strangers)
     held = reader.held([(3,), (4,)])
     sink.take_away(view.id, held)
-    assert write(sink, view, {key: Write(6, values) for key, (_, values) in wanted.items()}) == []
-    assert reader.unequal(wanted) == []
+    newer = {key: Write(6, values) for key, (_, values) in wanted.items()}
+    assert write(sink, view, newer) == [] and reader.unequal(newer) == []
     reader.close()
 
 
@@ -266,3 +269,70 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     assert "could belong to both" in problems(one, other)
     hashes = bound(RedisHash("s", user, fields=["role"]), (ROLE,))
     assert "could belong to both" in problems(one, hashes)
+
+
+def retired(view: BoundView, **others: BoundView) -> Retired:
+    def place(of: BoundView) -> dict[str, Any]:
+        return {"entity": "shop.user", **place_of(of)}
+
+    there = {f"redis:{name}": [place(of)] for name, of in others.items()}
+    return Retired(name=view.view.name, places=[place(view)], others=there, read_by=[])
+
+
+@pytest.mark.parametrize("make", [by_company, lambda: scored(SCORE)])
+def test_a_forgotten_set_view_goes_with_its_members_and_leaves_what_it_did_not_add(
+    client: redis.Redis, make: Callable[[], BoundView]
+) -> None:
+    view = make()
+    sink, company = sink_of(client, view), f"company{view.view.name}:7:users"
+    row = (7, 1)[: len(view.values)]
+    write(sink, view, {(number,): Write(5, row) for number in range(250)} | {(250,): Write(5, None)})
+    if len(view.values) == 1:
+        client.sadd(company, "a stranger")
+    else:
+        client.zadd(company, {"a stranger": 1})
+    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view))
+    assert left.look().count == 251
+    left.drop(lambda _: None)
+    assert left.look().count == 0 and set(client.scan_iter()) == {company}
+    members: Any = client.smembers(company) if len(view.values) == 1 else client.zrange(company, 0, -1)
+    assert set(members) == {"a stranger"}
+    left.close()
+
+
+def test_members_stay_where_another_view_has_the_sets_of_a_forgotten_one(client: redis.Redis) -> None:
+    view = by_company()
+    assert isinstance(view.view, RedisSet)
+    heir = bound(RedisSet("heir", Entity("shop.user"), key=view.view.key), (COMPANY,))
+    sink = sink_of(client, view, heir)
+    write(sink, view, {(1,): Write(5, (7,))})
+    write(sink, heir, {(1,): Write(5, (7,))})
+    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view, heir=heir))
+    assert any("which view redis:heir has" in line for line in left.look().left)
+    left.drop(lambda _: None)
+    assert users(client, view, 7) == {"1"} and client.exists("heir:1") and not client.exists(f"{view.view.name}:1")
+    left.close()
+
+
+def test_an_erased_entity_is_looked_for_in_every_set_of_the_view(client: redis.Redis) -> None:
+    view = by_company()
+    sink, name = sink_of(client, view), view.view.name
+    write(sink, view, {(1,): Write(5, (7,))})
+    client.sadd(f"company{name}:8:users", "1")
+    client.sadd(f"company{name}:9:users", "2")
+    traces = RedisTraces(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), view)
+    before = {one.place: (one.holds, one.version) for one in traces.of((1,))}
+    assert before == {
+        f"Redis key {name}:1": (Holds.VALUES, 5),
+        f"Redis key {{{name}:1}}:t": (Holds.NOTHING, None),
+        f"Redis set company{name}:7:users": (Holds.VALUES, 5),
+        f"Redis set company{name}:8:users": (Holds.FOREIGN, None),
+    }
+    write(sink, view, {(1,): Write(6, None)})
+    assert {one.place: one.holds for one in traces.of((1,))} == {
+        f"Redis key {name}:1": Holds.NOTHING,
+        f"Redis key {{{name}:1}}:t": Holds.TOMBSTONE,
+        f"Redis set company{name}:7:users": Holds.NOTHING,
+        f"Redis set company{name}:8:users": Holds.FOREIGN,
+    }
+    traces.close()
