@@ -280,6 +280,13 @@ class ViewReader(ABC):
         """
         raise NotImplementedError
 
+    def strays(self) -> Iterator[list[Key]]:
+        """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.
+
+        Adds to `foreign` as `shown_keys` does.
+        """
+        return iter(())
+
     @property
     def has_order(self) -> bool:
         """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""

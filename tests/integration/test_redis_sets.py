@@ -189,7 +189,7 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     write(sink, view, {(key,): Write(5, (7, key)) for key in range(1, 7)})
     name, own = f"company{view.view.name}:7:users", view.view.name
     client.zrem(name, "1")
-    client.zadd(name, {"2": 99, "77": 1, "no key": 1, "6": 6})
+    client.zadd(name, {"2": 99, "77": 1, "no key": 1, "007": 1, "6": 6})
     client.zadd(name, {b"\xff\xfe": 1})
     client.delete(f"{own}:3")
     client.set(f"{own}:3", "a text")
@@ -199,13 +199,21 @@ def test_damage_is_seen_and_the_next_write_mends_it(client: redis.Redis) -> None
     wanted = {(key,): Write(5, (7, key)) for key in range(1, 7)}
     assert reader.unequal(wanted) == [(1,), (2,), (3,), (4,)]
     assert {key for page in reader.shown_keys() for key in page} == {(key,) for key in (1, 2, 3, 4, 5, 6)}
-    other = f"company{view.view.name}:8:users"
-    strangers = [(name, "3"), (name, "77"), (name, "no key"), (name, "\udcff\udcfe"), (other, "5")]
-    assert sorted(reader.foreign) == sorted(f"member {member!r} of {of!r}" for of, member in strangers)
-    held = reader.held([(3,), (4,)])
+    assert {key for page in reader.strays() for key in page} == {(3,), (5,), (77,)}
+    assert set(reader.foreign) == {f"member {member!r} of {name!r}" for member in ("007", "no key", "\udcff\udcfe")}
+    held = reader.held([(3,), (4,), (5,), (77,)])
+    assert {key: (one.version, bool(one.fault)) for key, one in held.items()} == {
+        (3,): (None, True),
+        (4,): (None, True),
+        (5,): (5, True),
+        (77,): (None, True),
+    }
     sink.take_away(view.id, held)
     newer = {key: Write(6, values) for key, (_, values) in wanted.items()}
-    assert write(sink, view, newer) == [] and reader.unequal(newer) == []
+    assert write(sink, view, newer) == [] and reader.unequal(newer) == [] and reader.held([(77,)]) == {}
+    assert client.zrange(f"company{view.view.name}:8:users", 0, -1) == []
+    for member, score in (("1", 1), ("2", 2), ("3", 3), ("5", 5), ("77", None), ("no key", 1)):
+        assert client.zscore(name, member) == score
     reader.close()
 
 
@@ -217,8 +225,8 @@ def test_nothing_is_taken_away_that_changed_since_it_was_seen(client: redis.Redi
     held = reader.held([(1,), (2,), (3,)])
     write(sink, view, {(2,): Write(6, (8,))})
     sink.take_away(view.id, held)
-    assert reader.held([(1,), (3,)]) == {}
-    assert (users(client, view, 7), users(client, view, 8)) == (set(), {"2"})
+    assert {key: one.version for key, one in reader.held([(1,), (3,)]).items()} == {(1,): 0}
+    assert (users(client, view, 7), users(client, view, 8)) == ({"1"}, {"2"})
     reader.close()
 
 

@@ -198,7 +198,7 @@ class _Sets:
     def _has(self, name: bytes, member: str) -> bool:
         if self._type == "zset":
             return self._client.zscore(name, member) is not None
-        return bool(self._client.sismember(name.decode(), member))
+        return bool(self._client.execute_command("SISMEMBER", name, member))  # type: ignore[no-untyped-call]
 
 
 def kind_of(view: BoundView) -> str:

@@ -15,7 +15,7 @@ import orjson
 from changes.rendering import NUMBER_TEXTS, json_value
 from changes.tables import Column, Kind
 from projectors.stores import Item, Unfit, takes_equal_versions
-from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.keys import VERSION, RedisKeys, tombstone_of
 from projectors.stores.redis.script import APPLY, SHA, TAKE_AWAY
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
@@ -41,7 +41,7 @@ class Packer:
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
-        self.take_away = TAKE_AWAY, ("json" if is_json else "hash",)  # the script that does, and its first arguments
+        self._kind = "json" if is_json else "hash"
 
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
@@ -49,6 +49,10 @@ class Packer:
         total = self._count + 2 * len(keys) + count
         head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
+
+    def take_away(self, name: str, mark: Any) -> tuple[object, ...]:
+        """The EVAL that forgets the version that was seen at a key."""
+        return (TAKE_AWAY, 2, name, tombstone_of(name), self._kind, mark)
 
     def places_of(self, item: Item) -> str:
         """The keys that a write of it is about, for people."""

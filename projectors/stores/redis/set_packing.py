@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from projectors.stores import Item, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys, tombstone_of
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.packing import argument
-from projectors.stores.redis.set_script import MOVE, SHA, TAKE_AWAY
+from projectors.stores.redis.set_script import EXPEL, MOVE, SHA, TAKE_AWAY
+from projectors.stores.redis.strays import Strays
 from projectors.stores.redis.views import RedisSortedSet
 from projectors.views import BoundView
 
@@ -17,7 +19,6 @@ class SetPacker:
     """Commands of one view."""
 
     script = MOVE  # what they run
-    take_away: tuple[str, tuple[str, ...]] = TAKE_AWAY, ()
 
     def __init__(self, view: BoundView, keys: RedisKeys) -> None:
         self._keys = keys
@@ -42,6 +43,12 @@ class SetPacker:
                 arguments += [] if there.score is None else [argument(there.score)]
         head = f"*{5 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
+
+    def take_away(self, place: str, mark: Any) -> tuple[object, ...]:
+        """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""
+        if isinstance(mark, Strays):
+            return (EXPEL, 1, place, mark.member, *mark.sets)
+        return (TAKE_AWAY, 2, place, tombstone_of(place), mark)
 
     def places_of(self, item: Item) -> str:
         """The keys that a write of it is about, for people."""

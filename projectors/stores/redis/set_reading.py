@@ -10,9 +10,9 @@ from typing import Any
 from redis import Redis, exceptions
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
-from changes.rendering import parse_key
+from changes.rendering import key_renderer, parse_key
 from changes.writes import Key
-from projectors.stores import MOST_FOREIGN, Held, StoredRow
+from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow
 from projectors.stores.redis.keys import SetKeys, tombstone_of, version_of
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.reading import RedisReader
@@ -20,6 +20,7 @@ from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import LOOK, STRANGERS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
+from projectors.stores.redis.strays import Strays
 from projectors.views import BoundView
 
 
@@ -30,6 +31,8 @@ class SetReader(RedisReader):
         super().__init__(client, view)
         self._sets, self._memberships = SetKeys(view), Memberships(view)
         self._type = set_type(view)
+        self._member = key_renderer(view.key)
+        self._strays: dict[Key, set[bytes]] = {}  # the sets where `strays` found them
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         found = self.held(keys)
@@ -47,7 +50,7 @@ class SetReader(RedisReader):
                 command = ("EVAL", LOOK, len(names), *names, self._type)
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             for key, answer in zip(some, answers, strict=True):
-                if (held := self._one(*answer)) is not None:
+                if (held := self._with_strays(key, self._one(*answer))) is not None:
                     found[key] = held
         return found
 
@@ -56,13 +59,16 @@ class SetReader(RedisReader):
         there = self._memberships.of(key, values)
         return None if there is None else _content(there.set, there.member, there.score)
 
-    def shown_keys(self) -> Iterator[list[Key]]:
-        """Behind them the sets are looked through for members that do not belong there."""
-        yield from super().shown_keys()
-        yield from self._look_for_strangers()
-
-    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
-        return map(self.rows, super().shown_keys())
+    def strays(self) -> Iterator[list[Key]]:
+        """Goes through all sets of the view; members that no entity could be go to `foreign`."""
+        with mapped(self.view):
+            for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
+                if self._sets.key_of(as_text(name)) is None:
+                    continue
+                scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
+                found = (one[0] if isinstance(one, tuple) else one for one in scan(name, count=KEYS_A_SCAN))
+                while members := list(islice(found, ROWS_A_SCRIPT)):
+                    yield self._strays_among(name, members)
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
         """In key order; of a sorted set in the order of the scores."""
@@ -93,32 +99,50 @@ class SetReader(RedisReader):
             return Held(None, None, "its tombstone is a value of another type", mark)
         return Held(number, None, "" if number is not None else "its tombstone holds no version", mark)
 
-    def _look_for_strangers(self) -> Iterator[list[Key]]:
-        """An empty page for each page of members. Those that are elsewhere, or are no keys, go to `foreign`."""
-        with mapped(self.view):
-            for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
-                if self._sets.key_of(as_text(name)) is None:
-                    continue
-                scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
-                found = (one[0] if isinstance(one, tuple) else one for one in scan(name, count=KEYS_A_SCAN))
-                while members := list(islice(found, ROWS_A_SCRIPT)):
-                    self._judge(name, members)
-                    yield []
+    def _with_strays(self, key: Key, held: Held | None) -> Held | None:
+        """And what `strays` found of it, if it is there still."""
+        sets = self._strays.get(key)
+        if sets is None:
+            return held
+        member, there = self._member(key).encode(), held or NOTHING_HELD
+        left = tuple(sorted(name for name in sets if self._astray(name, [member])))
+        if not left:
+            del self._strays[key]
+            return held
+        if there.fault:
+            return held  # that first
+        content = UNREADABLE if there.content is None else there.content
+        fault = f"{len(left)} of the view's sets has it as a member without its key naming that set"
+        return Held(there.version, content, fault, Strays(member, left))
 
-    def _judge(self, name: bytes, members: list[bytes]) -> None:
-        """As of one moment, so that one that moves meanwhile is no stranger. Names may be any bytes."""
+    def _strays_among(self, name: bytes, members: list[bytes]) -> list[Key]:
+        """Of a set. Names may be any bytes."""
+        keys = []
+        for at in self._astray(name, members):
+            key = self._key_of(as_text(members[at]))
+            if key is None:
+                self._saw_foreign(f"member {as_text(members[at])!r} of {as_text(name)!r}")
+            else:
+                self._strays.setdefault(key, set()).add(name)
+                keys.append(key)
+        return keys
+
+    def _astray(self, name: bytes, members: Sequence[bytes]) -> list[int]:
+        """The numbers of those that the set has, and no key says so. As of one moment: who moves meanwhile is none."""
         keys = [self._key_of(as_text(member)) for member in members]
         places = ["" if key is None else self._keys.redis_key(key) for key in keys]
         pairs = [one for pair in zip(members, places, strict=True) for one in pair]
-        strangers: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
-        room = MOST_FOREIGN - len(self.foreign)
-        self.foreign += [f"member {as_text(members[at])!r} of {as_text(name)!r}" for at in strangers[:room]]
+        with mapped(self.view):
+            found: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
+        return list(found)
 
     def _key_of(self, member: str) -> Key | None:
+        """None for what is no key as it is written: no reader asks for 007."""
         try:
-            return parse_key(member, self.view.key)
+            key = parse_key(member, self.view.key)
         except MisuseError:
             return None
+        return key if self._member(key) == member else None
 
 
 def _content(set_: str, member: str, score: str | None) -> dict[str, Any]:

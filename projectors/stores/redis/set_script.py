@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import hashlib
 
-from projectors.stores.redis.script import WRONG_TYPE
+from projectors.stores.redis.script import LOWEST, WRONG_TYPE
 
 # The pieces that more than one script has.
 COMMON = r"""
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 
 -- Nothing is lost where somebody put another type of value there.
+local function remove(set, member)
+  if type(pcall('SREM', set, member)) == 'table' then pcall('ZREM', set, member) end
+end
 local function leave(place)
   local set, member = unpack(call('HMGET', place, 'set', 'member'))
-  if set and member and type(pcall('SREM', set, member)) == 'table' then pcall('ZREM', set, member) end
+  if set and member then remove(set, member) end
 end
 """
 
@@ -132,8 +135,9 @@ end
 return found
 """
 
-# KEYS: a place and its tombstone. ARGV: what stood for the version when somebody looked, or WRONG_TYPE. Both keys go,
-# and the member with them, unless something else is there by now.
+# KEYS: a place and its tombstone. ARGV: what stood for the version when somebody looked, or WRONG_TYPE. Unless
+# something else is there by now, both keys go. A place that names a set stays with the lowest version: readers have the
+# member until the next write.
 TAKE_AWAY = (
     COMMON
     + f"""
@@ -144,9 +148,24 @@ local function version_in(key)
 end
 local is_there = call('EXISTS', KEYS[1]) == 1
 if version_in(is_there and KEYS[1] or KEYS[2]) ~= ARGV[1] then return 0 end
-if call('TYPE', KEYS[1]).ok == 'hash' then leave(KEYS[1]) end
+if call('TYPE', KEYS[1]).ok == 'hash' and call('HMGET', KEYS[1], 'set', 'member')[2] then
+  call('HSET', KEYS[1], '_version', '{LOWEST}')
+  call('DEL', KEYS[2])
+  return 1
+end
 call('DEL', KEYS[1], KEYS[2])
 return 1
+"""
+)
+
+# KEYS: a place. ARGV: its entity's member, then sets, which it leaves unless the place names them by now.
+EXPEL = (
+    COMMON
+    + """
+local there = pcall('HMGET', KEYS[1], 'set', 'member')
+for at = 2, #ARGV do
+  if there[1] ~= ARGV[at] or there[2] ~= ARGV[1] then remove(ARGV[at], ARGV[1]) end
+end
 """
 )
 

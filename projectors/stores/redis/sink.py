@@ -28,7 +28,7 @@ from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
-from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, tombstone_of
+from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import MOVE_WITNESS
 from projectors.stores.redis.set_packing import SetPacker
@@ -168,11 +168,10 @@ class RedisSink(GuardedSink):
                 return
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        keys, (script, arguments) = self._keys[view], self._packers[view].take_away
+        keys, packer = self._keys[view], self._packers[view]
         with self._mapped("taking keys away"):
             for key, held in found.items():
-                name = keys.redis_key(key)
-                self._ask("EVAL", script, 2, name, tombstone_of(name), *arguments, held.mark)
+                self._ask("EVAL", *packer.take_away(keys.redis_key(key), held.mark))
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
