@@ -224,6 +224,8 @@ class MySQLSink(GuardedSink):
         try:
             with connection.cursor() as cursor:
                 for key, held in found.items():
+                    if held.mark is None:  # nothing is there, and MySQL remembers nothing
+                        continue
                     of_key = equals(bound.key, key)
                     if cursor.execute(f"DELETE FROM {first} WHERE {of_key} AND {VERSION} = {held.mark:d}"):
                         for table in behind:

@@ -171,7 +171,8 @@ class RedisSink(GuardedSink):
         keys, packer = self._keys[view], self._packers[view]
         with self._mapped("taking keys away"):
             for key, held in found.items():
-                self._ask("EVAL", *packer.take_away(keys.redis_key(key), held.mark))
+                if held.mark is not None:  # else nothing is there, and Redis remembers nothing
+                    self._ask("EVAL", *packer.take_away(keys.redis_key(key), held.mark))
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
