@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, mysql_server: Server, redis_server: Server) -> Iterator[World]:
-    found = World(tmp_path, mysql_server, redis_server)
+    with made(tmp_path, mysql_server, redis_server) as found:
+        yield found
+
+
+@contextmanager
+def made(folder: Path, mysql: Server, redis_server: Server) -> Iterator[World]:
+    """Tables with rows; nothing runs yet."""
+    found = World(folder, mysql, redis_server)
     found.redis.flushall()
     for statement in TABLES.split(";\n"):
         found.ask(statement)
@@ -132,11 +140,16 @@ def world(tmp_path: Path, mysql_server: Server, redis_server: Server) -> Iterato
             insert_user(cursor.execute, chance, number)
         for number in range(DOCUMENTS):
             write_document(cursor.execute, chance, f"d:{number}", 1)
-    yield found
-    found.run.kill()
-    for name in (SCHEMA, STORE, "viewtail"):
-        found.ask(f"DROP DATABASE IF EXISTS {name}")
-    found.redis.flushall()
+    try:
+        yield found
+    except BaseException:
+        print(found.run.log[-6000:])
+        raise
+    finally:
+        found.run.kill()
+        for name in (SCHEMA, STORE, "viewtail"):
+            found.ask(f"DROP DATABASE IF EXISTS {name}")
+        found.redis.flushall()
 
 
 def encoded(text: str) -> str:
