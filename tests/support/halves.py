@@ -178,7 +178,8 @@ def _close(outcomes: list[dict[str, Any]], seconds: float) -> None:
         counts.update(outcome["counts"])
     for half, outcome in zip(HALVES, outcomes, strict=True):
         slowest = ", ".join(f"{file} {spent:.0f} s" for file, spent in outcome.get("seconds", {}).items())
-        print(f"the slowest files of the {half} half: {slowest or 'none'}")
+        if slowest:
+            print(f"the slowest files of the {half} half: {slowest}")
     told = ", ".join(f"{counts[name]} {name}" for name in _NAMES if counts[name])
     print(f"{told or 'no tests ran'} in {seconds:.2f}s ({int(seconds) // 60} min {int(seconds) % 60} s)")
 
