@@ -2,27 +2,30 @@
 
 After FriendFeed's Cleaner: a view that was damaged, or that missed a change no binlog tells of, is wrong for seconds or
 for one round, not for ever. Two threads of a pipeline's process: one looks at the entities that changed in the last
-minute, the other makes passes as `viewtail verify --repair` does. Both work for a share of one core's time, and not at
-all while the pipeline lags.
+minute, the other makes passes as `viewtail verify --repair` does. A third one looks for what a cascade did without a
+change in the stream, as soon as its parent's row went (projectors/proving/cascades.py); passes wait for it. All work
+for a share of one core's time, and not at all while the pipeline lags.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
+from operations.replay_keys import Where
 from operations.runs import Run, forget_but_last
 from operations.verify import Verify
 from projectors.ownership import Ownership
 from projectors.pace import Pace
 from projectors.proving.beside import Beside, Deployment
+from projectors.proving.cascades import Looks
 from projectors.proving.comparison import Comparison
 from projectors.proving.recent import RecentKeys
 
@@ -31,6 +34,7 @@ _log = structlog.get_logger("viewtail.cleaner")
 LOOK_EVERY_S = 1.0
 ROWS_AT_ONCE = 1_000  # decoding more at once would keep the pipeline's loop waiting
 KEYS_AT_ONCE = 500
+MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
 PASSED_WITHIN_S = 60.0  # a watermark; where the stream brings none, nothing can be proven
@@ -59,7 +63,7 @@ class Cleaner:
     """Of one ownership. `run` returns when that ends.
 
     Args:
-        share: of one core's time, for each of its two threads; 0: it does nothing.
+        share: of one core's time, for what changed a moment ago, and for all else; 0: it does nothing.
         rest_s: between two rounds, seconds.
         is_busy: whether the pipeline lags, or does not run.
     """
@@ -70,6 +74,7 @@ class Cleaner:
     rest_s: float
     is_busy: Callable[[], bool]
     repaired_count: int = 0
+    _is_healing: bool = False  # rounds wait
 
     def run(self) -> None:
         if not self.share or self.own.pipeline.recent is None:
@@ -77,6 +82,10 @@ class Cleaner:
         threads = [threading.Thread(target=self._try, args=(self._recent,), name="clean recent", daemon=True)]
         if not self.own.identity.partition:  # one of several pipelines of a view goes round for all
             threads.append(threading.Thread(target=self._try, args=(self._rounds,), name="clean round", daemon=True))
+        if self.own.pipeline.cascades is not None:
+            threads.append(
+                threading.Thread(target=self._try, args=(self._cascaded,), name="clean cascades", daemon=True)
+            )
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -160,6 +169,35 @@ class Cleaner:
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
+    # -- what cascades did without a change in the stream -------------------------------------------------------
+
+    def _cascaded(self) -> None:
+        cascades, pace = self.own.pipeline.cascades, self._pace()
+        assert cascades is not None
+        while not self.own.stop.wait(LOOK_EVERY_S):
+            pace.after(0)
+            for view in cascades.due():
+                looks = cascades.take(view)
+                if self.own.life.gets_changes(view):
+                    try:
+                        self._heal(view, looks, pace)
+                    except ViewtailError:
+                        cascades.put(view, looks)
+                        raise
+
+    def _heal(self, view: str, looks: Looks, pace: Share) -> None:
+        self._is_healing = True
+        try:
+            with self._beside(view) as beside:
+                beside.check()
+                for keys in _looked_for(beside, looks):
+                    self._look(beside, keys, pace)
+                    pace.after(len(keys))
+                    if self.own.stop.is_set():
+                        return
+        finally:
+            self._is_healing = False
+
     # -- all of it, round and round -----------------------------------------------------------------------------
 
     def _rounds(self) -> None:
@@ -173,7 +211,7 @@ class Cleaner:
                 return
 
     def _round(self, view: str) -> None:
-        pace = self._pace()
+        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy())
         pace.after(0)
         with self._beside(view) as beside:
             try:
@@ -191,3 +229,20 @@ class Cleaner:
             if done.counts.repaired:
                 count = done.counts.repaired
                 _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")
+
+
+def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:
+    """The keys that may differ. Under a watermark: what the stream told is seen in the table then."""
+    version = beside.now()
+    is_any_gone = looks.is_any_gone
+    for values in looks.shown_with:
+        found = beside.reader.keys_with(values, MOST_SHOWN)
+        is_any_gone |= len(found) == MOST_SHOWN
+        yield found
+    if looks.conditions:
+        where = Where(" OR ".join(f"({condition})" for condition in sorted(looks.conditions)), 0)
+        for keys, _ in where.batches(beside, version, None):
+            yield keys
+    if is_any_gone:
+        for _, keys in beside.comparison().strangers(version):
+            yield keys
