@@ -180,6 +180,8 @@ class Cascades:
         referenced = self._referenced(self._parents[change.followed], names)
         for before, after in pairs(change.kind, change.rows):
             assert before is not None  # no insert
+            if before == after:
+                continue
             was = dict(zip(names, before, strict=True))
             now = was if after is None else dict(zip(names, after, strict=True))
             moved = frozenset(name for name in referenced if was[name] != now[name])
