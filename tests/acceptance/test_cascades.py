@@ -17,6 +17,7 @@ from elasticsearch import Elasticsearch
 
 import stack.mariadb
 import stack.mysql
+import stack.redis
 from stack import Server
 from tests.support.running import Run, addresses, wait_for
 
@@ -61,13 +62,13 @@ views = [
     IndexTable("shop_by_city", shop, value="city"),
     IndexTable("shop_by_name", shop, value="name"),
     RedisHash("shop", shop, fields=["name"]),
-    SearchIndex("cascades-shop", shop, fields={{"name": "keyword", "city": "long"}}),
+    SearchIndex("NAME-shop", shop, fields={{"name": "keyword", "city": "long"}}),
     IndexTable("stall_by_name", stall, value="name"),
     RedisHash("stall", stall, fields=["name"]),
-    SearchIndex("cascades-stall", stall, fields={{"name": "keyword"}}),
+    SearchIndex("NAME-stall", stall, fields={{"name": "keyword"}}),
     IndexTable("price_by_stall", price, value=["square", "stall"]),
     RedisHash("price", price, fields=["id", "square", "stall"]),
-    SearchIndex("cascades-price", price, fields={{"square": "long", "stall": "long"}}),
+    SearchIndex("NAME-price", price, fields={{"square": "long", "stall": "long"}}),
     IndexTable("genre_by_name", genre, value="name"),
     RedisHash("genre", genre, fields=["name", "above"]),
 ]
@@ -80,13 +81,15 @@ class World:
 
     def __init__(self, folder: Path, source: Server, redis_server: Server, search: Server) -> None:
         self.source = source
+        self.prefix = f"viewtail-cascades-{source.port}"  # of indices that another source has not written to
         self.redis = redis.Redis(port=redis_server.port, decode_responses=True)
-        self.redis.flushdb()
         self.documents = Elasticsearch(search.url)
         for statement in [*TABLES.split(";\n"), *ROWS.split(";\n")]:
             self.ask(statement)
         environ = addresses(source, redis_server, search) | {"VIEWTAIL_MYSQL__URL": f"{source.url}/{STORE}"}
-        self.run = Run(folder, VIEWS, environ)
+        self.run = Run(folder, VIEWS.replace("NAME", f"cascades-{source.port}"), environ)
+
+    def start(self) -> None:
         self.run.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="3600")
         wait_for("a round is over", lambda: self.proven() == 12, timeout_s=120)
 
@@ -107,13 +110,16 @@ class World:
 
     def hashes(self, view: str) -> set[str]:
         """The keys of a view in Redis."""
-        return {name.partition(":")[2] for name in self.redis.keys(f"{view}:*")}
+        return {name.partition(":")[2] for name in map(str, self.redis.keys(f"{view}:*"))}
 
     def found(self, view: str) -> set[str]:
         """The keys of a view in Elasticsearch."""
-        self.documents.indices.refresh(index=f"viewtail-{view}")
-        hits = self.documents.search(index=f"viewtail-{view}", size=1000)["hits"]["hits"]
-        return {hit["_id"] for hit in hits}
+        return {hit["_id"] for hit in self.hits(view)}
+
+    def hits(self, view: str) -> list[Any]:
+        self.documents.indices.refresh(index=f"{self.prefix}-{view}")
+        found: list[Any] = self.documents.search(index=f"{self.prefix}-{view}", size=1000)["hits"]["hits"]
+        return found
 
     def soon(self, what: str, condition: Callable[[], bool]) -> None:
         began = time.monotonic()
@@ -123,24 +129,22 @@ class World:
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def world(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_server: Server,
-    elasticsearch_server: Server,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, elasticsearch_server: Server
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("cascades")
+    redis_server = stack.redis.start(folder / "redis")  # of one source
     if request.param == "mysql":
         source = stack.mysql.start(folder / "mysql", options=["--innodb-native-foreign-keys=ON"])
     else:
         source = stack.mariadb.start(folder / "mariadb")
+    found = World(folder, source, redis_server, elasticsearch_server)
     try:
-        found = World(folder, source, redis_server, elasticsearch_server)
+        found.start()
         yield found
-        found.run.stop()
-        for view in ("shop", "stall", "price"):
-            found.documents.indices.delete(index=f"viewtail-cascades-{view}*")
     finally:
+        found.run.kill()
         source.kill()
+        redis_server.kill()
 
 
 def assert_shops(world: World) -> None:
@@ -149,7 +153,7 @@ def assert_shops(world: World) -> None:
     world.soon("by city", lambda: world.index("SELECT id FROM {}shop_by_city WHERE city IS NOT NULL") == there)
     world.soon("by name", lambda: world.index("SELECT id FROM {}shop_by_name WHERE name IS NOT NULL") == there)
     world.soon("in Redis", lambda: world.hashes("shop") == texts)
-    world.soon("in Elasticsearch", lambda: world.found("cascades-shop") == texts)
+    world.soon("in Elasticsearch", lambda: world.found("shop") == texts)
 
 
 def assert_stalls(world: World) -> None:
@@ -158,21 +162,22 @@ def assert_stalls(world: World) -> None:
     by_name = "SELECT square, number FROM {}stall_by_name WHERE name IS NOT NULL"
     world.soon("by name", lambda: world.index(by_name) == there)
     world.soon("in Redis", lambda: world.hashes("stall") == texts)
-    world.soon("in Elasticsearch", lambda: world.found("cascades-stall") == texts)
+    world.soon("in Elasticsearch", lambda: world.found("stall") == texts)
 
 
 def assert_prices(world: World) -> None:
     def shown() -> set[tuple[Any, ...]]:
         rows = [world.redis.hmget(f"price:{key}", "id", "square", "stall") for key in world.hashes("price")]
-        return {tuple(None if one is None else int(one) for one in row) for row in rows}  # type: ignore[union-attr]
+        return {tuple(None if one is None else int(one) for one in row) for row in rows}
 
     def documents() -> set[tuple[Any, ...]]:
-        world.documents.indices.refresh(index="viewtail-cascades-price")
-        hits = world.documents.search(index="viewtail-cascades-price", size=100)["hits"]["hits"]
-        return {(int(hit["_id"]), hit["_source"].get("square"), hit["_source"].get("stall")) for hit in hits}
+        return {
+            (int(hit["_id"]), hit["_source"].get("square"), hit["_source"].get("stall")) for hit in world.hits("price")
+        }
 
     there = world.table("SELECT id, square, stall FROM {}price")
-    world.soon("by stall", lambda: world.index("SELECT id, square, stall FROM {}price_by_stall") == there)
+    by_stall = "SELECT id, square, stall FROM {}price_by_stall WHERE square IS NOT NULL"
+    world.soon("by stall", lambda: world.index(by_stall) == {row for row in there if row[1] is not None})
     world.soon("in Redis", lambda: shown() == there)
     world.soon("in Elasticsearch", lambda: documents() == there)
 
