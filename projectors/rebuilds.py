@@ -26,7 +26,7 @@ from projectors.binding import declaration_hash
 from projectors.stores import Store, Swapping
 from projectors.stores.access import Access
 from projectors.view_states import State, ViewStates
-from projectors.views import BoundView, copy_id
+from projectors.views import BoundView, copy_id, view_of
 from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.rebuild")
@@ -369,3 +369,18 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     if "rebuild" not in migrations.columns(cursor, database):
         return []
     return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+
+
+def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
+    """The declared views where their live copies are, and each copy beside: all places that hold what they show."""
+    with transaction(session, "reading where views are") as cursor:
+        cursor.execute(f"SELECT DISTINCT name, copy FROM {quote(database, 'view')}")
+        known = dict(cursor.fetchall())
+    found = [replace(view, copy=known.get(view.id, 1)) for view in views]
+    beside = [
+        replace(view, copy=copy, is_beside=True)
+        for view in views
+        for name, copy in sorted(known.items())
+        if view_of(name) == view.id != name
+    ]
+    return [*found, *beside]

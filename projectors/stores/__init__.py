@@ -142,6 +142,7 @@ class GuardedSink(WitnessedSink, Protocol):
         """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
 
         For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
+        Of a key that nothing is held of (NOTHING_HELD), a version that the store remembers of what was there.
         What the keys show may be gone until that write.
         """
         raise NotImplementedError

@@ -222,7 +222,7 @@ def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_p
             "the change is found",
             lambda: json.loads(going.command("find", "ix_email", "grace", "--json").stdout or "[]"),
         )
-        assert going.command("replay", "ix_email").returncode == 0
+        assert going.command("replay", "--yes", "ix_email").returncode == 0
         wait_for(
             "it is filled again",
             lambda: '"state": "filled"' in going.command("status", "--json").stdout,

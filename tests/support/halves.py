@@ -35,9 +35,14 @@ FIRST = (
     "tests/unit",
     "tests/acceptance/test_bad_input.py",
     "tests/acceptance/test_mariadb.py",
+    "tests/acceptance/test_planted_damage.py",
+    "tests/acceptance/test_rebuild.py",
+    "tests/acceptance/test_verify_interrupted.py",
+    "tests/acceptance/test_verify_live.py",
     "tests/faults/test_elasticsearch_sink_faults.py",
     "tests/faults/test_fleet_schedules.py",
     "tests/faults/test_mariadb_failover.py",
+    "tests/faults/test_rebuild_faults.py",
     "tests/faults/test_wire.py",
 )
 _NAMES = ("failed", "passed", "skipped", "error")  # in the order of pytest's own closing line

@@ -11,7 +11,7 @@ import pymysql
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
 from projectors.stores.index_tables.sink import DDL_WAIT_S
-from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables
+from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables, table_name
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
 from servers.facts import facts_of
@@ -92,7 +92,7 @@ class IndexTableTraces(Traces):
     def of(self, key: Key) -> list[Trace]:
         view = self._view
         columns = ", ".join(map(selected, (*view.key, *view.values)))
-        query = f"SELECT {VERSION}, {columns} FROM {quote(self._database, view.view.name)}"
+        query = f"SELECT {VERSION}, {columns} FROM {quote(self._database, table_name(view))}"
         rows: list[tuple[Any, ...]] = []
         try:
             with _mapped(f"view {view.id}: reading its table"), self._connection.cursor() as cursor:
@@ -101,7 +101,7 @@ class IndexTableTraces(Traces):
                 self._connection.commit()
         except _NoTable:
             pass
-        place = f"table {quote(self._database, view.view.name)}"
+        place = f"table {quote(self._database, table_name(view))}"
         if not rows:
             return [Trace(place=place, holds=Holds.NOTHING)]
         has_values = any(value is not None for value in rows[0][len(key) + 1 :])

@@ -220,7 +220,10 @@ class MySQLSink(GuardedSink):
         try:
             with connection.cursor() as cursor:
                 for key, held in found.items():
-                    cursor.execute(f"DELETE FROM {table} WHERE {equals(bound.key, key)} AND {VERSION} = {held.mark:d}")
+                    if held.mark is not None:  # else nothing is there, and MySQL remembers nothing
+                        cursor.execute(
+                            f"DELETE FROM {table} WHERE {equals(bound.key, key)} AND {VERSION} = {held.mark:d}"
+                        )
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "taking rows away") from None
 

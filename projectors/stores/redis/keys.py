@@ -113,11 +113,7 @@ class RedisKeys:
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""
-        if self._beside:
-            if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
-                return None
-            redis_key = redis_key[1 : -len(self._beside)]
-        found = self._pattern.fullmatch(redis_key)
+        found = self._found(redis_key)
         if found is None:
             return None
         by_column = dict(zip(self._placed, found.groups(), strict=True))
@@ -130,7 +126,15 @@ class RedisKeys:
 
     def is_like_ours(self, redis_key: str) -> bool:
         """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
-        return self._pattern.fullmatch(redis_key) is not None
+        return self._found(redis_key) is not None
+
+    def _found(self, redis_key: str) -> re.Match[str] | None:
+        """The parts of a name of that form; None for another form."""
+        if not self._beside:
+            return self._pattern.fullmatch(redis_key)
+        if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
+            return None
+        return self._pattern.fullmatch(redis_key[1 : -len(self._beside)])
 
     def key_of_tombstone(self, redis_key: str) -> Key | None:
         """The entity key of a tombstone; None for a key of something else."""

@@ -125,8 +125,7 @@ class RedisTraces(Traces):
         self._kind = kind_of(view)
 
     def of(self, key: Key) -> list[Trace]:
-        name = self._keys.redis_key(key)
-        side = f"{{{name}}}:t"
+        name, side = self._keys.names(key)
         with _mapped("looking at keys"):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)

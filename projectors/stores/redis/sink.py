@@ -170,6 +170,8 @@ class RedisSink(GuardedSink):
         keys, form = self._keys[view], "hash" if isinstance(self._views[view].view, RedisHash) else "json"
         with self._mapped("taking keys away"):
             for key, held in found.items():
+                if held.mark is None:  # nothing is there, and Redis remembers nothing
+                    continue
                 name = keys.redis_key(key)
                 self._ask("EVAL", TAKE_AWAY, 2, name, tombstone_of(name), form, held.mark)
 
