@@ -3,7 +3,7 @@
 After FriendFeed's Cleaner: a view that was damaged, or that missed a change no binlog tells of, is wrong for seconds or
 for one round, not for ever. Two threads of a pipeline's process: one looks at the entities that changed in the last
 minute, the other makes passes as `viewtail verify --repair` does. A third one looks for what a cascade did without a
-change in the stream, as soon as its parent's row went (projectors/proving/cascades.py); passes wait for it. All work
+change in the stream, as soon as its parent's row went (projectors/proving/cascades.py); passes wait meanwhile. All work
 for a share of one core's time, and not at all while the pipeline lags.
 """
 
@@ -37,7 +37,9 @@ KEYS_AT_ONCE = 500
 MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
-PASSED_WITHIN_S = 60.0  # a watermark; where the stream brings none, nothing can be proven
+PASSED_WITHIN_S = 60.0  # a watermark; while the stream brings none, nothing can be proven
+STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
+ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KIND = "clean"
 
@@ -98,8 +100,8 @@ class Cleaner:
             except StopRequested:
                 return
             except WaitedTooLongError as error:
-                _log.warning("the cleaner ends", pipeline=str(self.own.identity), error=str(error))
-                return
+                _log.warning("the cleaner waits", pipeline=str(self.own.identity), error=str(error))
+                self.own.stop.wait(STUCK_AGAIN_AFTER_S)
             except ViewtailError as error:
                 _log.info("the cleaner waits", pipeline=str(self.own.identity), error=str(error))
                 self.own.stop.wait(AGAIN_AFTER_S)
@@ -176,16 +178,22 @@ class Cleaner:
         assert cascades is not None
         while not self.own.stop.wait(LOOK_EVERY_S):
             pace.after(0)
+            began = time.monotonic()
             for view in cascades.due():
                 looks = cascades.take(view)
-                if self.own.life.gets_changes(view):
-                    try:
-                        self._heal(view, looks, pace)
-                    except ViewtailError:
-                        cascades.put(view, looks)
-                        raise
+                try:
+                    self._heal(view, looks, pace)
+                except ViewtailError:
+                    cascades.put(view, looks)
+                    raise
+            if (took_s := time.monotonic() - began) > ROUNDS_WAIT_S:
+                self.own.stop.wait(took_s)
 
     def _heal(self, view: str, looks: Looks, pace: Share) -> None:
+        if not self.own.life.gets_changes(view):
+            return  # its next backfill reads all rows
+        if looks.is_any_gone or looks.is_any_changed:
+            _log.info("the cleaner looks through a whole view for what cascades did", view=view)
         self._is_healing = True
         try:
             with self._beside(view) as beside:
@@ -239,9 +247,8 @@ def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:
         found = beside.reader.keys_with(values, MOST_SHOWN)
         is_any_gone |= len(found) == MOST_SHOWN
         yield found
-    if looks.conditions:
-        where = Where(" OR ".join(f"({condition})" for condition in sorted(looks.conditions)), 0)
-        for keys, _ in where.batches(beside, version, None):
+    if condition := looks.condition(beside.view.table):
+        for keys, _ in Where(condition, 0).batches(beside, version, None):
             yield keys
     if is_any_gone:
         for _, keys in beside.comparison().strangers(version):

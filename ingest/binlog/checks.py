@@ -68,7 +68,7 @@ REQUIRED = (
 NEVER = "would miss it"
 LATE_WITH_A_CLEANER = (
     "have it late: the cleaner looks for such rows when a row of {parent} goes, which takes SELECT on that table, and "
-    "finds the others in its rounds"
+    "finds the others in its rounds; topics miss it"
 )
 
 

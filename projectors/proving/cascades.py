@@ -10,11 +10,12 @@ noted what is to be looked for; the cleaner looks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
-from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges, pairs
+from changes.batches import DELETE, INSERT, Followed, Row, RowChanges, pairs
 from changes.tables import TEXTS_IN_BINARY, Column, ForeignKey, Kind, Table
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
@@ -22,7 +23,6 @@ from servers.literals import rows_with
 from servers.sessions import quote
 
 MOST_LOOKS = 1_000  # of one kind and view; more are one look through all of the view
-ALL_ROWS = "TRUE"
 
 TableName = tuple[str, str]
 
@@ -76,59 +76,82 @@ def _effect(key: ForeignKey, cause: Effect) -> Effect | None:
 class Looks:
     """What is to be looked for in one view."""
 
-    conditions: set[str] = field(default_factory=set)  # SQL, of the table's rows that may have other values
+    values: set[tuple[tuple[str, ...], tuple[Any, ...]]] = field(default_factory=set)  # columns and what they are now
     shown_with: set[tuple[Any, ...]] = field(default_factory=set)  # first values in the view of rows that are gone
+    is_any_changed: bool = False  # rows have other values, too many for `values`
     is_any_gone: bool = False  # rows are gone that only all keys of the view tell
 
     def add(self, other: Looks) -> None:
-        self.conditions |= other.conditions
+        self.values |= other.values
         self.shown_with |= other.shown_with
-        if len(self.conditions) > MOST_LOOKS:
-            self.conditions = {ALL_ROWS}
-        if len(self.shown_with) > MOST_LOOKS:
-            self.shown_with, self.is_any_gone = set(), True
-        self.is_any_gone |= other.is_any_gone
+        self.is_any_changed |= other.is_any_changed or len(self.values) > MOST_LOOKS
+        self.is_any_gone |= other.is_any_gone or len(self.shown_with) > MOST_LOOKS
+        if self.is_any_changed:
+            self.values.clear()
+        if self.is_any_gone:
+            self.shown_with.clear()
+
+    def condition(self, table: Table) -> str:
+        """SQL, of the table's rows that may have other values; '' of none."""
+        if self.is_any_changed:
+            return "TRUE"
+        columns = {column.name: column for column in table.columns}
+        return " OR ".join(
+            sorted(
+                " AND ".join(_is(columns[name], value) for name, value in zip(names, values, strict=True))
+                for names, values in self.values
+                if all(name in columns for name in names)
+            )
+        )
+
+
+def _is(column: Column, value: Any) -> str:
+    return f"{quote(column.name)} IS NULL" if value is None else rows_with([column], [[value]])
 
 
 @dataclass(frozen=True, slots=True)
 class _Concern:
-    """What one effect means for one view."""
+    """What one effect means for one view. Rows are those of the parent: the values of its `columns`."""
 
-    view: BoundView
-    effect: Effect
+    view: str
+    is_gone: bool  # rows left the view, or are in it under another key
+    known_at: tuple[int, ...]  # of the first values that the view showed of them, in the parent's former row
+    names: tuple[str, ...]  # of columns with other values
+    values_at: tuple[int | None, ...]  # of those values, in the parent's row as it is now; None: NULL
 
-    def looks(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Looks:
-        """For one row of the parent."""
-        looks, held = Looks(), {column: before[of] for column, of in self.effect.held}
-        if self.effect.is_gone or self._moves_keys():
-            known = self._known(held)
-            if known and all(value is not None for value in known):
-                looks.shown_with.add(known)
-            else:
-                looks.is_any_gone = True
-        if not self.effect.is_gone:
-            columns = {column.name: column for column in self.view.table.columns}
-            parts = [
-                _is(columns[name], None if of is None else after[of])
-                for name, of in sorted(self.effect.changed, key=lambda one: one[0])
-            ]
-            looks.conditions.add(" AND ".join(parts))
+    def looks(self, rows: Sequence[tuple[Row, Row]]) -> Looks:
+        """For these rows of the parent, before and now."""
+        looks = Looks()
+        if self.is_gone and self.known_at:
+            shown = {tuple([was[at] for at in self.known_at]) for was, _ in rows}
+            looks.shown_with = {values for values in shown if None not in values}  # nothing refers to NULL
+        looks.is_any_gone = self.is_gone and not self.known_at
+        if self.names:
+            looks.values = {
+                (self.names, tuple([None if at is None else now[at] for at in self.values_at])) for _, now in rows
+            }
         return looks
 
-    def _moves_keys(self) -> bool:
-        """Whether rows got another key, so that the view shows them under their former one too."""
-        changed = {name for name, _ in self.effect.changed}
-        return any(column.name in changed for column in self.view.key)
 
-    def _known(self, held: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The first values that the view shows of such rows, as far as known; () where its store has no index."""
-        known: list[Any] = []
-        if store_of(self.view.view).has_index:
-            for column in self.view.values:
-                if column.name not in held or not _is_exact(column):
-                    break
-                known.append(held[column.name])
-        return tuple(known)
+def _concern(view: BoundView, effect: Effect, columns: Sequence[str]) -> _Concern:
+    """`columns` are the parent's, as the stream has them."""
+    changed = sorted(effect.changed, key=lambda one: one[0])
+    held = dict(effect.held)
+    known = (columns.index(held[name]) for name in _indexed(view, held))
+    return _Concern(
+        view=view.id,
+        is_gone=effect.is_gone or any(column.name in dict(changed) for column in view.key),
+        known_at=tuple(known),
+        names=tuple(name for name, _ in changed),
+        values_at=tuple(None if of is None else columns.index(of) for _, of in changed),
+    )
+
+
+def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
+    """The first columns that keys are found by in the view, as far as their former values are known."""
+    if not store_of(view.view).has_index:
+        return []
+    return [column.name for column in takewhile(lambda one: one.name in held and _is_exact(one), view.values)]
 
 
 def _is_exact(column: Column) -> bool:
@@ -136,8 +159,27 @@ def _is_exact(column: Column) -> bool:
     return column.charset is None or column.declared in TEXTS_IN_BINARY
 
 
-def _is(column: Column, value: Any) -> str:
-    return f"{quote(column.name)} IS NULL" if value is None else rows_with([column], [[value]])
+@dataclass(frozen=True, slots=True)
+class _Parent:
+    """A table of the stream that foreign keys refer to."""
+
+    name: TableName
+    columns: tuple[str, ...]  # that are referred to, as far as the stream has them
+    pick: Callable[[Row], Row]  # their values
+
+    def rows(self, change: RowChanges) -> dict[frozenset[str], list[tuple[Row, Row]]]:
+        """The rows that went or got another key, before and now, by the columns that changed."""
+        found: dict[frozenset[str], list[tuple[Row, Row]]] = {}
+        if change.kind == DELETE:
+            found[frozenset()] = [(was, was) for was in map(self.pick, change.rows)]
+        else:
+            for before, after in pairs(change.kind, change.rows):
+                assert before is not None and after is not None  # no insert
+                was, now = self.pick(before), self.pick(after)
+                if was != now:
+                    each = zip(self.columns, was, now, strict=True)
+                    found.setdefault(frozenset(name for name, old, new in each if old != new), []).append((was, now))
+        return found
 
 
 class Cascades:
@@ -145,10 +187,10 @@ class Cascades:
 
     def __init__(self, keys: Sequence[ForeignKey], views: Iterable[BoundView], followed: Iterable[Followed]) -> None:
         """`followed` are all tables of the pipeline's source."""
-        parents = {key.parent for key in keys}
+        names = {key.parent for key in keys}
         self._keys = keys
         self._views = list(views)
-        self._parents = {one: _name(one.table) for one in followed if _name(one.table) in parents}
+        self._parents = {one: _parent(one, keys) for one in followed if _name(one.table) in names}
         self._concerns: dict[tuple[TableName, int, frozenset[str]], list[_Concern]] = {}
         self._looks: dict[str, Looks] = {}
         self._lock = threading.Lock()
@@ -156,9 +198,10 @@ class Cascades:
     def saw(self, changes: Iterable[RowChanges]) -> None:
         """These were applied."""
         for change in changes:
-            if change.kind != INSERT and change.followed in self._parents:
-                for view, looks in self._looks_of(change):
-                    self.put(view, looks)
+            if change.kind != INSERT and (parent := self._parents.get(change.followed)) is not None:
+                for moved, rows in parent.rows(change).items():
+                    for concern in self._concerned(parent, change.kind, moved):
+                        self.put(concern.view, concern.looks(rows))
 
     def due(self) -> list[str]:
         """The views in which something is to be looked for."""
@@ -175,41 +218,28 @@ class Cascades:
         with self._lock:
             self._looks.setdefault(view, Looks()).add(looks)
 
-    def _looks_of(self, change: RowChanges) -> Iterator[tuple[str, Looks]]:
-        names = change.followed.columns
-        referenced = self._referenced(self._parents[change.followed], names)
-        for before, after in pairs(change.kind, change.rows):
-            assert before is not None  # no insert
-            if before == after:
-                continue
-            was = dict(zip(names, before, strict=True))
-            now = was if after is None else dict(zip(names, after, strict=True))
-            moved = frozenset(name for name in referenced if was[name] != now[name])
-            if change.kind == UPDATE and not moved:
-                continue
-            for concern in self._concerned(self._parents[change.followed], change.kind, moved, referenced):
-                yield concern.view.id, concern.looks(was, now)
-
-    def _referenced(self, table: TableName, followed: Sequence[str]) -> frozenset[str]:
-        return frozenset(
-            name for key in self._keys if key.parent == table for name in key.referenced if name in followed
-        )
-
-    def _concerned(
-        self, table: TableName, kind: int, moved: frozenset[str], referenced: frozenset[str]
-    ) -> list[_Concern]:
-        known = self._concerns.get((table, kind, moved))
+    def _concerned(self, parent: _Parent, kind: int, moved: frozenset[str]) -> list[_Concern]:
+        known = self._concerns.get((parent.name, kind, moved))
         if known is None:
             first = Effect(
-                table=table,
+                table=parent.name,
                 is_gone=kind == DELETE,
                 changed=frozenset((name, name) for name in moved),
-                held=frozenset((name, name) for name in referenced),
+                held=frozenset((name, name) for name in parent.columns),
             )
             found = effects(self._keys, first)
-            known = [_Concern(view, one) for one in found for view in self._views if _is_concerned(view, one)]
-            self._concerns[table, kind, moved] = known
+            known = [
+                _concern(view, one, parent.columns) for one in found for view in self._views if _is_concerned(view, one)
+            ]
+            self._concerns[parent.name, kind, moved] = known
         return known
+
+
+def _parent(followed: Followed, keys: Iterable[ForeignKey]) -> _Parent:
+    name = _name(followed.table)
+    referenced = {column for key in keys if key.parent == name for column in key.referenced}
+    at = [number for number, column in enumerate(followed.columns) if column in referenced]
+    return _Parent(name, tuple(followed.columns[number] for number in at), lambda row: tuple([row[one] for one in at]))
 
 
 def _name(table: Table) -> TableName:

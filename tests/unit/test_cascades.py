@@ -6,7 +6,7 @@ from changes.batches import DELETE, INSERT, UPDATE, Followed, RowChanges
 from changes.tables import Column, ForeignKey, Kind, Table
 from projectors.binding import bind
 from projectors.projection import followed_tables
-from projectors.proving.cascades import ALL_ROWS, MOST_LOOKS, Cascades, Effect, effects, followed_parents
+from projectors.proving.cascades import MOST_LOOKS, Cascades, Effect, effects, followed_parents
 from projectors.views import BoundView
 from viewtail import Entity, IndexTable, RedisHash
 
@@ -82,7 +82,7 @@ def test_rows_that_are_gone_are_found_by_the_value_that_an_index_has_or_else_by_
     made.saw([RowChanges(parent, DELETE, 1, [(7,), (8,)])])
     assert set(made.due()) == {"mysql:by_person", "mysql:by_total", "redis:order"}
     found = made.take("mysql:by_person")
-    assert found.shown_with == {(7,), (8,)} and not found.is_any_gone and not found.conditions
+    assert found.shown_with == {(7,), (8,)} and not found.is_any_gone and not found.values
     assert made.take("redis:order").is_any_gone and made.take("mysql:by_total").is_any_gone
     assert made.due() == []
 
@@ -91,11 +91,11 @@ def test_rows_with_other_values_are_asked_for_in_views_that_use_these() -> None:
     made, parent = cascades(OF_PERSON, views=[BY_PERSON, BY_TOTAL, HASH])
     made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)])])
     assert made.due() == ["mysql:by_person"]
-    assert made.take("mysql:by_person").conditions == {"(`person` = 9)"}
+    assert made.take("mysql:by_person").condition(ORDER) == "(`person` = 9)"
     of_null = key("order", "person", on_delete="SET NULL", person="id")
     made, parent = cascades(of_null, views=[BY_PERSON, BY_TOTAL])
     made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
-    assert made.take("mysql:by_person").conditions == {"`person` IS NULL"}
+    assert made.take("mysql:by_person").condition(ORDER) == "`person` IS NULL"
     assert made.due() == []
 
 
@@ -104,7 +104,7 @@ def test_a_column_that_is_computed_may_have_changed_too() -> None:
     (view,) = bind([IndexTable("by_made", Entity("shop.order"), value="made")], lambda *_: computed)
     made, parent = cascades(OF_PERSON, views=[view])
     made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)])])
-    assert made.take("mysql:by_made").conditions == {"(`person` = 9)"}
+    assert made.take("mysql:by_made").condition(computed) == "(`person` = 9)"
 
 
 def test_what_changes_no_key_of_a_parent_tells_nothing() -> None:
@@ -120,7 +120,7 @@ def test_more_than_can_be_looked_up_one_by_one_is_one_look_through_all() -> None
     assert found.is_any_gone and len(found.shown_with) == 0
     changed = [row for number in range(MOST_LOOKS + 1) for row in ((number,), (-number - 1,))]
     made.saw([RowChanges(parent, UPDATE, 2, changed)])
-    assert made.take("mysql:by_person").conditions == {ALL_ROWS}
+    assert made.take("mysql:by_person").condition(ORDER) == "TRUE"
 
 
 def test_archived_rows_stay_though_their_parent_goes() -> None:
