@@ -77,7 +77,7 @@ class Looks:
     """What is to be looked for in one view."""
 
     values: set[tuple[tuple[str, ...], tuple[Any, ...]]] = field(default_factory=set)  # columns and what they are now
-    shown_with: set[tuple[Any, ...]] = field(default_factory=set)  # first values in the view of rows that are gone
+    shown_with: set[tuple[Any, ...]] = field(default_factory=set)  # first values in the view of rows that had these
     is_any_changed: bool = False  # rows have other values, too many for `values`
     is_any_gone: bool = False  # rows are gone that only all keys of the view tell
 
@@ -122,7 +122,7 @@ class _Concern:
     def looks(self, rows: Sequence[tuple[Row, Row]]) -> Looks:
         """For these rows of the parent, before and now."""
         looks = Looks()
-        if self.is_gone and self.known_at:
+        if self.known_at:  # with other values, too: they may change once more, or go, before somebody looks
             shown = {tuple([was[at] for at in self.known_at]) for was, _ in rows}
             looks.shown_with = {values for values in shown if None not in values}  # nothing refers to NULL
         looks.is_any_gone = self.is_gone and not self.known_at

@@ -32,7 +32,7 @@ CREATE TABLE {SCHEMA}.city (
   FOREIGN KEY (country) REFERENCES {SCHEMA}.country (code) ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE {SCHEMA}.shop (
   id INT PRIMARY KEY, name VARCHAR(20), city INT,
-  FOREIGN KEY (city) REFERENCES {SCHEMA}.city (id) ON DELETE CASCADE);
+  FOREIGN KEY (city) REFERENCES {SCHEMA}.city (id) ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE {SCHEMA}.square (id INT PRIMARY KEY);
 CREATE TABLE {SCHEMA}.stall (
   square INT, number INT, name VARCHAR(20), PRIMARY KEY (square, number),
@@ -195,6 +195,12 @@ def test_children_leave_the_views_when_their_parent_goes(world: World) -> None:
 def test_they_leave_when_a_parent_of_their_parent_goes(world: World) -> None:
     world.changes_parent(f"DELETE FROM {SCHEMA}.country WHERE code = 'aa'")
     assert not world.table("SELECT id FROM {}shop WHERE city IN (1, 2)")
+    assert_shops(world)
+
+
+def test_they_leave_when_their_parent_got_another_key_and_went_then(world: World) -> None:
+    world.ask(f"UPDATE {SCHEMA}.city SET id = 60 WHERE id = 3")
+    world.changes_parent(f"DELETE FROM {SCHEMA}.city WHERE id = 60")
     assert_shops(world)
 
 

@@ -99,6 +99,12 @@ def test_rows_with_other_values_are_asked_for_in_views_that_use_these() -> None:
     assert made.due() == []
 
 
+def test_rows_whose_reference_changed_and_that_went_then_are_found_by_what_the_view_shows() -> None:
+    made, parent = cascades(OF_PERSON, views=[BY_PERSON])
+    made.saw([RowChanges(parent, UPDATE, 1, [(7,), (9,)]), RowChanges(parent, DELETE, 2, [(9,)])])
+    assert made.take("mysql:by_person").shown_with == {(7,), (9,)}
+
+
 def test_a_column_that_is_computed_may_have_changed_too() -> None:
     computed = table("order", "id", "person", "made")
     (view,) = bind([IndexTable("by_made", Entity("shop.order"), value="made")], lambda *_: computed)
