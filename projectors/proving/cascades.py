@@ -149,9 +149,11 @@ def _concern(view: BoundView, effect: Effect, columns: Sequence[str]) -> _Concer
 
 def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
     """The first columns that keys are found by in the view, as far as their former values are known."""
-    if not store_of(view.view).has_index:
+    if not view.view.has_index:
         return []
-    return [column.name for column in takewhile(lambda one: one.name in held and _is_exact(one), view.values)]
+    columns = store_of(view.view).indexed(view)
+    known = [column.name for column in takewhile(lambda one: one.name in held and _is_exact(one), columns)]
+    return [] if view.view.needs_all_values and len(known) < len(columns) else known
 
 
 def _is_exact(column: Column) -> bool:

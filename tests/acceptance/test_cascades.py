@@ -55,13 +55,14 @@ INSERT INTO {SCHEMA}.price VALUES (1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 2, 2), (5
 INSERT INTO {SCHEMA}.genre VALUES (1, 'all', NULL), (2, 'some', 1), (3, 'few', 2), (4, 'other', NULL)
 """
 VIEWS = f"""
-from viewtail import Entity, IndexTable, RedisHash, SearchIndex
+from viewtail import Entity, IndexTable, RedisHash, RedisSet, SearchIndex
 
 shop, stall, price, genre = (Entity("{SCHEMA}." + name) for name in ("shop", "stall", "price", "genre"))
 views = [
     IndexTable("shop_by_city", shop, value="city"),
     IndexTable("shop_by_name", shop, value="name"),
     RedisHash("shop", shop, fields=["name"]),
+    RedisSet("shops", shop, key="in:{{city}}"),
     SearchIndex("NAME-shop", shop, fields={{"name": "keyword", "city": "long"}}),
     IndexTable("stall_by_name", stall, value="name"),
     RedisHash("stall", stall, fields=["name"]),
@@ -91,7 +92,7 @@ class World:
 
     def start(self) -> None:
         self.run.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="3600")
-        wait_for("a round is over", lambda: self.proven() == 12, timeout_s=120)
+        wait_for("a round is over", lambda: self.proven() == 13, timeout_s=120)
 
     def proven(self) -> int:
         return len(self.ask(f"SELECT 1 FROM {STORE}.view WHERE proven_at IS NOT NULL"))
@@ -115,6 +116,10 @@ class World:
     def hashes(self, view: str) -> set[str]:
         """The keys of a view in Redis."""
         return {name.partition(":")[2] for name in map(str, self.redis.keys(f"{view}:*"))}
+
+    def members(self) -> set[str]:
+        """Of all sets in Redis."""
+        return {str(one) for name in self.redis.keys("in:*") for one in self.redis.smembers(str(name))}
 
     def found(self, view: str) -> set[str]:
         """The keys of a view in Elasticsearch."""
@@ -157,6 +162,7 @@ def assert_shops(world: World) -> None:
     world.soon("by city", lambda: world.index("SELECT id FROM {}shop_by_city WHERE city IS NOT NULL") == there)
     world.soon("by name", lambda: world.index("SELECT id FROM {}shop_by_name WHERE name IS NOT NULL") == there)
     world.soon("in Redis", lambda: world.hashes("shop") == texts)
+    world.soon("in sets", lambda: world.members() == texts)
     world.soon("in Elasticsearch", lambda: world.found("shop") == texts)
 
 

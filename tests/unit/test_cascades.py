@@ -8,7 +8,7 @@ from projectors.binding import bind
 from projectors.projection import followed_tables
 from projectors.proving.cascades import MOST_LOOKS, Cascades, Effect, effects, followed_parents
 from projectors.views import BoundView
-from viewtail import Entity, IndexTable, RedisHash
+from viewtail import Entity, IndexTable, RedisHash, RedisSet
 
 
 def key(table: str, parent: str, on_delete: str = "CASCADE", on_update: str = "CASCADE", **columns: str) -> ForeignKey:
@@ -85,6 +85,18 @@ def test_rows_that_are_gone_are_found_by_the_value_that_an_index_has_or_else_by_
     assert found.shown_with == {(7,), (8,)} and not found.is_any_gone and not found.values
     assert made.take("redis:order").is_any_gone and made.take("mysql:by_total").is_any_gone
     assert made.due() == []
+
+
+def test_members_of_a_set_are_found_by_it_where_the_reference_alone_names_the_set() -> None:
+    entity = Entity("shop.order")
+    of_one, of_two = bind(
+        [RedisSet("orders", entity, key="of:{person}"), RedisSet("dear", entity, key="dear:{person}:{total}")],
+        lambda *_: ORDER,
+    )
+    made, parent = cascades(OF_PERSON, views=[of_one, of_two])
+    made.saw([RowChanges(parent, DELETE, 1, [(7,)])])
+    assert made.take("redis:orders").shown_with == {(7,)}
+    assert made.take("redis:dear").is_any_gone
 
 
 def test_rows_with_other_values_are_asked_for_in_views_that_use_these() -> None:

@@ -15,8 +15,8 @@ import orjson
 from changes.rendering import NUMBER_TEXTS, json_value
 from changes.tables import Column, Kind
 from projectors.stores import Item, Unfit, takes_equal_versions
-from projectors.stores.redis.keys import VERSION, RedisKeys
-from projectors.stores.redis.script import SHA
+from projectors.stores.redis.keys import VERSION, RedisKeys, tombstone_of
+from projectors.stores.redis.script import APPLY, SHA, TAKE_AWAY
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 
@@ -29,7 +29,10 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 class Packer:
     """Commands of one view."""
 
+    script = APPLY  # what they run
+
     def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+        self._keys = keys
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
         arguments = [">=" if takes_equal_versions(view) else ">"]
@@ -38,6 +41,7 @@ class Packer:
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
+        self._kind = "json" if is_json else "hash"
 
     def command(self, items: Sequence[Item]) -> bytes:
         """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
@@ -45,6 +49,14 @@ class Packer:
         total = self._count + 2 * len(keys) + count
         head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
+
+    def take_away(self, name: str, mark: Any) -> tuple[object, ...]:
+        """The EVAL that forgets the version that was seen at a key."""
+        return (TAKE_AWAY, 2, name, tombstone_of(name), self._kind, mark)
+
+    def places_of(self, item: Item) -> str:
+        """The keys that a write of it is about, for people."""
+        return f"key {self._keys.redis_key(item[0])!r}"
 
 
 def argument(text: str) -> str:
