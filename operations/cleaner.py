@@ -39,6 +39,7 @@ SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
 PASSED_WITHIN_S = 60.0  # a watermark; while the stream brings none, nothing can be proven
 STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
+OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's work with the default share
 ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KIND = "clean"
@@ -46,15 +47,24 @@ KIND = "clean"
 
 @dataclass(eq=False)
 class Share(Pace):
-    """At most such a share of one core's time; waits while the pipeline has other things to do."""
+    """At most such a share of one core's time; waits while the pipeline has other things to do.
+
+    Args:
+        owing_s: so much of its rest it may owe, so that a little work is done at once.
+    """
 
     share: float = 0.05
     is_busy: Callable[[], bool] = lambda: False
+    owing_s: float = 0.0
+    _owed_s: float = 0.0
+    _at: float = field(default_factory=time.monotonic)
     _spent_at: float = field(default_factory=time.thread_time)
 
     def after(self, rows: int) -> None:
-        spent, self._spent_at = time.thread_time() - self._spent_at, time.thread_time()
-        self.stop.wait(spent * (1 / self.share - 1))
+        now, spent = time.monotonic(), time.thread_time() - self._spent_at
+        self._owed_s = max(0.0, self._owed_s - (now - self._at)) + spent * (1 / self.share - 1)
+        self._at = now
+        self.stop.wait(max(0.0, self._owed_s - self.owing_s))
         while self.is_busy() and not self.stop.wait(LOOK_EVERY_S):
             pass
         self._spent_at = time.thread_time()
@@ -174,7 +184,7 @@ class Cleaner:
     # -- what cascades did without a change in the stream -------------------------------------------------------
 
     def _cascaded(self) -> None:
-        cascades, pace = self.own.pipeline.cascades, self._pace()
+        cascades, pace = self.own.pipeline.cascades, replace(self._pace(), owing_s=OWING_S)
         assert cascades is not None
         while not self.own.stop.wait(LOOK_EVERY_S):
             pace.after(0)
