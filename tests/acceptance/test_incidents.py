@@ -78,7 +78,9 @@ def views_of_the_page() -> str:
 def missing_lines(shown: tuple[str, ...], output: str) -> list[str]:
     """Lines of the page that the output does not have, in whole; how far columns are apart does not matter."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    patterns = {line: ".*".join(re.escape(part) for part in " ".join(line.split()).split("…")) for line in shown}
+    patterns = {
+        line: ".*".join(re.escape(part) for part in re.split(" ?… ?", " ".join(line.split()))) for line in shown
+    }
     return [line for line, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in lines)]
 
 
@@ -109,6 +111,7 @@ class Shop:
     def places(self) -> dict[str, str]:
         return {
             "mysql -h db1": shlex.join(stack.mysql.client(self.db1)),
+            "df -h /var/lib/redis": shlex.join([*self.disk.seen_by, "df", "-h", str(self.disk.folder)]),
             "redis-cli -h cache": shlex.join(stack.redis.client(self.cache)),
             "/var/lib/redis": str(self.disk.path),
             "4711": "4711" if self.blocker is None else str(self.blocker.thread_id()),
@@ -180,6 +183,13 @@ class Shop:
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         return [ask(self.source, statement) for statement in statements][-1]
+
+    def refuses_to_write(self) -> bool:
+        try:
+            self.redis.set("other", "x" * 10_000)
+        except redis.exceptions.ResponseError:
+            return True
+        return False
 
     def wait(self, view: str = "redis:user") -> None:
         done = self.run.command("wait", view, "--within", "30", timeout_s=40)
@@ -260,10 +270,8 @@ def shop(
         try:
             wait_for("all is well", found.run.is_well, timeout_s=60)
             yield found
-        except BaseException:
-            print(found.run.log[-6000:])
-            raise
         finally:
+            print(found.run.log[-6000:])
             found.run.kill()
             found.redis.close()
 
@@ -376,6 +384,7 @@ def full(shop: Shop) -> Iterator[None]:
     dump.write_bytes(bytes(8 << 20))
     shop.disk.fill()
     try:
+        wait_for("Redis refuses to write", shop.refuses_to_write)
         shop.sql("UPDATE shop.user SET name = CONCAT('New ', name)")
         yield
         assert not dump.exists()

@@ -24,9 +24,23 @@ class SmallDisk:
 
     def __init__(self, folder: Path, size_mib: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self._holder = _hold(folder, size_mib)
         self.path = Path(f"/proc/{self._holder.pid}/root{folder}")
         self._ballast = self.path / "ballast"
+
+    @property
+    def seen_by(self) -> list[str]:
+        """What a command begins with that sees it at `folder`."""
+        holder = str(self._holder.pid)
+        is_own_user = Path(f"/proc/{holder}/ns/user").readlink() != Path("/proc/self/ns/user").readlink()
+        return [
+            "nsenter",
+            "--target",
+            holder,
+            "--mount",
+            *(["--user", "--preserve-credentials"] if is_own_user else []),
+        ]
 
     def __enter__(self) -> SmallDisk:
         return self
