@@ -32,6 +32,7 @@ _FORGET_EVERY_S = 60.0
 _ATTEMPTS = 5
 _LOOK_EVERY_S = (0.002, 0.1)  # first, and at most
 _SAY_AFTER_S = 10.0  # that a pipeline does not pass
+_AGAIN_AFTER_S = 1.0  # first
 _WRITE_AGAIN_AFTER_S = 15.0  # the note may be lost: its writer was killed
 
 
@@ -139,8 +140,7 @@ class AskedWatermarks(Watermarks):
         began, pause_s = time.monotonic(), _LOOK_EVERY_S[0]
         wanted = set(self._pipelines())
         while not stop.is_set() and time.monotonic() - began < timeout_s:
-            for token in tokens:
-                versions = self._passed(token)
+            for token, versions in self._passed(tokens).items():
                 if wanted and wanted <= versions.keys():
                     # Partitions know one watermark by one version.
                     version = max(versions[one] for one in wanted)
@@ -155,19 +155,32 @@ class AskedWatermarks(Watermarks):
 
     def now_within(self, stop: threading.Event, timeout_s: float) -> int | None:
         """The version of a watermark from now on; None where a pipeline has not passed it in time."""
-        version = self.wait([self.write()], stop, timeout_s)
-        if version is None and stop.is_set():
-            raise StopRequested
-        return version
+        deadline, again_after_s, tokens = time.monotonic() + timeout_s, _AGAIN_AFTER_S, list[str]()
+        while True:
+            # Again and again: a pipeline that takes up a new history begins behind those that were written before.
+            tokens.append(self.write())
+            left_s = max(0.0, deadline - time.monotonic())
+            version = self.wait(tokens, stop, min(left_s, again_after_s))
+            if version is None and stop.is_set():
+                raise StopRequested
+            if version is not None or left_s <= again_after_s:
+                return version
+            again_after_s = min(2 * again_after_s, _WRITE_AGAIN_AFTER_S)
 
     def close(self) -> None:
         super().close()
         self._store.close()
 
-    def _passed(self, token: str) -> dict[int, int]:
-        with transaction(self._store, "looking for a watermark that was passed") as cursor:
-            cursor.execute(f"SELECT pipeline_id, version FROM {self._passed_table} WHERE token = %s", (token,))
-            return dict(cursor.fetchall())
+    def _passed(self, tokens: Sequence[str]) -> dict[str, dict[int, int]]:
+        """The versions by which pipelines passed them, by token and pipeline."""
+        found: dict[str, dict[int, int]] = {token: {} for token in tokens}
+        with transaction(self._store, "looking for watermarks that were passed") as cursor:
+            cursor.execute(
+                f"SELECT token, pipeline_id, version FROM {self._passed_table} WHERE token IN %s", (list(tokens),)
+            )
+            for token, pipeline_id, version in cursor.fetchall():
+                found[token][pipeline_id] = version
+        return found
 
     def _have_row(self) -> None:
         """A watermark row that no other process writes: the lock on its number is this session's."""

@@ -269,6 +269,8 @@ def shop(
         found.run.start()
         try:
             wait_for("all is well", found.run.is_well, timeout_s=60)
+            for view in ("mysql:user_by_email", "redis:user", "redis:card", "elasticsearch:users"):
+                found.wait(view)  # until it is backfilled, too
             yield found
         finally:
             print(found.run.log[-6000:])

@@ -135,13 +135,13 @@ class MySQLSink(GuardedSink):
 
     def fit(self, view: BoundView) -> bool:
         """Alter one index table for a view whose table changed. The DDL would commit an open transaction."""
-        self._views[view.id] = view
         with self._committed(f"widening the index table of {view.id}") as connection:
             facts = facts_of(connection)
             present = present_tables(connection, facts, self._database, places.table_names(view))
             shape = places.shape_of(self._database, view, facts.binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
+        self._views[view.id] = view  # where that failed, the table is still as the view was before
         return True
 
     def leave_alone(self, views: Collection[str]) -> None:
