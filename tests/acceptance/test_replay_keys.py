@@ -14,7 +14,7 @@ import pytest
 from projectors.failpoints import RUN_STEPS
 from stack import Server
 from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
-from tests.support.running import wait_for
+from tests.support.running import DIED, wait_for
 
 VIEWS = ("mysql:by_email", "redis:person", "redis:card", "elasticsearch:person")
 
@@ -200,3 +200,23 @@ def test_a_replay_that_was_killed_is_finished_by_the_same_command_and_shows_noth
     assert {key: names(world, key) for key in DAMAGED} == right
     told = json.loads(world.command("replays", "--json", "--limit", "4").stdout)
     assert ({one["state"] for one in told}, count_of(world)) == ({"done"}, before + len(VIEWS)), "they went on"
+
+
+def test_a_replay_of_a_whole_view_that_was_killed_goes_on_and_readers_miss_nothing_meanwhile(world: World) -> None:
+    views = [view for view in VIEWS if view != "redis:card"]
+    right = names(world, 700)
+    damage_everywhere(world, 2900)
+    assert world.run.stop() == 0
+    world.run.start(VIEWTAIL_FAILPOINT="after chunk:2", VIEWTAIL_RUN__CHUNK_ROWS="500")
+    wait_for("all is well", world.run.is_well)
+    deaths = world.run.log.count(DIED)
+    assert world.command("replay", *views, "--yes").returncode == 0
+    wait_for("each pipeline is killed in the midst", lambda: world.run.log.count(DIED) >= deaths + len(views), 60)
+    assert names(world, 700) == right
+    world.run.kill()
+    world.run.start()
+    unfilled = f"SELECT name FROM {STORE}.view WHERE state <> 'filled'"
+    wait_for("they are filled", lambda: world.ask(unfilled) == [] and world.run.is_well(), 60)
+    found = world.verify(*views)
+    assert found["code"] == 0, found
+    assert world.command("replay", "redis:card", "--key", "2900").returncode == 0
