@@ -17,18 +17,13 @@ import redis
 
 from stack import Server
 from tests.support.asking import ask
+from tests.support.recorded_views import HALTED, HALVES, wanted
 from tests.support.recording import Place, clear, documents, restore
 from tests.support.running import Run, addresses, wait_for
 from tests.support.world import World
 
 RECORDED = Path(__file__).parents[1] / "recorded"
-RECORDINGS = ("118d1f0",)
-HALTED = {"mysql:ix_gone", "redis:moved"}
-HALVES = {
-    "mysql:ix_half": "half_mysql",
-    "redis:half": "half_redis",
-    "elasticsearch:half": "half_search",
-}  # view, and its table
+RECORDINGS = ("118d1f0", "v0.11.0", "v0.12.0")
 STORES = {"mysql", "redis", "elasticsearch"}
 WHILE_DOWN = (
     "INSERT INTO shop.user VALUES (101, 'new', 2, NULL), (5, 'back again', 4, NULL)",
@@ -185,26 +180,6 @@ def in_redis(client: Any, key: str) -> tuple[Any, int]:
     return held, version
 
 
-def wanted(world: World) -> dict[str, dict[int, Any]]:
-    """What the views must show, from the tables."""
-    users = ask(world.mysql, "SELECT id, email, n FROM shop.user")
-    halves = {view: dict(ask(world.mysql, f"SELECT id, v FROM shop.{table}")) for view, table in HALVES.items()}
-    documents = {key: {"email": email, "n": n, "tag": (email or "")[:3]} for key, email, n in users}
-    return {
-        "mysql:ix_email": {key: email for key, email, _ in users if email is not None},
-        "mysql:ix_even": {key: n for key, _, n in users if n % 2 == 0},
-        "mysql:ix_half": halves["mysql:ix_half"],
-        "redis:user": {
-            key: {"n": str(n)} | ({} if email is None else {"email": email}) for key, email, n in users if key != 7
-        },
-        "redis:document": documents,
-        "redis:half": {key: {"v": v} for key, v in halves["redis:half"].items()},
-        "elasticsearch:user": {key: {"n": n} | ({} if email is None else {"email": email}) for key, email, n in users},
-        "elasticsearch:even": {key: documents[key] for key, _, n in users if n % 2 == 0},
-        "elasticsearch:half": {key: {"v": v} for key, v in halves["elasticsearch:half"].items()},
-    }
-
-
 def visible(shown: Shown) -> dict[int, Any]:
     return {key: value for key, (value, _) in shown.items() if value is not None}
 
@@ -215,7 +190,9 @@ def visible(shown: Shown) -> dict[int, Any]:
 def test_every_view_equals_its_table_after_an_upgrade(upgraded: Upgraded) -> None:
     """What changed while viewtail was down is in each."""
     found = {name: visible(shown) for name, shown in contents(upgraded.world).items()}
-    assert found == wanted(upgraded.world)
+    must = wanted(upgraded.world)
+    del must["redis:user"][7]  # it is parked
+    assert found == must
 
 
 def test_filled_views_are_not_filled_again_after_an_upgrade(upgraded: Upgraded) -> None:
