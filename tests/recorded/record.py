@@ -80,7 +80,7 @@ def change_source(world: World) -> None:
 
 
 class OldRun(Run):
-    """Of a version that may not know each setting which tests give to the present one."""
+    """Of a version without a cleaner: tests switch off the present one's."""
 
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in super().environment().items() if "CLEANER" not in name}
@@ -196,7 +196,7 @@ def main() -> int:
                 cwd=at, env={**clean_environment(), **environment}, capture_output=True, text=True, check=True,
             ).stdout.strip()  # fmt: skip
             assert Path(where).is_relative_to(checkout), f"{where} would be recorded"
-            run = OldRun(at, views, environment)
+            run = (Run if is_of_rebuilds else OldRun)(at, views, environment)
             make_source(world)
             fill_and_follow(world, run, views)
             if is_of_rebuilds:
