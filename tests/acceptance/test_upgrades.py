@@ -61,10 +61,13 @@ class Deployment:
     def json(self, *arguments: str, code: int = 0) -> Any:
         return json.loads(self.command(*arguments, "--json", code=code))
 
+    def pipelines(self) -> dict[str, dict[str, Any]]:
+        """By name, what status says."""
+        return {one["name"]: one for one in json.loads(self.run.command("status", "--json").stdout)["pipelines"]}
+
     def status(self) -> dict[str, dict[str, Any]]:
         """By view."""
-        done = self.run.command("status", "--json")
-        return {view["name"]: view for one in json.loads(done.stdout)["pipelines"] for view in one["views"]}
+        return {view["name"]: view for one in self.pipelines().values() for view in one["views"]}
 
     def wait_until_filled(self, *views: str) -> None:
         def states() -> bool:
@@ -217,11 +220,10 @@ def test_why_knows_the_entities_of_an_earlier_version(upgraded: Deployment) -> N
 
 
 def test_status_of_an_earlier_version_goes_on(upgraded: Deployment) -> None:
-    done = upgraded.run.command("status", "--json")
-    found = json.loads(done.stdout)["pipelines"]
-    assert done.returncode == 1, "views are halted"
-    assert {one["name"]: one["state"] for one in found} == dict.fromkeys(("mysql", "redis", "elasticsearch"), "running")
-    assert "epoch" not in upgraded.run.log
+    states = {name: one["state"] for name, one in upgraded.pipelines().items()}
+    assert states == dict.fromkeys(("mysql", "redis", "elasticsearch"), "running")
+    assert "epoch" not in upgraded.run.log, "the history goes on"
+    upgraded.command("status", code=1)  # for the halted views
 
 
 def test_waiting_knows_the_entities_of_an_earlier_version(upgraded: Deployment) -> None:
@@ -257,16 +259,17 @@ def test_entities_and_halted_views_of_an_earlier_version_are_replayed(upgraded: 
 
 
 def test_views_and_pipelines_of_an_earlier_version_are_paused_and_resumed(upgraded: Deployment) -> None:
+    paused = ("redis:document", "elasticsearch:user")
     upgraded.command("pause", "redis:document", "--reason", "a test")
+    wait_for("its process has seen it", lambda: "view paused" in upgraded.run.log)
     upgraded.command("pause", "--pipeline", "elasticsearch")
-    assert upgraded.status()["redis:document"]["state"] == "paused"
-    ask(upgraded.world.mysql, "UPDATE shop.user SET n = n + 2 WHERE id = 25")
-    upgraded.wait_until_shown("mysql:ix_even")
-    for view in ("redis:document", "elasticsearch:user"):
-        assert readers_find(upgraded.world, [view])[view] != wanted(upgraded.world)[view]
+    wait_for("it is paused", lambda: upgraded.pipelines()["elasticsearch"]["state"] == "paused")
+    ask(upgraded.world.mysql, "UPDATE shop.user SET email = 'not yet', n = n + 2 WHERE id = 25")
+    upgraded.wait_until_shown("mysql:ix_email", "redis:user")
+    assert not [view for view in paused if readers_find(upgraded.world, [view])[view] == wanted(upgraded.world)[view]]
     upgraded.command("resume", "redis:document")
     upgraded.command("resume", "--pipeline", "elasticsearch")
-    upgraded.wait_until_shown("redis:document", "elasticsearch:user", "elasticsearch:even")
+    upgraded.wait_until_shown(*paused, "elasticsearch:even")
 
 
 def test_views_of_an_earlier_version_are_rebuilt_and_given_back(upgraded: Deployment) -> None:
