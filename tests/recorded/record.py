@@ -10,9 +10,9 @@ backfills: one that fills its copy, one amid its swap, one whose former copy is 
 | NAME | Is |
 |---|---|
 | 118d1f0 | before positions, pipelines' identities and stores were made open to others; ended by SIGTERM |
-| v0.11.0 | the release before Kafka |
-| v0.12.0 | the release before verify, replay of keys and rebuild |
-| rebuilds | the first commit with all of these: a rebuild needs one |
+| v0.11.0 | 37bfc48, the release before Kafka |
+| v0.12.0 | 70b1d77, the release before verify, replay of keys and rebuild |
+| rebuilds | 009122a, which has all of these |
 """
 
 from __future__ import annotations

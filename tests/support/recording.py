@@ -26,6 +26,7 @@ from tests.support.asking import ask
 from tests.support.world import World
 
 SOURCE, OWN = "shop", "viewtail"  # databases
+_INDICES = "viewtail*"  # a second copy's is viewtail.2-NAME
 _PLACE_COLUMNS = ("binlog_file", "end_position", "start_position", "gtid", "gtid_base")
 _POSITION_COLUMN = "position"
 _PARTS = ("file", "end", "start", "gtid", "base")
@@ -172,7 +173,7 @@ def _redis_entries(world: World) -> Iterator[dict[str, Any]]:
 
 
 def _search_entries(world: World) -> Iterator[dict[str, Any]]:
-    for index, made in sorted(world.search("GET", "/viewtail-*").items()):
+    for index, made in sorted(world.search("GET", f"/{_INDICES}").items()):
         settings = {name: made["settings"]["index"][name] for name in _SETTINGS}
         body = {
             "settings": {"index": settings},
@@ -238,7 +239,7 @@ def clear(world: World) -> None:
     for database in (SOURCE, OWN):
         ask(world.mysql, f"DROP DATABASE IF EXISTS {database}")
     _client(world).flushall()
-    for index in world.search("GET", "/viewtail-*"):
+    for index in world.search("GET", f"/{_INDICES}"):
         world.search("DELETE", f"/{index}")
 
 

@@ -11,7 +11,7 @@ CREATE TABLE `dead_letter` (
   `last_at` timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6) COMMENT 'latest refusal',
   PRIMARY KEY (`view_id`,`key_hash`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: keys that could not be applied';
-INSERT INTO `dead_letter` (`view_id`, `key_hash`, `rendered_key`, `version`, `reason`, `attempt_count`, `first_at`, `last_at`) VALUES (4, 0x7902699be42c8a8e46fbbb4501726517, '7', 9007207844699470, 'the Redis key \'user:7\' holds something that viewtail did not write; it is left alone. Delete or rename it, then run: viewtail replay redis:user', 2, '2026-11-23 05:40:56.114840', '2026-11-23 05:40:58.521678');
+INSERT INTO `dead_letter` (`view_id`, `key_hash`, `rendered_key`, `version`, `reason`, `attempt_count`, `first_at`, `last_at`) VALUES (4, 0x7902699be42c8a8e46fbbb4501726517, '7', 9007207844700336, 'the Redis key \'user:7\' holds something that viewtail did not write; it is left alone. Delete or rename it, then run: viewtail replay redis:user', 3, '2026-11-23 06:15:13.891601', '2026-11-23 06:15:19.704175');
 CREATE TABLE `ix_email` (
   `id` int NOT NULL COMMENT 'entity key, shop.user.id',
   `email` varchar(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin DEFAULT NULL COMMENT 'indexed value, shop.user.email; NULL where there is none or the entity is gone',
@@ -19,50 +19,50 @@ CREATE TABLE `ix_email` (
   PRIMARY KEY (`id`),
   KEY `value_idx` (`email`,`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail index table of shop.user; written by viewtail alone and made from the entity again at any time';
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (1, 'e1@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (2, 'e2@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (3, 'e3@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (4, 'e4@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (5, NULL, 9007207844699682);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (6, 'e6@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (7, 'parked', 9007207844699470);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (8, 'e8@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (9, 'e9@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (10, 'changed', 9007207844699349);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (11, 'changed', 9007207844699349);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (12, NULL, 9007207844699564);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (13, 'e13@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (14, 'e14@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (15, 'e15@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (16, 'e16@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (17, 'e17@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (18, 'e18@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (19, 'e19@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (20, NULL, 9007207844699682);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (21, 'e21@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (22, 'e22@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (23, 'e23@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (24, 'e24@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (25, 'e25@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (26, 'e26@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (27, 'e27@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (28, 'e28@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (29, 'e29@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (30, 'e30@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (31, 'e31@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (32, 'e32@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (33, 'e33@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (34, 'e34@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (35, 'e35@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (36, 'e36@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (37, 'e37@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (38, 'e38@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (39, 'e39@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (40, 'e40@x', 9007207844676922);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (50, 'é:{}%', 9007207844699237);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (51, NULL, 9007207844699682);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (60, 'e12@x', 9007207844699564);
-INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (70, 'last', 9007207844700131);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (1, 'e1@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (2, 'e2@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (3, 'e3@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (4, 'e4@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (5, NULL, 9007207844700711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (6, 'e6@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (7, 'parked', 9007207844700336);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (8, 'e8@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (9, 'e9@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (10, 'changed', 9007207844700216);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (11, 'changed', 9007207844700216);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (12, NULL, 9007207844700490);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (13, 'e13@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (14, 'e14@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (15, 'e15@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (16, 'e16@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (17, 'e17@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (18, 'e18@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (19, 'e19@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (20, NULL, 9007207844700711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (21, 'e21@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (22, 'e22@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (23, 'e23@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (24, 'e24@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (25, 'e25@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (26, 'e26@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (27, 'e27@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (28, 'e28@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (29, 'e29@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (30, 'e30@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (31, 'e31@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (32, 'e32@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (33, 'e33@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (34, 'e34@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (35, 'e35@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (36, 'e36@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (37, 'e37@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (38, 'e38@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (39, 'e39@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (40, 'e40@x', 9007207844677711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (50, 'é:{}%', 9007207844700103);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (51, NULL, 9007207844700711);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (60, 'e12@x', 9007207844700490);
+INSERT INTO `ix_email` (`id`, `email`, `version`) VALUES (70, 'last', 9007207844701160);
 CREATE TABLE `ix_email__viewtail_2` (
   `id` int NOT NULL COMMENT 'entity key, shop.user.id',
   `email` varchar(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin DEFAULT NULL COMMENT 'indexed value, shop.user.email; NULL where there is none or the entity is gone',
@@ -70,21 +70,21 @@ CREATE TABLE `ix_email__viewtail_2` (
   PRIMARY KEY (`id`),
   KEY `value_idx` (`email`,`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail index table of shop.user; written by viewtail alone and made from the entity again at any time';
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (1, 'e1@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (2, 'e2@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (3, 'e3@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (4, 'e4@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (6, 'e6@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (7, 'parked', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (8, 'e8@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (9, 'e9@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (10, 'changed', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (11, 'changed', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (13, 'e13@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (14, 'e14@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (15, 'e15@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (16, 'e16@x', 9007207844710328);
-INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (17, 'e17@x', 9007207844710328);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (1, 'e1@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (2, 'e2@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (3, 'e3@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (4, 'e4@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (6, 'e6@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (7, 'parked', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (8, 'e8@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (9, 'e9@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (10, 'changed', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (11, 'changed', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (13, 'e13@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (14, 'e14@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (15, 'e15@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (16, 'e16@x', 9007207844711367);
+INSERT INTO `ix_email__viewtail_2` (`id`, `email`, `version`) VALUES (17, 'e17@x', 9007207844711367);
 CREATE TABLE `ix_even` (
   `id` int NOT NULL COMMENT 'entity key, shop.user.id',
   `n` int DEFAULT NULL COMMENT 'indexed value, shop.user.n; NULL where there is none or the entity is gone',
@@ -92,32 +92,32 @@ CREATE TABLE `ix_even` (
   PRIMARY KEY (`id`),
   KEY `value_idx` (`n`,`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail index table of shop.user; written by viewtail alone and made from the entity again at any time';
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (2, 2, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (4, 4, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (5, NULL, 9007207844699682);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (6, 6, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (8, 8, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (10, NULL, 9007207844699349);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (11, 12, 9007207844699349);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (12, NULL, 9007207844699564);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (14, 14, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (16, 16, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (18, 18, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (20, NULL, 9007207844699682);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (22, 22, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (24, 24, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (26, 26, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (28, 28, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (30, 30, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (32, 32, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (34, 34, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (36, 36, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (38, 38, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (40, 40, 9007207844680676);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (50, 50, 9007207844699237);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (51, NULL, 9007207844699682);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (60, 12, 9007207844699564);
-INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (70, 70, 9007207844700131);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (2, 2, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (4, 4, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (5, NULL, 9007207844700711);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (6, 6, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (8, 8, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (10, NULL, 9007207844700216);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (11, 12, 9007207844700216);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (12, NULL, 9007207844700490);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (14, 14, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (16, 16, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (18, 18, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (20, NULL, 9007207844700711);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (22, 22, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (24, 24, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (26, 26, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (28, 28, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (30, 30, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (32, 32, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (34, 34, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (36, 36, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (38, 38, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (40, 40, 9007207844681367);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (50, 50, 9007207844700103);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (51, NULL, 9007207844700711);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (60, 12, 9007207844700490);
+INSERT INTO `ix_even` (`id`, `n`, `version`) VALUES (70, 70, 9007207844701160);
 CREATE TABLE `ix_gone` (
   `id` int NOT NULL COMMENT 'entity key, shop.gone.id',
   `v` varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin DEFAULT NULL COMMENT 'indexed value, shop.gone.v; NULL where there is none or the entity is gone',
@@ -125,8 +125,8 @@ CREATE TABLE `ix_gone` (
   PRIMARY KEY (`id`),
   KEY `value_idx` (`v`,`id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail index table of shop.gone; written by viewtail alone and made from the entity again at any time';
-INSERT INTO `ix_gone` (`id`, `v`, `version`) VALUES (1, 'a', 9007207844680676);
-INSERT INTO `ix_gone` (`id`, `v`, `version`) VALUES (2, 'b', 9007207844680676);
+INSERT INTO `ix_gone` (`id`, `v`, `version`) VALUES (1, 'a', 9007207844681367);
+INSERT INTO `ix_gone` (`id`, `v`, `version`) VALUES (2, 'b', 9007207844681367);
 CREATE TABLE `operator_run` (
   `id` int unsigned NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `kind` varchar(16) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'replay, verify or repair',
@@ -143,8 +143,8 @@ CREATE TABLE `operator_run` (
   PRIMARY KEY (`id`),
   KEY `view_idx` (`view`,`kind`)
 ) ENGINE=InnoDB AUTO_INCREMENT=3 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: what operators had done to views';
-INSERT INTO `operator_run` (`id`, `kind`, `view`, `what`, `fingerprint`, `operator`, `state`, `progress`, `result`, `started_at`, `updated_at`, `ended_at`) VALUES (1, 'rebuild', 'elasticsearch:user~2', 'compare before the swap', 'b908b0a75ac34898d04e7c0492474d9cae123391da1a4ed749eb8d65705f4b1d', 'root@recorder', 'done', '{\"order\":\"id integer\",\"began_at\":\"2026-11-23 05:41:02.656138\",\"watermark\":9007207844704473,\"is_through\":true,\"losses\":0,\"after\":\"{\\\"order\\\":\\\"id integer\\\",\\\"key\\\":[70],\\\"kept\\\":0}\",\"counts\":{\"rows\":40,\"shown\":40,\"passed_over\":0,\"repaired\":0,\"parked\":0,\"changing\":0,\"foreign\":0,\"behind\":0,\"differing\":{}},\"parked\":[]}', '40 rows compared: none differs', '2026-11-23 05:41:02.651665', '2026-11-23 05:41:03.046177', '2026-11-23 05:41:03.046177');
-INSERT INTO `operator_run` (`id`, `kind`, `view`, `what`, `fingerprint`, `operator`, `state`, `progress`, `result`, `started_at`, `updated_at`, `ended_at`) VALUES (2, 'rebuild', 'redis:document~2', 'compare before the swap', 'f8d5769b02ddf96583ff5705014c10de8b4e63f48974caecaf0dc945f4e5f46b', 'root@recorder', 'done', '{\"order\":\"id integer\",\"began_at\":\"2026-11-23 05:41:07.205587\",\"watermark\":9007207844709453,\"is_through\":true,\"losses\":0,\"after\":\"{\\\"order\\\":\\\"id integer\\\",\\\"key\\\":[70],\\\"kept\\\":0}\",\"counts\":{\"rows\":40,\"shown\":40,\"passed_over\":0,\"repaired\":0,\"parked\":0,\"changing\":0,\"foreign\":0,\"behind\":0,\"differing\":{}},\"parked\":[]}', '40 rows compared: none differs', '2026-11-23 05:41:07.198718', '2026-11-23 05:41:07.262375', '2026-11-23 05:41:07.262375');
+INSERT INTO `operator_run` (`id`, `kind`, `view`, `what`, `fingerprint`, `operator`, `state`, `progress`, `result`, `started_at`, `updated_at`, `ended_at`) VALUES (1, 'rebuild', 'elasticsearch:user~2', 'compare before the swap', 'b908b0a75ac34898d04e7c0492474d9cae123391da1a4ed749eb8d65705f4b1d', 'root@recorder', 'done', '{\"order\":\"id integer\",\"began_at\":\"2026-11-23 06:15:20.921120\",\"watermark\":9007207844705564,\"is_through\":true,\"losses\":1,\"after\":\"{\\\"order\\\":\\\"id integer\\\",\\\"key\\\":[70],\\\"kept\\\":0}\",\"counts\":{\"rows\":40,\"shown\":40,\"passed_over\":0,\"repaired\":0,\"parked\":0,\"changing\":0,\"foreign\":0,\"behind\":0,\"differing\":{}},\"parked\":[]}', '40 rows compared: none differs', '2026-11-23 06:15:20.916162', '2026-11-23 06:15:21.256544', '2026-11-23 06:15:21.256544');
+INSERT INTO `operator_run` (`id`, `kind`, `view`, `what`, `fingerprint`, `operator`, `state`, `progress`, `result`, `started_at`, `updated_at`, `ended_at`) VALUES (2, 'rebuild', 'redis:document~2', 'compare before the swap', 'f8d5769b02ddf96583ff5705014c10de8b4e63f48974caecaf0dc945f4e5f46b', 'root@recorder', 'done', '{\"order\":\"id integer\",\"began_at\":\"2026-11-23 06:15:25.361742\",\"watermark\":9007207844710543,\"is_through\":true,\"losses\":0,\"after\":\"{\\\"order\\\":\\\"id integer\\\",\\\"key\\\":[70],\\\"kept\\\":0}\",\"counts\":{\"rows\":40,\"shown\":40,\"passed_over\":0,\"repaired\":0,\"parked\":0,\"changing\":0,\"foreign\":0,\"behind\":0,\"differing\":{}},\"parked\":[]}', '40 rows compared: none differs', '2026-11-23 06:15:25.356868', '2026-11-23 06:15:25.401596', '2026-11-23 06:15:25.401596');
 CREATE TABLE `pipeline` (
   `id` smallint unsigned NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` varchar(320) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'name of the pipeline; one a store by default',
@@ -161,9 +161,9 @@ CREATE TABLE `pipeline` (
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
 ) ENGINE=InnoDB AUTO_INCREMENT=4 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: offset and fence of each pipeline';
-INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (1, 'mysql', 'default', 0, 'mysql', 3, '{\"epoch\":1,\"file\":\"<file 3>\",\"end\":<end 3>,\"start\":<start 3>,\"gtid\":\"<gtid 3>\",\"gtid_base\":\"<base 3>\",\"server\":\"<server>\"}', '2026-11-23 05:41:11.677006', NULL, NULL, NULL, NULL);
-INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (2, 'redis', 'default', 0, 'redis', 4, '{\"epoch\":1,\"file\":\"<file 2>\",\"end\":<end 2>,\"start\":<start 2>,\"gtid\":\"<gtid 2>\",\"gtid_base\":\"<base 2>\",\"server\":\"<server>\"}', '2026-11-23 05:41:07.821205', NULL, NULL, NULL, NULL);
-INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (3, 'elasticsearch', 'default', 0, 'elasticsearch', 4, '{\"epoch\":1,\"file\":\"<file 1>\",\"end\":<end 1>,\"start\":<start 1>,\"gtid\":\"<gtid 1>\",\"gtid_base\":\"<base 1>\",\"server\":\"<server>\"}', '2026-11-23 05:41:03.437105', NULL, NULL, NULL, NULL);
+INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (1, 'mysql', 'default', 0, 'mysql', 3, '{\"epoch\":1,\"file\":\"<file 3>\",\"end\":<end 3>,\"start\":<start 3>,\"gtid\":\"<gtid 3>\",\"gtid_base\":\"<base 3>\",\"server\":\"<server>\"}', '2026-11-23 06:15:28.965464', NULL, NULL, NULL, NULL);
+INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (2, 'redis', 'default', 0, 'redis', 4, '{\"epoch\":1,\"file\":\"<file 2>\",\"end\":<end 2>,\"start\":<start 2>,\"gtid\":\"<gtid 2>\",\"gtid_base\":\"<base 2>\",\"server\":\"<server>\"}', '2026-11-23 06:15:25.871276', NULL, NULL, NULL, NULL);
+INSERT INTO `pipeline` (`id`, `name`, `source`, `partition_number`, `store`, `fence`, `position`, `saved_at`, `paused_at`, `paused_by`, `pause_reason`, `paused_lag_ms`) VALUES (3, 'elasticsearch', 'default', 0, 'elasticsearch', 4, '{\"epoch\":1,\"file\":\"<file 1>\",\"end\":<end 1>,\"start\":<start 1>,\"gtid\":\"<gtid 1>\",\"gtid_base\":\"<base 1>\",\"server\":\"<server>\"}', '2026-11-23 06:15:21.186148', NULL, NULL, NULL, NULL);
 CREATE TABLE `pipeline_member` (
   `name` varchar(255) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'host and process id',
   `store` varchar(64) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'whose pipelines it runs, or stands by for',
@@ -172,14 +172,14 @@ CREATE TABLE `pipeline_member` (
   `started_at` timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it came',
   PRIMARY KEY (`name`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: the processes that run pipelines or stand by';
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14128', 'mysql', 0, 'viewtail:viewtail:member:recorder:14128', '2026-11-23 05:40:55.629071');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14130', 'redis', 0, 'viewtail:viewtail:member:recorder:14130', '2026-11-23 05:40:55.747807');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14132', 'elasticsearch', 0, 'viewtail:viewtail:member:recorder:14132', '2026-11-23 05:40:57.362432');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14695', 'mysql', 0, 'viewtail:viewtail:member:recorder:14695', '2026-11-23 05:41:00.682824');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14697', 'redis', 0, 'viewtail:viewtail:member:recorder:14697', '2026-11-23 05:41:00.793114');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:14699', 'elasticsearch', 0, 'viewtail:viewtail:member:recorder:14699', '2026-11-23 05:41:00.982719');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:15279', 'redis', 0, 'viewtail:viewtail:member:recorder:15279', '2026-11-23 05:41:06.614106');
-INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:15767', 'mysql', 0, 'viewtail:viewtail:member:recorder:15767', '2026-11-23 05:41:11.339042');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:1038', 'redis', 0, 'viewtail:viewtail:member:recorder:1038', '2026-11-23 06:15:24.759463');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:1118', 'mysql', 0, 'viewtail:viewtail:member:recorder:1118', '2026-11-23 06:15:28.696148');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:455', 'mysql', 0, 'viewtail:viewtail:member:recorder:455', '2026-11-23 06:15:14.969391');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:457', 'redis', 0, 'viewtail:viewtail:member:recorder:457', '2026-11-23 06:15:13.264853');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:459', 'elasticsearch', 0, 'viewtail:viewtail:member:recorder:459', '2026-11-23 06:15:13.221666');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:906', 'mysql', 0, 'viewtail:viewtail:member:recorder:906', '2026-11-23 06:15:19.718052');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:908', 'redis', 0, 'viewtail:viewtail:member:recorder:908', '2026-11-23 06:15:19.479972');
+INSERT INTO `pipeline_member` (`name`, `store`, `is_in_group`, `lock_name`, `started_at`) VALUES ('recorder:910', 'elasticsearch', 0, 'viewtail:viewtail:member:recorder:910', '2026-11-23 06:15:19.784647');
 CREATE TABLE `pipeline_owner` (
   `pipeline_id` smallint unsigned NOT NULL COMMENT 'pipeline.id',
   `fence` int unsigned NOT NULL COMMENT 'the number that this owner had',
@@ -188,15 +188,15 @@ CREATE TABLE `pipeline_owner` (
   `given_up_at` timestamp(6) NULL DEFAULT NULL COMMENT 'when it gave it up, or saw that another has it; NULL: it may not know',
   PRIMARY KEY (`pipeline_id`,`fence`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: the last owners of each pipeline, for people';
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 1, 'recorder:14128', '2026-11-23 05:40:55.810651', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 2, 'recorder:14695', '2026-11-23 05:41:00.805888', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 3, 'recorder:15767', '2026-11-23 05:41:11.449226', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 1, 'recorder:14130', '2026-11-23 05:40:55.937275', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 2, 'recorder:14697', '2026-11-23 05:41:00.911249', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 3, 'recorder:15279', '2026-11-23 05:41:06.758739', '2026-11-23 05:41:08.994011');
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 1, 'recorder:14132', '2026-11-23 05:40:56.061976', NULL);
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 2, 'recorder:14699', '2026-11-23 05:41:01.123889', '2026-11-23 05:41:04.246781');
-INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 4, 'recorder:14699', '2026-11-23 05:41:04.323505', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 1, 'recorder:455', '2026-11-23 06:15:13.444762', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 2, 'recorder:906', '2026-11-23 06:15:19.804389', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (1, 3, 'recorder:1118', '2026-11-23 06:15:28.802041', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 1, 'recorder:457', '2026-11-23 06:15:13.667989', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 2, 'recorder:908', '2026-11-23 06:15:19.649489', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (2, 3, 'recorder:1038', '2026-11-23 06:15:24.838097', '2026-11-23 06:15:26.955167');
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 1, 'recorder:459', '2026-11-23 06:15:13.898524', NULL);
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 2, 'recorder:910', '2026-11-23 06:15:19.938811', '2026-11-23 06:15:22.757598');
+INSERT INTO `pipeline_owner` (`pipeline_id`, `fence`, `name`, `taken_at`, `given_up_at`) VALUES (3, 4, 'recorder:910', '2026-11-23 06:15:22.965391', NULL);
 CREATE TABLE `pipeline_status` (
   `pipeline_id` smallint unsigned NOT NULL COMMENT 'pipeline.id',
   `state` varchar(32) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'starting, running, standby, retrying, halted or stopped',
@@ -209,9 +209,9 @@ CREATE TABLE `pipeline_status` (
   `updated_at` timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6) COMMENT 'when this was reported',
   PRIMARY KEY (`pipeline_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: what each pipeline last reported';
-INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (1, 'starting', NULL, 0, 0, 0, 0, 'recorder:15767', '2026-11-23 05:41:11.481797');
-INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (2, 'running', NULL, 0, 0, 0, 0, 'recorder:15279', '2026-11-23 05:41:07.118261');
-INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (3, 'running', NULL, 0, 0, 0, 0, 'recorder:14699', '2026-11-23 05:41:04.501134');
+INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (1, 'starting', NULL, 0, 0, 0, 0, 'recorder:1118', '2026-11-23 06:15:28.810068');
+INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (2, 'running', NULL, 0, 0, 0, 0, 'recorder:1038', '2026-11-23 06:15:25.257396');
+INSERT INTO `pipeline_status` (`pipeline_id`, `state`, `error`, `lag_ms`, `rows_per_second`, `applied_row_count`, `reconnect_count`, `owner`, `updated_at`) VALUES (3, 'running', NULL, 0, 0, 0, 0, 'recorder:910', '2026-11-23 06:15:23.295618');
 CREATE TABLE `rebuild` (
   `view_name` varchar(255) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'store:name of the view',
   `pipeline_id` smallint unsigned NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
@@ -227,9 +227,9 @@ CREATE TABLE `rebuild` (
   `ended_at` timestamp(6) NULL DEFAULT NULL COMMENT 'when the copy beside was dropped',
   PRIMARY KEY (`view_name`,`pipeline_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: second copies of views, and what is asked for them';
-INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('elasticsearch:user', 3, 1, 'kept', 0, NULL, 'root@recorder', 86400, '2026-11-23 05:40:59.850959', '2026-11-23 05:41:04.315898', '2026-11-24 05:41:04.315898', NULL);
-INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('mysql:ix_email', 1, 2, 'building', 0, NULL, 'root@recorder', 86400, '2026-11-23 05:41:10.763596', NULL, NULL, NULL);
-INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('redis:document', 2, 2, 'swapping', 0, NULL, 'root@recorder', 86400, '2026-11-23 05:41:06.057575', NULL, NULL, NULL);
+INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('elasticsearch:user', 3, 1, 'kept', 0, NULL, 'root@recorder', 86400, '2026-11-23 06:15:18.733522', '2026-11-23 06:15:22.954546', '2026-11-24 06:15:22.954546', NULL);
+INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('mysql:ix_email', 1, 2, 'building', 0, NULL, 'root@recorder', 86400, '2026-11-23 06:15:28.237762', NULL, NULL, NULL);
+INSERT INTO `rebuild` (`view_name`, `pipeline_id`, `copy`, `stage`, `is_automatic`, `note`, `started_by`, `keep_s`, `started_at`, `swapped_at`, `kept_until`, `ended_at`) VALUES ('redis:document', 2, 2, 'swapping', 0, NULL, 'root@recorder', 86400, '2026-11-23 06:15:24.262625', NULL, NULL, NULL);
 CREATE TABLE `source` (
   `id` smallint unsigned NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` varchar(255) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'default, or the topic that is read',
@@ -240,7 +240,7 @@ CREATE TABLE `source` (
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
 ) ENGINE=InnoDB AUTO_INCREMENT=2 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: the histories that versions come from';
-INSERT INTO `source` (`id`, `name`, `description`, `epoch`, `created_at`, `updated_at`) VALUES (1, 'default', '<server> with binlogs binlog.*', 1, '2026-11-23 05:40:55.714965', '2026-11-23 05:40:55.714965');
+INSERT INTO `source` (`id`, `name`, `description`, `epoch`, `created_at`, `updated_at`) VALUES (1, 'default', '<server> with binlogs binlog.*', 1, '2026-11-23 06:15:13.401282', '2026-11-23 06:15:13.401282');
 CREATE TABLE `view` (
   `id` smallint unsigned NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` varchar(255) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'store:name of the view; ~number behind it: a copy beside the live one',
@@ -267,17 +267,17 @@ CREATE TABLE `view` (
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`,`pipeline_id`)
 ) ENGINE=InnoDB AUTO_INCREMENT=12 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: the views and how far they are backfilled';
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (1, 'mysql:ix_email', 1, 1, '5cd75b98182ca1b819951a43860d7570df9554eac4456186e3b5002623bd97e6', '7748d34fc8518e91a698ea131324938886325b7f85b502a955443a4ce646f848', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844691987, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '', 0, '2026-11-23 05:40:56.194036', '2026-11-23 05:40:56.525045', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (2, 'mysql:ix_even', 1, 1, 'd5e2772f6504fd131e49db6b027e1a6e2af10dcde60c3a4469f11e8c1fc374fc', '012cfe1a70ae1a089a0564049bf768cee0e170ed6bcdb4944c5d652b5096574e', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844692156, '{\"order\":\"id integer\",\"key\":[40],\"kept\":20}', 20, 40, '', 0, '2026-11-23 05:40:56.208884', '2026-11-23 05:40:56.529416', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (3, 'mysql:ix_gone', 1, 1, '452eb1d1ddb69bd6be2882c4bd886f2738137a9675ff26f1911ce7785c071e68', '9388139157f0bf090919534ba5672a373aef81a8df03bfa672aca9daea691509', 'binlog', '[{\"entity\":\"shop.gone\"}]', 'halted', 'shop.gone at binlog.000002:387625: column v was dropped: ALTER TABLE shop.gone DROP COLUMN v. When the table is as it should be, backfill the views of this table again: viewtail replay mysql:ix_gone', NULL, NULL, 9007207844682924, '{\"order\":\"id integer\",\"key\":[2],\"kept\":2}', 2, 2, '', 0, '2026-11-23 05:40:56.208419', '2026-11-23 05:40:56.253970', 1, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (4, 'redis:user', 1, 2, 'e476d3e83975eca9e236ad3332a01dd5c8be35339770e11912cbffa15a3d3c0e', '832c1be705e742cadf5ff057a0daa01e06fc7c06f27bdafe02ce49c07a0951bf', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"user:{INTEGER}\",\"kind\":\"hash\"}]', 'filled', NULL, NULL, NULL, 9007207844688347, '{\"order\":\"id integer\",\"key\":[40],\"kept\":39}', 39, 40, '<run>', 0, '2026-11-23 05:40:56.034344', '2026-11-23 05:40:56.354456', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (5, 'redis:document', 1, 2, 'de832e6469bf52272c083b6054e61b02cc99f0e1f62dd8dace482231c068cf42', 'f80764be03f99c98ab6f7117b6b3d4444a38dd788d3d99f6e2feef0151b08e26', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"document:{INTEGER}\",\"kind\":\"json\"}]', 'filled', NULL, NULL, NULL, 9007207844688530, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '<run>', 0, '2026-11-23 05:40:56.035551', '2026-11-23 05:40:56.389488', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (6, 'redis:moved', 1, 2, '0e3db5cc7b338c4fe936e0dcaeaa0c1af2f16b7b3efa04dd1762c5c5e9f4800b', 'ca82dd1e0ebbc3485555e0d3617ead579fedd7bac836c181a79113c87530363b', 'binlog', '[{\"entity\":\"shop.moved\",\"shape\":\"moved:{INTEGER}\",\"kind\":\"hash\"}]', 'halted', 'shop.moved at binlog.000002:390158: column v was renamed to w: ALTER TABLE shop.moved RENAME COLUMN v TO w. When the table is as it should be, backfill the views of this table again: viewtail replay redis:moved', NULL, NULL, 9007207844678328, '{\"order\":\"id integer\",\"key\":[2],\"kept\":2}', 2, 2, '<run>', 0, '2026-11-23 05:40:56.035332', '2026-11-23 05:40:56.081805', 1, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (7, 'elasticsearch:user~1', 1, 3, '9c2b39993cc669d8f1f6b7df2d85b2f1ce7d4b18a69fce861621e1771f151c49', '94d364017f36606c870b800d8893ace48021a00a90072842cda6d72d3bd99040', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844699042, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '', 0, '2026-11-23 05:40:57.814154', '2026-11-23 05:40:58.355785', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (8, 'elasticsearch:even', 1, 3, 'e27cf799a857137ea3d6d90a5e0b3dffc69bd43342b9f32ce7c81a1627a38006', '56326be599eac1930840a95d17be3073d47c0282604ad549943e68705f9b0dfa', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844695686, '{\"order\":\"id integer\",\"key\":[40],\"kept\":20}', 20, 40, '', 0, '2026-11-23 05:40:57.152055', '2026-11-23 05:40:57.672671', 0, NULL);
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (9, 'elasticsearch:user', 2, 3, '9c2b39993cc669d8f1f6b7df2d85b2f1ce7d4b18a69fce861621e1771f151c49', '94d364017f36606c870b800d8893ace48021a00a90072842cda6d72d3bd99040', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844704115, '{\"order\":\"id integer\",\"key\":[70],\"kept\":40}', 40, 40, '', 0, '2026-11-23 05:41:01.432445', '2026-11-23 05:41:02.229053', 0, '2026-11-23 05:41:02.656138');
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (10, 'redis:document~2', 2, 2, 'de832e6469bf52272c083b6054e61b02cc99f0e1f62dd8dace482231c068cf42', 'f80764be03f99c98ab6f7117b6b3d4444a38dd788d3d99f6e2feef0151b08e26', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"document:{INTEGER}\",\"kind\":\"json\"}]', 'filled', NULL, NULL, NULL, 9007207844709271, '{\"order\":\"id integer\",\"key\":[70],\"kept\":40}', 40, 40, '<run>', 0, '2026-11-23 05:41:06.821506', '2026-11-23 05:41:06.945620', 0, '2026-11-23 05:41:07.205587');
-INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (11, 'mysql:ix_email~2', 2, 1, '5cd75b98182ca1b819951a43860d7570df9554eac4456186e3b5002623bd97e6', '7748d34fc8518e91a698ea131324938886325b7f85b502a955443a4ce646f848', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filling', NULL, NULL, NULL, 9007207844710328, '{\"order\":\"id integer\",\"key\":[17],\"kept\":15}', 15, 40, '', 0, '2026-11-23 05:41:11.685481', NULL, 0, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (1, 'mysql:ix_email', 1, 1, '5cd75b98182ca1b819951a43860d7570df9554eac4456186e3b5002623bd97e6', '7748d34fc8518e91a698ea131324938886325b7f85b502a955443a4ce646f848', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844692611, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '', 0, '2026-11-23 06:15:13.954568', '2026-11-23 06:15:14.417381', 0, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (2, 'mysql:ix_even', 1, 1, 'd5e2772f6504fd131e49db6b027e1a6e2af10dcde60c3a4469f11e8c1fc374fc', '012cfe1a70ae1a089a0564049bf768cee0e170ed6bcdb4944c5d652b5096574e', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844693077, '{\"order\":\"id integer\",\"key\":[40],\"kept\":20}', 20, 40, '', 0, '2026-11-23 06:15:13.957603', '2026-11-23 06:15:14.487392', 0, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (3, 'mysql:ix_gone', 1, 1, '452eb1d1ddb69bd6be2882c4bd886f2738137a9675ff26f1911ce7785c071e68', '9388139157f0bf090919534ba5672a373aef81a8df03bfa672aca9daea691509', 'binlog', '[{\"entity\":\"shop.gone\"}]', 'halted', 'shop.gone at binlog.000002:404091: column v was dropped: ALTER TABLE shop.gone DROP COLUMN v. When the table is as it should be, backfill the views of this table again: viewtail replay mysql:ix_gone', NULL, NULL, 9007207844683829, '{\"order\":\"id integer\",\"key\":[2],\"kept\":2}', 2, 2, '', 0, '2026-11-23 06:15:13.957509', '2026-11-23 06:15:14.094627', 1, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (4, 'redis:user', 1, 2, 'e476d3e83975eca9e236ad3332a01dd5c8be35339770e11912cbffa15a3d3c0e', '832c1be705e742cadf5ff057a0daa01e06fc7c06f27bdafe02ce49c07a0951bf', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"user:{INTEGER}\",\"kind\":\"hash\"}]', 'filled', NULL, NULL, NULL, 9007207844690052, '{\"order\":\"id integer\",\"key\":[40],\"kept\":39}', 39, 40, '<run>', 0, '2026-11-23 06:15:13.794413', '2026-11-23 06:15:14.265919', 0, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (5, 'redis:document', 1, 2, 'de832e6469bf52272c083b6054e61b02cc99f0e1f62dd8dace482231c068cf42', 'f80764be03f99c98ab6f7117b6b3d4444a38dd788d3d99f6e2feef0151b08e26', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"document:{INTEGER}\",\"kind\":\"json\"}]', 'filled', NULL, NULL, NULL, 9007207844689862, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '<run>', 0, '2026-11-23 06:15:13.797963', '2026-11-23 06:15:14.261332', 0, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (6, 'redis:moved', 1, 2, '0e3db5cc7b338c4fe936e0dcaeaa0c1af2f16b7b3efa04dd1762c5c5e9f4800b', 'ca82dd1e0ebbc3485555e0d3617ead579fedd7bac836c181a79113c87530363b', 'binlog', '[{\"entity\":\"shop.moved\",\"shape\":\"moved:{INTEGER}\",\"kind\":\"hash\"}]', 'halted', 'shop.moved at binlog.000002:406624: column v was renamed to w: ALTER TABLE shop.moved RENAME COLUMN v TO w. When the table is as it should be, backfill the views of this table again: viewtail replay redis:moved', NULL, NULL, 9007207844678871, '{\"order\":\"id integer\",\"key\":[2],\"kept\":2}', 2, 2, '<run>', 0, '2026-11-23 06:15:13.792392', '2026-11-23 06:15:13.871041', 1, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (7, 'elasticsearch:user~1', 1, 3, '9c2b39993cc669d8f1f6b7df2d85b2f1ce7d4b18a69fce861621e1771f151c49', '94d364017f36606c870b800d8893ace48021a00a90072842cda6d72d3bd99040', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844699948, '{\"order\":\"id integer\",\"key\":[40],\"kept\":40}', 40, 40, '', 0, '2026-11-23 06:15:16.677817', '2026-11-23 06:15:17.540860', 1, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (8, 'elasticsearch:even', 1, 3, 'e27cf799a857137ea3d6d90a5e0b3dffc69bd43342b9f32ce7c81a1627a38006', '56326be599eac1930840a95d17be3073d47c0282604ad549943e68705f9b0dfa', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844696593, '{\"order\":\"id integer\",\"key\":[40],\"kept\":20}', 20, 40, '', 0, '2026-11-23 06:15:15.740912', '2026-11-23 06:15:16.516535', 1, NULL);
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (9, 'elasticsearch:user', 2, 3, '9c2b39993cc669d8f1f6b7df2d85b2f1ce7d4b18a69fce861621e1771f151c49', '94d364017f36606c870b800d8893ace48021a00a90072842cda6d72d3bd99040', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filled', NULL, NULL, NULL, 9007207844705268, '{\"order\":\"id integer\",\"key\":[70],\"kept\":40}', 40, 40, '', 0, '2026-11-23 06:15:20.183538', '2026-11-23 06:15:20.709734', 1, '2026-11-23 06:15:20.921120');
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (10, 'redis:document~2', 2, 2, 'de832e6469bf52272c083b6054e61b02cc99f0e1f62dd8dace482231c068cf42', 'f80764be03f99c98ab6f7117b6b3d4444a38dd788d3d99f6e2feef0151b08e26', 'binlog', '[{\"entity\":\"shop.user\",\"shape\":\"document:{INTEGER}\",\"kind\":\"json\"}]', 'filled', NULL, NULL, NULL, 9007207844710361, '{\"order\":\"id integer\",\"key\":[70],\"kept\":40}', 40, 40, '<run>', 0, '2026-11-23 06:15:24.871966', '2026-11-23 06:15:24.946704', 0, '2026-11-23 06:15:25.361742');
+INSERT INTO `view` (`id`, `name`, `copy`, `pipeline_id`, `fingerprint`, `declaration`, `version_kind`, `places`, `state`, `reason`, `paused_at`, `paused_by`, `watermark_version`, `fill_key`, `fill_row_count`, `fill_row_estimate`, `fill_incarnation`, `fill_rows_a_second`, `fill_started_at`, `filled_at`, `loss_count`, `proven_at`) VALUES (11, 'mysql:ix_email~2', 2, 1, '5cd75b98182ca1b819951a43860d7570df9554eac4456186e3b5002623bd97e6', '7748d34fc8518e91a698ea131324938886325b7f85b502a955443a4ce646f848', 'binlog', '[{\"entity\":\"shop.user\"}]', 'filling', NULL, NULL, NULL, 9007207844711367, '{\"order\":\"id integer\",\"key\":[17],\"kept\":15}', 15, 40, '', 0, '2026-11-23 06:15:28.969000', NULL, 0, NULL);
 CREATE TABLE `watermark` (
   `id` smallint unsigned NOT NULL AUTO_INCREMENT COMMENT 'compact key',
   `name` varchar(400) COLLATE utf8mb4_0900_bin NOT NULL COMMENT 'who writes it: database of the offsets and pipeline',
@@ -286,10 +286,10 @@ CREATE TABLE `watermark` (
   PRIMARY KEY (`id`),
   UNIQUE KEY `name_idx` (`name`)
 ) ENGINE=InnoDB AUTO_INCREMENT=5 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: rows that mark now in the stream of changes';
-INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (1, 'viewtail:mysql', '0cd2ba802dc8cc77c28869262a9e7e62', '2026-11-23 05:41:11.530960');
-INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (2, 'viewtail:redis', 'ffa37d2b468b09a7a9327364548235cf', '2026-11-23 05:41:06.940551');
-INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (3, 'viewtail:elasticsearch', 'a80561c92c99ac4c6d5ef4a895892b1a', '2026-11-23 05:41:02.223676');
-INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (4, 'viewtail:asker:0', 'askd5a8daed6fc6e4e30534085e86dfd', '2026-11-23 05:41:07.207182');
+INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (1, 'viewtail:mysql', 'c1d7c3d8d9d58dd7afefef686a99090f', '2026-11-23 06:15:28.865633');
+INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (2, 'viewtail:redis', '35982fc6c547b2e6d6dd4619774cfd21', '2026-11-23 06:15:24.944757');
+INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (3, 'viewtail:elasticsearch', 'fe784707b702798b0f4b591b7d705a40', '2026-11-23 06:15:20.706275');
+INSERT INTO `watermark` (`id`, `name`, `token`, `written_at`) VALUES (4, 'viewtail:asker:0', 'ask2ce8a1b729cd9219784aa153e911c', '2026-11-23 06:15:25.363231');
 CREATE TABLE `watermark_passed` (
   `token` char(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'that a process waits for',
   `pipeline_id` smallint unsigned NOT NULL COMMENT 'pipeline.id of the pipeline that passed it',
@@ -298,8 +298,8 @@ CREATE TABLE `watermark_passed` (
   PRIMARY KEY (`token`,`pipeline_id`),
   KEY `passed_at_idx` (`passed_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin COMMENT='viewtail: watermarks that another process than the pipeline waits for; kept for minutes';
-INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask4914252dedb3b4dc28343062c4292', 1, 9007207844704473, '2026-11-23 05:41:02.667176');
-INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask4914252dedb3b4dc28343062c4292', 2, 9007207844704473, '2026-11-23 05:41:02.663653');
-INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask4914252dedb3b4dc28343062c4292', 3, 9007207844704473, '2026-11-23 05:41:02.684695');
-INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('askd5a8daed6fc6e4e30534085e86dfd', 1, 9007207844709453, '2026-11-23 05:41:11.687680');
-INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('askd5a8daed6fc6e4e30534085e86dfd', 2, 9007207844709453, '2026-11-23 05:41:07.213215');
+INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask017064d6c9e56b5f8060c7648fb0e', 1, 9007207844705564, '2026-11-23 06:15:20.930918');
+INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask017064d6c9e56b5f8060c7648fb0e', 2, 9007207844705564, '2026-11-23 06:15:20.931164');
+INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask017064d6c9e56b5f8060c7648fb0e', 3, 9007207844705564, '2026-11-23 06:15:20.927817');
+INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask2ce8a1b729cd9219784aa153e911c', 1, 9007207844710543, '2026-11-23 06:15:28.969710');
+INSERT INTO `watermark_passed` (`token`, `pipeline_id`, `version`, `passed_at`) VALUES ('ask2ce8a1b729cd9219784aa153e911c', 2, 9007207844710543, '2026-11-23 06:15:25.366454');
