@@ -1,17 +1,22 @@
-"""Records what a version of viewtail leaves behind when it is stopped: filled views, half a backfill, halted views.
+"""Records what a version of viewtail leaves behind when it is killed: filled views, half a backfill, halted views.
 
     git worktree add --detach /tmp/old COMMIT
     .venv/bin/python -m tests.recorded.record /tmp/old tests/recorded/NAME
 
-NAME must hold views.py. The version is the checkout's; only its commands are used (`viewtail run`, SIGTERM), against
-servers of its own. Add NAME to RECORDINGS in tests/integration/test_upgrade.py. 118d1f0 was recorded so from a
-checkout of that commit: the last one before positions, pipelines' identities and stores were made open to others.
+NAME must hold views.py. The version is the checkout's; only its commands are used, against servers of its own. Add NAME
+to RECORDINGS in tests/integration/test_upgrade.py. The last argument `rebuilds` records rebuilds instead of half
+backfills: one that fills its copy, one amid its swap, one whose former copy is kept.
+
+| NAME | Is |
+|---|---|
+| 118d1f0 | before positions, pipelines' identities and stores were made open to others; ended by SIGTERM |
+| v0.11.0 | 37bfc48, the release before Kafka |
+| v0.12.0 | 70b1d77, the release before verify, replay of keys and rebuild |
+| rebuilds | 009122a, which has all of these |
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +32,7 @@ import stack.mysql
 import stack.redis
 from tests.support import recording
 from tests.support.asking import ask
-from tests.support.running import Run, addresses, clean_environment, wait_for
+from tests.support.running import DIED, Run, addresses, clean_environment, wait_for
 from tests.support.world import World
 
 ROWS = 40  # in shop.user
@@ -74,14 +79,20 @@ def change_source(world: World) -> None:
         ask(world.mysql, statement)
 
 
+class OldRun(Run):
+    """Of a version without a cleaner: tests switch off the present one's."""
+
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in super().environment().items() if "CLEANER" not in name}
+
+
 @contextmanager
-def run_with(run: Run, views: str, chosen: str) -> Iterator[None]:
+def run_with(run: Run, views: str, chosen: str, **environment: str) -> Iterator[None]:
     """A run of those views for which `chosen`, an expression over `view`, holds."""
     (run.folder / "views.py").write_text(f"{views}\nviews = [view for view in views if {chosen}]\n")
-    run.start()
+    run.start(**environment)
     try:
         yield
-        assert run.stop() == 0, "it did not end well"
     except BaseException:
         print(run.log[-8000:], file=sys.stderr)
         raise
@@ -118,7 +129,7 @@ def is_everywhere(world: World, email: str) -> bool:
 
 
 def fill_half(world: World, run: Run, views: str, store: str) -> None:
-    """Stop a pipeline amid a backfill, which reads one row a chunk."""
+    """Kill a pipeline amid a backfill, which reads one row a chunk."""
     name = f"{store}:{HALVES[store]}"
     with run_with(run, views, f"view.store == {store!r}"):
         deadline = time.monotonic() + 60
@@ -130,14 +141,42 @@ def fill_half(world: World, run: Run, views: str, store: str) -> None:
             if found and found[0][0] >= STOP_AFTER:
                 break
             time.sleep(0.002)
-        os.kill(run.workers()[store], signal.SIGTERM)  # the supervisor would take its time
+        run.kill()
     found = ask(world.mysql, f"SELECT state, fill_row_count, fill_key FROM viewtail.view WHERE name = '{name}'")
     state, count, key = found[0]
     assert state == "filling" and STOP_AFTER <= count < HALF_ROWS * 0.8 and key, f"{name}: {found}"
 
 
+def leave_rebuilds(world: World, run: Run, views: str) -> None:
+    """One in each store, each at another step."""
+    not_half = "'half' not in view.name"
+    with run_with(run, views, not_half):
+        done = run.command("rebuild", "elasticsearch:user", timeout_s=60)
+        assert done.returncode == 0, done.stderr
+    die_in_rebuild(run, views, "redis", "redis:document", "in swapping:1")
+    die_in_rebuild(run, views, "mysql", "mysql:ix_email", f"after chunk:{STOP_AFTER // 2}")
+    stages = dict(ask(world.mysql, "SELECT view_name, stage FROM viewtail.rebuild"))
+    assert stages == {"elasticsearch:user": "kept", "redis:document": "swapping", "mysql:ix_email": "building"}, stages
+    found = ask(world.mysql, "SELECT state, fill_row_count FROM viewtail.view WHERE name = 'mysql:ix_email~2'")
+    assert found[0][0] == "filling" and 0 < found[0][1] < ROWS * 0.8, found
+
+
+def die_in_rebuild(run: Run, views: str, store: str, view: str, step: str) -> None:
+    """The process of the store dies at the step, and with it everything else."""
+    with run_with(run, views, f"'half' not in view.name and view.store == {store!r}", VIEWTAIL_FAILPOINT=step):
+        command = run.background("rebuild", view)
+        try:
+            wait_for(f"{view} is at {step}", lambda: DIED in run.log, 60)
+        finally:
+            run.kill()
+            command.kill()
+            command.wait()
+    (run.folder / "run.log").unlink()
+
+
 def main() -> int:
     checkout, into = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
+    is_of_rebuilds = sys.argv[3:] == ["rebuilds"]
     views = (into / "views.py").read_text()
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
@@ -157,11 +196,14 @@ def main() -> int:
                 cwd=at, env={**clean_environment(), **environment}, capture_output=True, text=True, check=True,
             ).stdout.strip()  # fmt: skip
             assert Path(where).is_relative_to(checkout), f"{where} would be recorded"
-            run = Run(at, views, environment)
+            run = (Run if is_of_rebuilds else OldRun)(at, views, environment)
             make_source(world)
             fill_and_follow(world, run, views)
-            for store in HALVES:
-                fill_half(world, run, views, store)
+            if is_of_rebuilds:
+                leave_rebuilds(world, run, views)
+            else:
+                for store in HALVES:
+                    fill_half(world, run, views, store)
             recording.dump(world, into)
         finally:
             for server in (world.mysql, world.redis, world.elasticsearch):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from urllib.parse import quote
 
@@ -25,7 +26,9 @@ from tests.support.asking import ask
 from tests.support.world import World
 
 SOURCE, OWN = "shop", "viewtail"  # databases
+_INDICES = "viewtail*"  # a second copy's is viewtail.2-NAME
 _PLACE_COLUMNS = ("binlog_file", "end_position", "start_position", "gtid", "gtid_base")
+_POSITION_COLUMN = "position"
 _PARTS = ("file", "end", "start", "gtid", "base")
 _WITNESS = re.compile(r'"file":"([^"]*)","end":(\d+),"start":(\d+),"gtid":"([^"]*)","gtid_base":"([^"]*)"')
 _PLACEHOLDER = re.compile(r"<(?:server|run|(?:file|end|start|gtid|base) (\d+))>")
@@ -59,6 +62,8 @@ class _Marks:
 
     def text(self, text: str) -> str:
         text = _WITNESS.sub(self._witness, text)
+        # The host's name is nobody's concern.
+        text = re.sub(rf"\b{re.escape(gethostname())}\b", "recorder", text)
         return text.replace(self.server, "<server>").replace(self.run, "<run>")
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,8 +74,6 @@ class _Marks:
             for name, part in zip(_PLACE_COLUMNS, _PARTS, strict=True):
                 kind = _Unquoted if isinstance(row[name], int) else str
                 marked[name] = kind(f"<{part} {number}>")
-        if "owner" in row:
-            marked["owner"] = "recorder:1"  # the host's name is nobody's concern
         return marked
 
     def _witness(self, found: re.Match[str]) -> str:
@@ -96,7 +99,10 @@ def dump(world: World, into: Path) -> None:
     witnesses += [entry["source"].get(_POSITION, "") for entry in in_search if "source" in entry]
     places = {_place_of(found) for text in witnesses for found in _WITNESS.finditer(text)}
     for row in own["pipeline"].rows:
-        places.add(Place(*(row[name] for name in _PLACE_COLUMNS)))
+        if _POSITION_COLUMN in row:
+            places |= {_place_of(found) for found in _WITNESS.finditer(row[_POSITION_COLUMN])}
+        else:  # before positions were texts
+            places.add(Place(*(row[name] for name in _PLACE_COLUMNS)))
     marks = _Marks(
         server=ask(world.mysql, "SELECT @@server_uuid")[0][0],
         run=_client(world).info("server")["run_id"],
@@ -167,7 +173,7 @@ def _redis_entries(world: World) -> Iterator[dict[str, Any]]:
 
 
 def _search_entries(world: World) -> Iterator[dict[str, Any]]:
-    for index, made in sorted(world.search("GET", "/viewtail-*").items()):
+    for index, made in sorted(world.search("GET", f"/{_INDICES}").items()):
         settings = {name: made["settings"]["index"][name] for name in _SETTINGS}
         body = {
             "settings": {"index": settings},
@@ -233,7 +239,7 @@ def clear(world: World) -> None:
     for database in (SOURCE, OWN):
         ask(world.mysql, f"DROP DATABASE IF EXISTS {database}")
     _client(world).flushall()
-    for index in world.search("GET", "/viewtail-*"):
+    for index in world.search("GET", f"/{_INDICES}"):
         world.search("DELETE", f"/{index}")
 
 

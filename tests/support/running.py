@@ -64,7 +64,7 @@ class Run:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "viewtail.main", "run", *arguments],
                 cwd=self.folder,
-                env={**clean_environment(), **self._environment, **environment},
+                env={**self.environment(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -72,15 +72,18 @@ class Run:
 
     def command(self, *arguments: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
         """Another viewtail command, in the same folder with the same settings."""
-        environment = {**clean_environment(), **self._environment}
-        return forked.command(arguments, self.folder, environment, timeout_s)
+        return forked.command(arguments, self.folder, self.environment(), timeout_s)
+
+    def environment(self) -> dict[str, str]:
+        """Of all that is started here."""
+        return {**clean_environment(), **self._environment}
 
     def background(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """A command that goes on beside, with what it prints in pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "viewtail.main", *arguments],
             cwd=self.folder,
-            env={**clean_environment(), **self._environment, **environment},
+            env={**self.environment(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 from zlib import crc32
 
-from changes.errors import MisuseError, StopRequested, ViewtailError, once
+from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
 from changes.writes import Key
 from operations.runs import Run
 from operations.status import positions
@@ -22,7 +22,7 @@ from projectors.proving.comparison import Found
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
 from servers.sessions import asking
-from viewtail import declarations
+from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
@@ -59,12 +59,13 @@ def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
     """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
     loaded, views = declarations.configured(config)
     chosen = _chosen(views, [declarations.chosen(loaded, views, name) for name in names])
-    deployment = deploy(loaded, chosen)
+    deployment, failed = _deployed(loaded, chosen)
     deployment.create_tables()
     stop = Event()
     on_stop(stop.set)
     reports: list[Report] = []
-    failed: dict[str, str] = {}
+    for name, why in failed.items():
+        _say_failed(options, name, why)
     for view in deployment.views:
         try:
             reports.append(_one(deployment, view, options, stop))
@@ -73,11 +74,28 @@ def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
             return STOPPED
         except ViewtailError as error:
             failed[view.id] = once(error)
-            if not options.as_json:
-                print(f"{view.id}: could not be compared: {failed[view.id]}", file=sys.stderr)
+            _say_failed(options, view.id, failed[view.id])
     if options.as_json:
         print_json({"views": [_as_json(one) for one in reports], "failed": failed})
     return 0 if not failed and all(one.is_equal for one in reports) else 1
+
+
+def _deployed(loaded: settings.Settings, chosen: Sequence[View]) -> tuple[Deployment, dict[str, str]]:
+    """And, by view, why some do not fit their tables: one that is halted for that must not keep others from being
+    compared. Raises DeclarationError when there is no other."""
+    try:
+        return deploy(loaded, chosen), {}
+    except DeclarationError:
+        asked = Deployment(settings=loaded)
+        failed = {view.id: why for view in chosen if (why := asked.misfit(view)) is not None}
+        if not failed or len(failed) == len(chosen):
+            raise
+        return deploy(loaded, [view for view in chosen if view.id not in failed]), failed
+
+
+def _say_failed(options: Options, view: str, why: str) -> None:
+    if not options.as_json:
+        print(f"{view}: could not be compared: {why}", file=sys.stderr)
 
 
 def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
