@@ -21,10 +21,12 @@ import stack.elasticsearch
 import stack.mysql
 import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
+from bench.cleaning import Cleaning
 from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
-from bench.page import BINLOG, TOPICS, page, section
+from bench.operators import Operators
+from bench.page import BINLOG, OPERATORS, TOPICS, operated, page, section
 from bench.setting import (
     QUICK,
     Place,
@@ -49,6 +51,8 @@ PARTS = {
     "starts": ("mysql", "redis"),
     "kafka": ("mysql", "kafka"),
     "through-kafka": ("mysql", "redis", "kafka"),
+    "operators": ("mysql", "redis", "elasticsearch"),
+    "cleaner": ("mysql", "redis", "elasticsearch"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -58,7 +62,8 @@ _START = {
 }
 
 
-TOPIC_PARTS = ("kafka", "through-kafka")
+# The page has a section for these, and one for the others.
+SECTIONS = {"kafka": TOPICS, "through-kafka": TOPICS, "operators": OPERATORS, "cleaner": OPERATORS}
 
 
 def _command(parts: Sequence[str]) -> str:
@@ -78,6 +83,8 @@ class Bench:
         self.topic_memory_mib: dict[str, float] = {}
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
+        self.operator_lines: list[Line] = []
+        self.operator_told: list[starts.Told] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -93,13 +100,15 @@ class Bench:
     def sections(self, parts: Sequence[str]) -> dict[str, str]:
         """What was measured, by the page's section."""
         machine = f"{self.setting.machine()}; {self.rounds} rounds"
-        binlog, topic = ([part for part in parts if (part in TOPIC_PARTS) is is_topic] for is_topic in (False, True))
-        found = {}
-        if binlog:
-            found[BINLOG] = section(_command(binlog), machine, self.lines, self.memory_mib, self.decoded, self.started)
-        if topic:
-            found[TOPICS] = section(_command(topic), machine, self.topic_lines, self.topic_memory_mib)
-        return found
+        of: dict[str, list[str]] = {}
+        for part in parts:
+            of.setdefault(SECTIONS.get(part, BINLOG), []).append(part)
+        written: dict[str, Callable[[str], str]] = {
+            BINLOG: lambda command: section(command, machine, self.lines, self.memory_mib, self.decoded, self.started),
+            TOPICS: lambda command: section(command, machine, self.topic_lines, self.topic_memory_mib),
+            OPERATORS: lambda command: operated(command, machine, self.operator_lines, self.operator_told),
+        }
+        return {name: written[name](_command(some)) for name, some in of.items()}
 
     # -- the measurements ---------------------------------------------------------------------------------------
 
@@ -273,6 +282,19 @@ class Bench:
     def through_kafka(self) -> None:
         """Views that are fed from a topic."""
         self.topic_lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
+
+    def operators(self) -> None:
+        """Verify, replay and rebuild a large view."""
+        self._note(Operators(self.setting, self.sizes, self.rounds))
+
+    def cleaner(self) -> None:
+        """What mends views in the background."""
+        self._note(Cleaning(self.setting, self.sizes, self.rounds))
+
+    def _note(self, work: Operators | Cleaning) -> None:
+        work.measure()
+        self.operator_lines += work.lines
+        self.operator_told += work.told
 
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
