@@ -86,7 +86,7 @@ class Reprojection:
             if found is None:
                 return None
             keys, projected = found
-            written = self._write(projected.writes, projected.parked, {}, lock)
+            written = self._write(self._with_tombstones(keys, projected, version), projected.parked, {}, lock)
             if written is not None and lock.is_held():
                 return written
         return self.of_keys(keys, version)
