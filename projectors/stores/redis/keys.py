@@ -34,11 +34,6 @@ _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
 
 
-def tombstone_of(redis_key: str) -> str:
-    """The key of its tombstone, in the same slot."""
-    return f"{{{redis_key}}}:t"
-
-
 def version_of(text: bytes) -> int | None:
     """A version as viewtail writes it; None for anything else."""
     return int(text) if len(text) == WIDTH and text.isdigit() else None

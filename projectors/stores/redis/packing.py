@@ -27,14 +27,14 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 class Packer:
-    """Commands of one view."""
+    """Commands of one view, for the script of that name, which takes what the guard takes."""
 
-    def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+    def __init__(self, view: BoundView, keys: RedisKeys, sha: str = SHA) -> None:
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
         arguments = [">=" if takes_equal_versions(view) else ">"]
         arguments += ["json"] if is_json else [str(len(fields)), *fields]
-        self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
+        self._before = "$7\r\nEVALSHA\r\n" + argument(sha)
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)

@@ -28,7 +28,7 @@ from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
-from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, tombstone_of
+from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import APPLY, MOVE_WITNESS, TAKE_AWAY
 from projectors.stores.redis.views import RedisHash
@@ -170,8 +170,7 @@ class RedisSink(GuardedSink):
         keys, form = self._keys[view], "hash" if isinstance(self._views[view].view, RedisHash) else "json"
         with self._mapped("taking keys away"):
             for key, held in found.items():
-                name = keys.redis_key(key)
-                self._ask("EVAL", TAKE_AWAY, 2, name, tombstone_of(name), form, held.mark)
+                self._ask("EVAL", TAKE_AWAY, 2, *keys.names(key), form, held.mark)
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
