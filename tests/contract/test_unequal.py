@@ -14,7 +14,15 @@ from changes.versions import WIDTH
 from changes.writes import Key, Write
 from projectors.stores import GuardedSink, ViewReader
 from stack.server import Server
-from tests.contract.sinks import GUARDED, SHARED_SERVERS, GuardedStore, RedisHashOne, RedisJsonOne, of_view
+from tests.contract.sinks import (
+    GUARDED,
+    SHARED_SERVERS,
+    ElasticsearchOne,
+    GuardedStore,
+    RedisHashOne,
+    RedisJsonOne,
+    of_view,
+)
 
 _tokens = itertools.count(1)
 _bases = itertools.count(1)
@@ -145,4 +153,40 @@ def test_unequal_says_what_reading_says_of_damage_in_redis(redis_store: GuardedS
     for wanted in (Write(5, None), Write(4, None), Write(5, ("e", None)), Write(5, ("x", "n")), Write(4, ("e", "n"))):
         answers(reader, written | {(1,): wanted})
     for opened in (reader, sink, client):
+        opened.close()
+
+
+DOCUMENTS: dict[str, dict[str, object]] = {
+    "nothing": {"email": "e", "note": "n"},
+    "another order": {"note": "n", "email": "e"},
+    "another value": {"email": "x", "note": "n"},
+    "a field too few": {"email": "e"},
+    "a null": {"email": "e", "note": None},
+    "a number": {"email": 1, "note": "n"},
+    "a number of many digits": {"email": 10**30, "note": "n"},
+    "a list": {"email": ["e"], "note": "n"},
+    "a tombstone": {"viewtail_deleted": True},
+    "a tombstone with more": {"viewtail_deleted": True, "email": "e"},
+    "no tombstone": {"viewtail_deleted": False, "email": "e", "note": "n"},
+}
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("what", DOCUMENTS)
+def test_unequal_says_what_reading_says_of_damage_in_elasticsearch(
+    elasticsearch_server: Server, what: str, version: int
+) -> None:
+    store = ElasticsearchOne(elasticsearch_server, f"u{next(_tokens)}")
+    sink, reader, client = store.sink(), store.reader(store.person), store.client()
+    sink.prepare()
+    written: dict[Key, Write] = {(number,): Write(version + (number != 1), ("e", "n")) for number in range(3)}
+    assert sink.write([of_view(store.person, {**written, (1,): Write(1, ("before", "n"))})], None) == []
+    index = f"viewtail-{store.person.view.name}"
+    client.index(index=index, id="1", document=DOCUMENTS[what], version=5, version_type="external")
+    found = answers(reader, written)
+    assert set(found) <= {(1,)}
+    assert (version < 5) <= ((1,) in found), "a newer version is told"
+    for wanted in (Write(5, None), Write(5, ("e", None)), Write(5, ("x", "n"))):
+        answers(reader, {**written, (1,): wanted})
+    for opened in (reader, sink, client, store):
         opened.close()
