@@ -16,7 +16,7 @@ from string import Formatter
 from typing import Any
 
 from changes.errors import DeclarationError, MisuseError
-from changes.rendering import key_renderer, parse_key
+from changes.rendering import integer_parser, key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.versions import WIDTH
 from changes.writes import Key
@@ -58,6 +58,8 @@ class RedisKeys:
         self._check()
         self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
         self._pattern = re.compile(pattern_of(self.shape))
+        is_integer = len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
+        self._integer = integer_parser(view.key[0]) if is_integer else None
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
@@ -115,6 +117,8 @@ class RedisKeys:
         found = self._pattern.fullmatch(redis_key)
         if found is None:
             return None
+        if self._integer is not None:
+            return self._integer(found[1])
         by_column = dict(zip(self._placed, found.groups(), strict=True))
         try:
             redis_key.encode()
