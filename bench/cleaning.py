@@ -67,11 +67,11 @@ class Cleaning:
     # -- what it costs ------------------------------------------------------------------------------------------
 
     def _drain(self, setting: Setting, store: str) -> float:
-        """Rows/s of what waits when the pipeline begins."""
-        write_bulk_rows(setting, self._next, self.sizes.bulk)
-        self._next += self.sizes.bulk
+        """Rows/s of what waits when the pipeline begins, from the first row in the view to the last."""
+        first, self._next = self._next, self._next + self.sizes.bulk
+        write_bulk_rows(setting, first, self.sizes.bulk)
         with live.worker(setting, store):
-            began = time.monotonic()
+            began = self._seen(setting, store, first)
             return self.sizes.bulk / (self._seen(setting, store, self._next - 1) - began)
 
     def _drained(self, setting: Setting, store: str) -> None:
@@ -116,8 +116,6 @@ class Cleaning:
         damage, name = _hands(self.setting, store, row)
         damage()
         began = time.monotonic()
-        if name() != "damaged":
-            raise RuntimeError(f"{store}: the row could not be damaged")
         return until(f"{store}: the row is right", lambda: name() == "right", LONGEST_S) - began
 
 
@@ -143,7 +141,9 @@ def _hands(setting: Setting, store: str, row: int) -> tuple[Callable[[], object]
         found = document()
         where = f"/{found['_index']}/_doc/{row}?version={found['_version']}&version_type=external_gte"
         source = {**dict(found["_source"]), "name": "damaged"}  # type: ignore[call-overload]
-        pool.request("PUT", where, body=json.dumps(source), headers={"Content-Type": "application/json"})
+        answer = pool.request("PUT", where, body=json.dumps(source), headers={"Content-Type": "application/json"})
+        if answer.status != 200:
+            raise RuntimeError(f"the document could not be damaged: {answer.status}")
 
     return damage, lambda: dict(document()["_source"])["name"]  # type: ignore[call-overload]
 

@@ -89,6 +89,18 @@ def test_unequal_says_what_reading_every_key_says(
     assert answers(reader, equal) == []
 
 
+def test_unequal_says_it_of_more_keys_than_a_store_is_asked_for_at_once(
+    store: GuardedStore, asked: tuple[GuardedSink, ViewReader]
+) -> None:
+    sink, reader = asked
+    written: dict[Key, Write] = {(number,): Write(5, (f"e{number}", "n")) for number in range(2_500)}
+    assert sink.write([of_view(store.person, written)], None) == []
+    store.finish(sink)
+    assert answers(reader, written) == []
+    other = {(number,): Write(5, ("other", "n")) for number in (0, 999, 1_000, 2_499, 3_000)}
+    assert answers(reader, written | other) == list(other)
+
+
 VERSION = b"%019d" % 5
 Damage = Callable[[Redis, str, str], object]  # to the row and the tombstone of an entity
 ANY: dict[str, Damage] = {

@@ -8,6 +8,7 @@ hides tombstones does not apply to a get by id, so `rows` looks at the flag.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -73,20 +74,35 @@ class DocumentReader(ViewReader):
             return [b""] * len(wanted)
 
     def _documents(self, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, Any] | None]]:
-        """The document of each key, a tombstone too; None where the store has nothing."""
-        for start in range(0, len(keys), KEYS_A_PAGE):
-            some = keys[start : start + KEYS_A_PAGE]
-            ids = {"ids": [self._id_of(key) for key in some]}
-            try:
-                docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
-            except Refused as refused:
-                raise self._not_there(refused) from None
-            for key, doc in zip(some, docs, strict=True):
-                if "error" in doc:
-                    raise StoreUnavailableError(
-                        f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
-                    )
-                yield key, doc if doc.get("found") else None
+        """The document of each key, a tombstone too; None where the store has nothing.
+
+        A page is asked for in a thread while the one before it is looked at; one alone is not.
+        """
+        pages = [keys[start : start + KEYS_A_PAGE] for start in range(0, len(keys), KEYS_A_PAGE)]
+        if len(pages) <= 1:
+            for page in pages:
+                yield from self._page(page)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="documents") as ahead:
+            asked = ahead.submit(self._page, pages[0])
+            for following in pages[1:]:
+                found = asked.result()
+                asked = ahead.submit(self._page, following)
+                yield from found
+            yield from asked.result()
+
+    def _page(self, keys: Sequence[Key]) -> list[tuple[Key, dict[str, Any] | None]]:
+        ids = {"ids": [self._id_of(key) for key in keys]}
+        try:
+            docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
+        except Refused as refused:
+            raise self._not_there(refused) from None
+        for doc in docs:
+            if "error" in doc:
+                raise StoreUnavailableError(
+                    f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
+                )
+        return [(key, doc if doc.get("found") else None) for key, doc in zip(keys, docs, strict=True)]
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         _, document = self._encode([(key, Write(1, values))])
