@@ -174,6 +174,30 @@ end
 return differing
 """
 
+# KEYS: keys of rows. ARGV: 'hash' or 'json', and a version. Returns one behind the other the number (from 0) and the
+# version of each that has a smaller one; a key that is gone, or holds something foreign, has none.
+BELOW = r"""
+local pcall, below = redis.pcall, {}
+for number = 1, #KEYS do
+  local stored
+  if ARGV[1] == 'hash' then
+    stored = pcall('HGET', KEYS[number], '_version')
+  else
+    stored = pcall('GETRANGE', KEYS[number], 0, 31)
+  end
+  if type(stored) == 'table' then
+    if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+  elseif stored then
+    stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
+    if stored and #stored == 19 and stored < ARGV[2] then
+      below[#below + 1] = number - 1
+      below[#below + 1] = stored
+    end
+  end
+end
+return below
+"""
+
 # The witness moves from ARGV[1] ('' for none yet) to ARGV[2], or stays, and 0 says so.
 MOVE_WITNESS = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
