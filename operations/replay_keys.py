@@ -74,6 +74,7 @@ class Where:
 
     condition: str
     rows: int
+    rows_at_once: int = ROWS_AT_ONCE
 
     @property
     def what(self) -> str:
@@ -102,7 +103,7 @@ class Where:
     def _written(self, beside: Beside, version: int, after: Any) -> Iterator[tuple[int, Written, Any]]:
         """By chunks of rows, which takes a fraction of the time of reading each row by its key."""
         view, names = beside.view, beside.view.needed
-        rows = beside.rows_where(self.condition, names, ROWS_AT_ONCE)
+        rows = beside.rows_where(self.condition, names, self.rows_at_once)
         order, place = row_order(view.table), self._place(beside, after)
         found: Chunk | None = None
 
