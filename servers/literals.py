@@ -81,8 +81,11 @@ def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
 
 
 def _is_listed(columns: Sequence[Column]) -> bool:
-    """Whether the key is one column of literals of one type, as which IN compares them."""
-    return len(columns) == 1 and columns[0].kind in (Kind.INTEGER, Kind.BYTES)
+    """Whether the key is one column of its literals' own type, so that IN compares as `=` does; not so a YEAR."""
+    if len(columns) != 1:
+        return False
+    kind = columns[0].kind
+    return kind is Kind.BYTES or (kind is Kind.INTEGER and "int" in columns[0].declared.lower())
 
 
 def _listed(column: Column, keys: Sequence[Sequence[Any]]) -> str:
