@@ -85,6 +85,19 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKey:
+    """A foreign key that deletes or changes its table's rows when those that they refer to go or change."""
+
+    name: str
+    table: tuple[str, str]  # schema and name
+    columns: tuple[str, ...]
+    parent: tuple[str, str]  # the table that it refers to
+    referenced: tuple[str, ...]  # its columns, in the order of `columns`
+    on_delete: str  # CASCADE, SET NULL, or one that changes nothing
+    on_update: str
+
+
 def unlike(before: Column, now: Column) -> str | None:
     """What makes a column's values others than they were described as; None where they mean the same.
 

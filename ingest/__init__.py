@@ -13,6 +13,7 @@ from changes.batches import Batch, Followed
 from changes.findings import Finding
 from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position
+from changes.tables import ForeignKey
 
 if TYPE_CHECKING:  # settings are pydantic models, which who only declares views does not load
     from ingest.limits import Limits
@@ -140,6 +141,7 @@ class SourceAccess:
     primary: Callable[[], MySQLAddress]  # where watermarks are written
     own: MySQLAddress  # of viewtail's own tables
     own_database: str
+    is_cleaned: bool = False  # whether a cleaner looks for what the source does not tell
 
 
 class History(Protocol):
@@ -157,6 +159,9 @@ class History(Protocol):
 
     def reader(self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]) -> Source:
         """A reader for the pipeline, not connected yet."""
+
+    def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
+        """The foreign keys, up to the tables that all begins with, that change rows of these and do not say so."""
 
     def open_session(self) -> Connection:
         """A session on the server whose changes are read; raises AnotherServerError where the address leads elsewhere.

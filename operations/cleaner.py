@@ -2,27 +2,30 @@
 
 After FriendFeed's Cleaner: a view that was damaged, or that missed a change no binlog tells of, is wrong for seconds or
 for one round, not for ever. Two threads of a pipeline's process: one looks at the entities that changed in the last
-minute, the other makes passes as `viewtail verify --repair` does. Both work for a share of one core's time, and not at
-all while the pipeline lags.
+minute, the other makes passes as `viewtail verify --repair` does. A third one looks for what a cascade did without a
+change in the stream, as soon as its parent's row went (projectors/proving/cascades.py); passes wait meanwhile. All work
+for a share of one core's time, and not at all while the pipeline lags.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
+from operations.replay_keys import Where
 from operations.runs import Run, forget_but_last
 from operations.verify import Verify
 from projectors.ownership import Ownership
 from projectors.pace import Pace
 from projectors.proving.beside import Beside, Deployment
+from projectors.proving.cascades import Looks
 from projectors.proving.comparison import Comparison
 from projectors.proving.recent import RecentKeys
 
@@ -31,24 +34,37 @@ _log = structlog.get_logger("viewtail.cleaner")
 LOOK_EVERY_S = 1.0
 ROWS_AT_ONCE = 1_000  # decoding more at once would keep the pipeline's loop waiting
 KEYS_AT_ONCE = 500
+MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
-PASSED_WITHIN_S = 60.0  # a watermark; where the stream brings none, nothing can be proven
+PASSED_WITHIN_S = 60.0  # a watermark; while the stream brings none, nothing can be proven
+STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
+OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's work with the default share
+ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KIND = "clean"
 
 
 @dataclass(eq=False)
 class Share(Pace):
-    """At most such a share of one core's time; waits while the pipeline has other things to do."""
+    """At most such a share of one core's time; waits while the pipeline has other things to do.
+
+    Args:
+        owing_s: so much of its rest it may owe, so that a little work is done at once.
+    """
 
     share: float = 0.05
     is_busy: Callable[[], bool] = lambda: False
+    owing_s: float = 0.0
+    _owed_s: float = 0.0
+    _at: float = field(default_factory=time.monotonic)
     _spent_at: float = field(default_factory=time.thread_time)
 
     def after(self, rows: int) -> None:
-        spent, self._spent_at = time.thread_time() - self._spent_at, time.thread_time()
-        self.stop.wait(spent * (1 / self.share - 1))
+        now, spent = time.monotonic(), time.thread_time() - self._spent_at
+        self._owed_s = max(0.0, self._owed_s - (now - self._at)) + spent * (1 / self.share - 1)
+        self._at = now
+        self.stop.wait(max(0.0, self._owed_s - self.owing_s))
         while self.is_busy() and not self.stop.wait(LOOK_EVERY_S):
             pass
         self._spent_at = time.thread_time()
@@ -59,7 +75,7 @@ class Cleaner:
     """Of one ownership. `run` returns when that ends.
 
     Args:
-        share: of one core's time, for each of its two threads; 0: it does nothing.
+        share: of one core's time, for what changed a moment ago, and for all else; 0: it does nothing.
         rest_s: between two rounds, seconds.
         is_busy: whether the pipeline lags, or does not run.
     """
@@ -70,6 +86,7 @@ class Cleaner:
     rest_s: float
     is_busy: Callable[[], bool]
     repaired_count: int = 0
+    _is_healing: bool = False  # rounds wait
 
     def run(self) -> None:
         if not self.share or self.own.pipeline.recent is None:
@@ -77,6 +94,10 @@ class Cleaner:
         threads = [threading.Thread(target=self._try, args=(self._recent,), name="clean recent", daemon=True)]
         if not self.own.identity.partition:  # one of several pipelines of a view goes round for all
             threads.append(threading.Thread(target=self._try, args=(self._rounds,), name="clean round", daemon=True))
+        if self.own.pipeline.cascades is not None:
+            threads.append(
+                threading.Thread(target=self._try, args=(self._cascaded,), name="clean cascades", daemon=True)
+            )
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -89,8 +110,8 @@ class Cleaner:
             except StopRequested:
                 return
             except WaitedTooLongError as error:
-                _log.warning("the cleaner ends", pipeline=str(self.own.identity), error=str(error))
-                return
+                _log.warning("the cleaner waits", pipeline=str(self.own.identity), error=str(error))
+                self.own.stop.wait(STUCK_AGAIN_AFTER_S)
             except ViewtailError as error:
                 _log.info("the cleaner waits", pipeline=str(self.own.identity), error=str(error))
                 self.own.stop.wait(AGAIN_AFTER_S)
@@ -160,6 +181,41 @@ class Cleaner:
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
+    # -- what cascades did without a change in the stream -------------------------------------------------------
+
+    def _cascaded(self) -> None:
+        cascades, pace = self.own.pipeline.cascades, replace(self._pace(), owing_s=OWING_S)
+        assert cascades is not None
+        while not self.own.stop.wait(LOOK_EVERY_S):
+            pace.after(0)
+            began = time.monotonic()
+            for view in cascades.due():
+                looks = cascades.take(view)
+                try:
+                    self._heal(view, looks, pace)
+                except ViewtailError:
+                    cascades.put(view, looks)
+                    raise
+            if (took_s := time.monotonic() - began) > ROUNDS_WAIT_S:
+                self.own.stop.wait(took_s)
+
+    def _heal(self, view: str, looks: Looks, pace: Share) -> None:
+        if not self.own.life.gets_changes(view):
+            return  # its next backfill reads all rows
+        if looks.is_any_gone or looks.is_any_changed:
+            _log.info("the cleaner looks through a whole view for what cascades did", view=view)
+        self._is_healing = True
+        try:
+            with self._beside(view) as beside:
+                beside.check()
+                for keys in _looked_for(beside, looks):
+                    self._look(beside, keys, pace)
+                    pace.after(len(keys))
+                    if self.own.stop.is_set():
+                        return
+        finally:
+            self._is_healing = False
+
     # -- all of it, round and round -----------------------------------------------------------------------------
 
     def _rounds(self) -> None:
@@ -173,7 +229,7 @@ class Cleaner:
                 return
 
     def _round(self, view: str) -> None:
-        pace = self._pace()
+        pace = replace(self._pace(), is_busy=lambda: self._is_healing or self.is_busy())
         pace.after(0)
         with self._beside(view) as beside:
             try:
@@ -191,3 +247,19 @@ class Cleaner:
             if done.counts.repaired:
                 count = done.counts.repaired
                 _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")
+
+
+def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:
+    """The keys that may differ. Under a watermark: what the stream told is seen in the table then."""
+    version = beside.now()
+    is_any_gone = looks.is_any_gone
+    for values in looks.shown_with:
+        found = beside.reader.keys_with(values, MOST_SHOWN)
+        is_any_gone |= len(found) == MOST_SHOWN
+        yield found
+    if condition := looks.condition(beside.view.table):
+        for keys, _ in Where(condition, 0).batches(beside, version, None):
+            yield keys
+    if is_any_gone:
+        for _, keys in beside.comparison().strangers(version):
+            yield keys

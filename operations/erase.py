@@ -26,6 +26,7 @@ from offsets.mysql import OwnSession, transaction
 from operations import passing
 from projectors.binding import declaration_hash
 from projectors.dead_letters import erase_letters
+from projectors.rebuilds import everywhere
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.leaving import Holds, Trace
@@ -129,11 +130,13 @@ def erase(
     """
     parsed = parse_key(key, views[0].key)
     _require_gone(deployment, views[0], parsed)
+    with closing(OwnSession(deployment.open_store)) as session:
+        views = everywhere(session, deployment.database, views)
     keepers = _keepers(deployment, views)
     version = passing.passed_now(deployment, sorted({name for of in keepers.values() for name in of}), timeout_s)
     _require_gone(deployment, views[0], parsed)
     looked = [one for view in views for one in _look(deployment, view, keepers[view.id], parsed, version)]
-    looked += _beyond(deployment, views, declared)
+    looked += _beyond(deployment, views, {*declared, *(view.id for view in views)})
     rendered = render_key(parsed, views[0].key)
     return Proof(
         entity=views[0].table.full_name,

@@ -16,7 +16,7 @@ from changes.writes import Key
 from ingest.canonical.sampling import sampled
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
-from projectors.stores import Store
+from projectors.stores import Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
@@ -65,10 +65,13 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
     names = [column.name for column in view.table.columns if column.name in view.needed]
     at = [names.index(column.name) for column in view.key]
     wanted: dict[Key, Content | None] = {tuple(row[one] for one in at): None for row in rows}
+    refused = {letter.key: letter.reason for letter in projected.parked}
     for of_view in projected.writes:
         for key, (_, values) in of_view.writes.items():
-            wanted[key] = None if values is None else store.content(view, values)
-    refused = {letter.key: letter.reason for letter in projected.parked}
+            try:
+                wanted[key] = None if values is None else store.content(view, key, values)
+            except Unfit as error:
+                refused[render_key(key, view.key)] = str(error)
     found = _found(store, deployment.access(store), view, list(wanted))
     differences = [
         Difference(key=name, before=found.get(key), after=after)

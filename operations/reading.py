@@ -25,7 +25,7 @@ from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from offsets import migrations, pauses
 from projectors.function_columns import UnforeseenColumn, row_type
-from projectors.stores import SearchPage, Store, ViewReader
+from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
 from servers.literals import one_of
@@ -68,8 +68,8 @@ class Reader:
     def find(self, values: Sequence[Any], limit: int) -> Rows:
         """The canonical rows of the entities that have these values of the first value columns, in key order."""
         view = self.view
-        if not store_of(view.view).has_index:
-            kinds = _kinds([store for store in STORES if store.has_index])
+        if not view.view.has_index:
+            kinds = _kinds([kind for store in STORES for kind in store.view_classes if kind.has_index])
             raise MisuseError(f"view {view.id} has no index to find by; find reads {kinds} views, get reads by key")
         wanted = _wanted(view, values)
         if limit < 1:
@@ -92,14 +92,14 @@ class Reader:
     def search(self, query: str, *, fields: Sequence[str] | None = None, page: int = 1, size: int = 10) -> SearchPage:
         """One page of the documents that match a simple query string, best first."""
         if not store_of(self.view.view).has_search:
-            kinds = _kinds([store for store in STORES if store.has_search])
+            kinds = _kinds([kind for store in STORES if store.has_search for kind in store.view_classes])
             raise MisuseError(f"view {self.view.id} cannot be searched; search reads {kinds} views, get reads by key")
         with closing(self.open_reader()) as reader:
             return reader.search(query, fields=fields, page=page, size=size)
 
 
-def _kinds(stores: Sequence[Store]) -> str:
-    return " and ".join(kind.__name__ for store in stores for kind in store.view_classes)
+def _kinds(kinds: Sequence[type[View]]) -> str:
+    return " and ".join(kind.__name__ for kind in kinds)
 
 
 def named(views: Iterable[View], name: str) -> list[View]:
@@ -244,11 +244,14 @@ def key_of(given: Any, view: BoundView) -> Key:
 
 
 def _wanted(view: BoundView, values: Sequence[Any]) -> tuple[Any, ...]:
-    names = ", ".join(column.name for column in view.values)
-    if not values or len(values) > len(view.values):
-        most = f"1 to {len(view.values)} values" if len(view.values) > 1 else "1 value"
+    columns = store_of(view.view).indexed(view)
+    names = ", ".join(column.name for column in columns)
+    least = len(columns) if view.view.needs_all_values else 1
+    if not least <= len(values) <= len(columns):
+        count = f"{least} to {len(columns)}" if least < len(columns) else f"{least}"
+        most = f"{count} value{'s' * (len(columns) > 1)}"
         raise MisuseError(f"view {view.id} is indexed by {names}: give {most}, not {len(values)}")
-    wanted = tuple(canonical_value(value, column) for value, column in zip(values, view.values, strict=False))
+    wanted = tuple(canonical_value(value, column) for value, column in zip(values, columns, strict=False))
     if all(value is None for value in wanted):
         raise MisuseError(f"view {view.id}: NULL alone is not indexed; give a value of {names}")
     return wanted
@@ -279,7 +282,7 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
 
 
 def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
-    has_values = all(row[column.name] == value for column, value in zip(view.values, wanted, strict=False))
+    has_values = store_of(view.view).leads_to(view, row, wanted)
     if not has_values or view.view.where is None:
         return has_values
     read = {name: value for name, value in row.items() if name in view.needed}

@@ -70,7 +70,7 @@ class Operation:
 
         Called again it goes on where it was; behind the swap it changes nothing.
         """
-        if why := store_of(self.view.view).no_copies:
+        if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with self._rebuilds() as (rebuilds, pipeline):
             rebuilds.begin(self.view.id, started_by, keep_s)

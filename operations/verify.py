@@ -26,6 +26,7 @@ from projectors.pace import Pace
 from projectors.proving.beside import Beside, Keeper
 from projectors.proving.comparison import Comparison, Found, Settled
 from projectors.proving.reprojection import Reprojection
+from projectors.stores import NOTHING_HELD
 from projectors.view_states import State, key_from_text, key_text
 from servers.sessions import quote
 
@@ -110,6 +111,7 @@ class Verify:
         began = time.monotonic()
         beside = self.beside
         beside.check()
+        beside.require_place()
         self._stand_still_if_down()
         self.run.begin()
         try:
@@ -123,7 +125,6 @@ class Verify:
 
     def _execute(self, began: float) -> Report:
         beside = self.beside
-        beside.require_place()
         keepers = beside.keepers()
         estimate = self._estimate()
         comparison = beside.comparison()
@@ -262,10 +263,16 @@ class Verify:
     def _mend(self, comparison: Comparison, writer: Reprojection, found: Sequence[Found]) -> set[Key]:
         """Those that are equal once they were written again."""
         left, unmended = {one.key: one for one in found}, set[Key]()
-        for _ in range(REPAIRS):
+        for attempt in range(REPAIRS):
             if not left:
                 break
-            unexplained = {key: one.held for key, one in left.items() if one.is_unexplained}
+            # What was written, and is not there: Elasticsearch remembers the version of a document that somebody
+            # deleted for a minute, and keeps older ones out.
+            unexplained = {
+                key: one.held
+                for key, one in left.items()
+                if one.is_unexplained or (attempt and one.held == NOTHING_HELD)
+            }
             writer.of_keys(list(left), self.beside.now(), unexplained)
             again = comparison.settle(left)
             unmended |= {key for key in left if key in again.changing or comparison.name_of(key) in again.parked}

@@ -10,11 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+import structlog
+
 from changes.batches import Followed
-from changes.errors import AnotherServerError, ViewtailError
+from changes.errors import AnotherServerError, DeclarationError, ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from changes.tables import Table
 from ingest import History, Source
+from ingest.canonical import describe
 from ingest.canonical.chunks import CHUNK_BYTES, CanonicalRows, row_order
 from ingest.canonical.tables import row_estimates
 from ingest.limits import Limits
@@ -28,9 +32,11 @@ from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
+from projectors.proving.cascades import Cascades, followed_parents
+from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
 from projectors.siblings import SharedProgress, Siblings
-from projectors.stores import Store, guarded
+from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.access import Access
 from projectors.stores.registry import store_named
 from projectors.stream_fill import StreamFill
@@ -40,6 +46,8 @@ from projectors.views import BoundView, View
 from projectors.watermarks import Watermarks
 from servers.sessions import Connection
 
+_log = structlog.get_logger("viewtail.pipeline")
+
 
 class Deployment(Protocol):
     """What the composition root knows: servers, settings, sources, stores."""
@@ -48,6 +56,8 @@ class Deployment(Protocol):
     def database(self) -> str: ...  # of viewtail's own tables
     @property
     def watermark_database(self) -> str: ...  # of the watermark table, on the source's primary
+    @property
+    def is_cleaned(self) -> bool: ...  # whether a cleaner looks after the views
     @property
     def limits(self) -> Limits: ...  # of what a pipeline holds
     @property
@@ -202,6 +212,7 @@ def take(
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
         followed = followed_tables(running)
+        cascades = _cascades(deployment, history, guard, running, followed)
         life = ViewLife(
             views={view.id: view for view in views},
             held_back=held_back & records.keys(),
@@ -234,11 +245,39 @@ def take(
             stop=stop,
             check_lease=lease.check,
             limits=deployment.limits,
+            recent=RecentKeys() if deployment.is_cleaned and guard is not None else None,
+            cascades=cascades,
         )
         offset = _offset(pipeline.source, offsets, taken.position, history.epoch, records)
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
+
+
+def _cascades(
+    deployment: Deployment,
+    history: History,
+    guard: GuardedSink | None,
+    views: Sequence[BoundView],
+    followed: dict[tuple[str, str], Followed],
+) -> Cascades | None:
+    """What a cleaner must know of the tables that these refer to; adds those to what is followed."""
+    if not deployment.is_cleaned or guard is None:
+        return None
+    keys = history.unlogged_keys([*followed])
+    if not keys:
+        return None
+    with closing(history.open_session()) as connection:
+        followed |= followed_parents(keys, followed.keys(), partial(_visible, connection))
+    return Cascades(keys, views, followed.values())
+
+
+def _visible(connection: Connection, name: tuple[str, str]) -> Table | None:
+    try:
+        return describe(connection, *name)
+    except DeclarationError as error:
+        _log.warning("what cascades from a table do is found in rounds only: it cannot be followed", error=str(error))
+        return None
 
 
 def _projections(

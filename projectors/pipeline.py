@@ -32,6 +32,7 @@ from offsets import OffsetStore
 from projectors import failpoints, recovery
 from projectors.dead_letters import DeadLetters, Parking
 from projectors.projection import Projected
+from projectors.proving.cascades import Cascades
 from projectors.proving.recent import RecentKeys
 from projectors.stores import Publisher, Sink, WitnessedSink, publisher, witnessed
 from projectors.stream_fill import Windows
@@ -92,6 +93,7 @@ class Pipeline:
     _unsaved: Position | None = None
     _ahead: _Ahead | None = None
     recent: RecentKeys | None = None  # what a cleaner looks at first
+    cascades: Cascades | None = None  # what a cleaner looks for, where the source does not log them
     windows: Windows | None = None  # of fillings in the order of the stream
     _witnessed: WitnessedSink | None = None
     _publisher: Publisher | None = None
@@ -180,6 +182,8 @@ class Pipeline:
         self.dead_letters.clear_applied(projected.writes, [*projected.parked, *refused])
         if self.recent is not None:
             self.recent.saw(projected.writes)
+        if self.cascades is not None:
+            self.cascades.saw(batch.changes)
         if self._publisher is not None:
             self._publisher.saw(batch.watermarks)
         if batch.table_changes and not self._change_tables(batch):

@@ -26,7 +26,7 @@ from projectors.binding import declaration_hash
 from projectors.stores import Store, Swapping
 from projectors.stores.access import Access
 from projectors.view_states import State, ViewStates
-from projectors.views import BoundView, copy_id
+from projectors.views import BoundView, copy_id, view_of
 from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.rebuild")
@@ -251,11 +251,17 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
     by_id = {view.id: view for view in views}
     with closing(OwnSession(deployment.open_store)) as session:
         rebuilds = Rebuilds(session, deployment.database, pipeline)
-        is_beside = deployment.limits.on_change == "beside" and not store.no_copies
-        changed = _changed(rebuilds.states, views) if is_beside else set()
+        single = {view.id: why for view in views if (why := store.no_copies(view.view))}
+        if deployment.limits.on_change == "beside":
+            _say_in_place(rebuilds.states, views, single)
+            may_change = [view for view in views if view.id not in single]
+        else:
+            may_change = []
+        _drop_copies(rebuilds, single)
+        changed = _changed(rebuilds.states, may_change)
         while asked := _asked(rebuilds, by_id, changed):
             _do(deployment, pipeline, store, by_id, rebuilds, asked)
-            changed = _changed(rebuilds.states, views) if is_beside else set()
+            changed = _changed(rebuilds.states, may_change)
         for view in sorted(changed):
             _set_aside(rebuilds, view)
         found = where_live(rebuilds, views)
@@ -285,6 +291,19 @@ def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:
         and known[view.id].state != State.NEW
         and known[view.id].declaration not in ("", declaration_hash(view.view))
     }
+
+
+def _say_in_place(states: ViewStates, views: Sequence[BoundView], single: Mapping[str, str]) -> None:
+    """Readers of a view that has no second copy see it change."""
+    for view in sorted(_changed(states, [view for view in views if view.id in single])):
+        _log.warning("the declaration changed, and the view is backfilled in place", view=view, reason=single[view])
+
+
+def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
+    """As they are declared now these views have no second copy: the one of an earlier declaration goes."""
+    for one in rebuilds.read().values():
+        if one.view in single:
+            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED}, Stage.DROPPING)
 
 
 def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
@@ -369,3 +388,18 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     if "rebuild" not in migrations.columns(cursor, database):
         return []
     return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+
+
+def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
+    """The declared views where their live copies are, and each copy beside: all places that hold what they show."""
+    with transaction(session, "reading where views are") as cursor:
+        cursor.execute(f"SELECT DISTINCT name, copy FROM {quote(database, 'view')}")
+        known = dict(cursor.fetchall())
+    found = [replace(view, copy=known.get(view.id, 1)) for view in views]
+    beside = [
+        replace(view, copy=copy, is_beside=True)
+        for view in views
+        for name, copy in sorted(known.items())
+        if view_of(name) == view.id != name
+    ]
+    return [*found, *beside]

@@ -142,6 +142,8 @@ class ViewLife:
         is_for_others = False
         for halt in halts:
             of_table = self.projections.views_of(halt.followed)
+            if not of_table:  # followed for what its foreign keys do to others
+                _log.warning("what cascades from a table do is found in rounds only from here on", why=halt.reason)
             running = {view.id for view in of_table if not self.projections.is_halted(view.id)}
             # All where no view needs such a column, so that reading again leaves one out.
             concerned = [view for view in of_table if halt.concerns(view.needed)] or of_table

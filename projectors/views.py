@@ -64,6 +64,8 @@ class View:
     """What every view has: a name, an entity, and perhaps a condition and a function that makes its content."""
 
     store: ClassVar[str]  # the name of its store, as projectors/stores/registry.py knows it
+    has_index: ClassVar[bool] = False  # keys are found by value in it
+    needs_all_values: ClassVar[bool] = False  # and only by all values together, not by the first ones
     shows_table: ClassVar[bool] = False  # a view that names no columns shows all of them
 
     name: str

@@ -13,7 +13,7 @@ import viewtail.own_packages  # noqa: F401  before all others of ours: it decide
 from changes.errors import WaitedTooLongError
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.index_tables.views import IndexTable
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity, View
 
@@ -27,6 +27,8 @@ __all__ = [
     "IndexTable",
     "RedisHash",
     "RedisJson",
+    "RedisSet",
+    "RedisSortedSet",
     "SearchIndex",
     "Topic",
     "WaitedTooLongError",
@@ -40,7 +42,7 @@ __all__ = [
 
 
 def find(view: str | View, *values: Any, settings: Settings | None = None, limit: int = 100) -> Rows:
-    """The canonical rows of the entities with these values in an IndexTable view, as dicts, in key order.
+    """The canonical rows of the entities with these values, as dicts: of an IndexTable or a RedisSet view in key order.
 
     The index gives the keys, the rows are fetched from the source and kept when they have the values now.
     `values` are those of the view's first value columns; `settings` are by default the environment's and

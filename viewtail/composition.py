@@ -49,6 +49,11 @@ class Deployment:
         return self.settings.run
 
     @property
+    def is_cleaned(self) -> bool:
+        """Whether a cleaner looks after the views."""
+        return self.settings.cleaner.share > 0
+
+    @property
     def watermark_database(self) -> str:
         """Of the watermark table, on the source's primary."""
         return self.settings.source.database

@@ -303,10 +303,10 @@ def get(context: typer.Context, view: ViewName, key: Key, json: Json = False) ->
 
 @app.command()
 def find(context: typer.Context, view: ViewName, value: Values, limit: Limit = 100, json: Json = False) -> int:
-    """Find the canonical rows of entities by an indexed value.
+    """Find the canonical rows of entities by an indexed value, or of a Redis set by the values that name it.
 
-    Reads the keys from an index table, fetches the rows from the source, and keeps those that have the value now. So
-    a late index never returns a row that does not match. Exits 0 also when no row matches.
+    Reads the keys from the index table or the set, fetches the rows from the source, and keeps those that have the
+    value now. So a late index never returns a row that does not match. Exits 0 also when no row matches.
     """
     from viewtail.commands.reading import find as command
 

@@ -138,6 +138,7 @@ class Settings(_WithStores):
             primary=self.primary_address,
             own=self.store_address(),
             own_database=self.store_database,
+            is_cleaned=self.cleaner.share > 0,
         )
 
     def section(self, store: Store) -> Any:

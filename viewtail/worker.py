@@ -24,8 +24,6 @@ from operations.check import tables_of
 from operations.cleaner import Cleaner
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
-from projectors.proving.recent import RecentKeys
-from projectors.stores import guarded
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
@@ -200,16 +198,12 @@ class Worker:
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
         """Of an ownership; topics are published again as a whole, so there is nothing to clean in them."""
         chosen = self.settings.cleaner
-        is_guarded = guarded(own.pipeline.sink) is not None
-        if chosen.share and is_guarded:
-            own.pipeline.recent = RecentKeys()
 
         def is_busy() -> bool:
             vitals = own.pipeline.vitals
             return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or bool(own.backfills)
 
-        share = chosen.share / 2 if is_guarded else 0
-        return Cleaner(deployment=deployment, own=own, share=share, rest_s=chosen.rest_s, is_busy=is_busy)
+        return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

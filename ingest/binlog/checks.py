@@ -16,6 +16,7 @@ from pymysql.constants import ER
 from changes.errors import SourceError
 from changes.findings import Finding, fail, ok, warn
 from ingest import Tables
+from ingest.canonical.foreign_keys import cascading_keys
 from ingest.canonical.tables import is_denial
 from ingest.watermarks import watermark_checks
 from servers.asking import findings
@@ -63,7 +64,17 @@ REQUIRED = (
 )  # fmt: skip
 
 
-def checks(source: MySQLAddress, primary: MySQLAddress, database: str, tables: Tables) -> Iterator[Finding]:
+# What becomes of views where rows change without row events.
+NEVER = "would miss it"
+LATE_WITH_A_CLEANER = (
+    "have it late: the cleaner looks for such rows when a row of {parent} goes, which takes SELECT on that table, and "
+    "finds the others in its rounds; topics miss it"
+)
+
+
+def checks(
+    source: MySQLAddress, primary: MySQLAddress, database: str, tables: Tables, late: str = NEVER
+) -> Iterator[Finding]:
     """Every finding; a server that does not answer is one. `database` is that of the watermark table."""
 
     def of_source(connection: Connection) -> Iterator[Finding]:
@@ -71,7 +82,7 @@ def checks(source: MySQLAddress, primary: MySQLAddress, database: str, tables: T
         yield from server_checks(connection)
         yield from privilege_checks(connection, source, tables)
         yield from prepared_checks(connection)
-        yield from cascade_checks(connection, tables)
+        yield from cascade_checks(connection, tables, late)
 
     yield from findings(_WHERE, source, "source", _URL, of_source)
     yield from findings(_WHERE, primary, "source", _URL, partial(watermark_checks, address=primary, database=database))
@@ -190,26 +201,23 @@ def _xid(number: int, global_bytes: int, data: str) -> str:
     return f"X'{parts[: 2 * global_bytes]}',X'{parts[2 * global_bytes :]}',{number}"
 
 
-def cascade_checks(connection: Connection, tables: Tables) -> Iterator[Finding]:
-    """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself."""
+def cascade_checks(connection: Connection, tables: Tables, late: str) -> Iterator[Finding]:
+    """Foreign keys that change rows of followed tables without row events: where InnoDB does it by itself.
+
+    `late` says what becomes of the views then.
+    """
     facts = facts_of(connection)
     if _rows(connection, facts.logs_cascades)[0][0]:
         return
     can_log = facts.name == MYSQL and facts.version >= (9, 6, 0)
     way_out = "start the server with innodb_native_foreign_keys=OFF" if can_log else "use MySQL 9.6 or newer"
     for schema, table in tables:
-        for name, on_delete, on_update in _rows(
-            connection,
-            "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
-            "WHERE constraint_schema = %s AND table_name = %s "
-            "AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))",
-            schema,
-            table,
-        ):
+        for key in cascading_keys(connection, schema, table):
+            becomes = late.format(parent=".".join(key.parent))
             yield warn(
                 _WHERE,
-                f"foreign key {schema}.{table}.{name}",
-                f"ON DELETE {on_delete} ON UPDATE {on_update}",
-                f"{facts.name} does not log what this key's cascades change here, so views would miss it",
+                f"foreign key {schema}.{table}.{key.name}",
+                f"ON DELETE {key.on_delete} ON UPDATE {key.on_update}",
+                f"{facts.name} does not log what this key's cascades change here, so views {becomes}",
                 f"delete and update the child rows in the application (ON DELETE RESTRICT), or {way_out}",
             )

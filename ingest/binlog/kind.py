@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -14,13 +14,16 @@ from changes.errors import HistoryGoneError, ViewtailError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from changes.tables import ForeignKey
 from ingest import SourceAccess, SourceKind, Tables
 from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
 from ingest.binlog.source import BinlogSource
+from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.watermarks import WATERMARK_PRIVILEGES
 from servers.addresses import MYSQL
+from servers.facts import facts_of
 from servers.login import OWN_DATABASE, MySQLUrl, Name, Server
 from servers.privileges import account, grants
 from servers.sessions import Connection, MySQLAddress, asking, open_session, quote, session_error, value_of
@@ -84,6 +87,12 @@ class BinlogHistory:
             fits_from=fits_from,
         )
 
+    def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
+        with closing(self.open_session()) as connection:
+            if not tables or value_of(connection, facts_of(connection).logs_cascades):
+                return ()
+            return cascading_ancestry(connection, [*tables])
+
     def open_session(self) -> Connection:
         address = self.access.address()
         connection = open_session(address, role="source")
@@ -116,7 +125,8 @@ class BinlogKind(SourceKind):
             return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
 
     def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
-        return checks.checks(access.address(), access.primary(), access.section.database, tables)
+        late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER
+        return checks.checks(access.address(), access.primary(), access.section.database, tables, late)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         address, primary = access.address(), access.primary()

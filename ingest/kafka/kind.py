@@ -12,6 +12,7 @@ from changes.errors import HistoryGoneError, SourceUnavailableError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from changes.tables import ForeignKey
 from ingest import Members, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
@@ -69,6 +70,9 @@ class KafkaHistory:
             foreign=Foreign(shows_default_for_null=section.replace_null_with_default),
             fill_from=section.fill_from,
         )
+
+    def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
+        return ()  # what the topic is fed from is not known
 
     def open_session(self) -> Connection:
         """On the server with the canonical rows. Whether it is the one that the topic is fed from nobody can tell."""

@@ -108,7 +108,7 @@ class Comparison:
         return self.reader.has_order
 
     def strangers(self, version: int) -> Iterator[tuple[int, list[Key]]]:
-        """Pages of the store's keys: how many, and those of them that no row is for."""
+        """Pages of the store's keys: how many, and those of them that no row is for; then those that are twice."""
         is_plain = self.view.view.where is None and self.view.view.document is None
         for page in self.reader.shown_keys():
             if not page:
@@ -118,6 +118,8 @@ class Comparison:
             else:
                 absent = set(page) - self._shown(self._having(page, version), version).keys()
             yield len(page), list(absent)
+        for page in self.reader.strays():
+            yield 0, page
 
     # -- settling -----------------------------------------------------------------------------------------------
 

@@ -142,6 +142,7 @@ class GuardedSink(WitnessedSink, Protocol):
         """Forget the versions of these keys, where the store holds still what was `found`: the next write applies.
 
         For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
+        Of a key that nothing is held of (NOTHING_HELD), a version that the store remembers of what was there.
         What the keys show may be gone until that write.
         """
         raise NotImplementedError
@@ -280,6 +281,13 @@ class ViewReader(ABC):
         """
         raise NotImplementedError
 
+    def strays(self) -> Iterator[list[Key]]:
+        """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.
+
+        Adds to `foreign` as `shown_keys` does.
+        """
+        return iter(())
+
     @property
     def has_order(self) -> bool:
         """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""
@@ -311,7 +319,7 @@ class ViewReader(ABC):
         """Give the connection up."""
 
     def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
-        """The keys with these values of the view's first value columns, in key order; where the store `has_index`."""
+        """The keys with these values of the view's first indexed columns, in key order; see `Store.indexed`."""
         raise NotImplementedError
 
     def search(self, query: str, *, fields: Sequence[str] | None, page: int, size: int) -> SearchPage:
@@ -350,9 +358,7 @@ class Store(ABC):
     default_address: ClassVar[str] = ""  # what serves where no address is set; '': one must be set
     has_own_tables: ClassVar[bool] = False  # viewtail's own tables are on its server
     keeps_every_change: ClassVar[bool] = False  # its sink is given every change, not the newest writes
-    has_index: ClassVar[bool] = False  # its readers find keys by value
     has_search: ClassVar[bool] = False  # its readers find documents by a query
-    no_copies: ClassVar[str] = "viewtail keeps no second copy in its store"  # why, and what to do; '': see `swapping`
     typed_place: ClassVar[str] = ""  # what holds columns of the table's types, and widens with them
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
 
@@ -376,6 +382,10 @@ class Store(ABC):
         """A sink for the backfill of one view, and the session on which the progress is saved behind its rows."""
         return self.sink(access, [view], pipeline), session
 
+    def no_copies(self, view: View) -> str:
+        """Why it keeps no second copy of the view, and what to do; '': it does, see `swapping`."""
+        return "viewtail keeps no second copy in its store"
+
     def swapping(self, access: Access) -> Swapping | None:
         """What swaps two copies of a view; None: its views have no second copy."""
         return None
@@ -388,8 +398,11 @@ class Store(ABC):
         """The view with the columns that its place has now, whatever declaration made it; None where there is none."""
         return view
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
-        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing."""
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        """What a terminal shows of a write's values: `printable` of what a reader gives for them; None for nothing.
+
+        Raises Unfit where the store cannot hold them.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -415,6 +428,14 @@ class Store(ABC):
     @abstractmethod
     def left_behind(self, name: str, database: str) -> str:
         """What a view of that name leaves in the store when nobody declares it any more, and how to drop it."""
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        """The columns by whose values its readers find keys, as the user gives them; of a view that `has_index`."""
+        return view.values
+
+    def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
+        """Whether a canonical row has these values of the first indexed columns."""
+        return all(row[column.name] == value for column, value in zip(self.indexed(view), wanted, strict=False))
 
     def place(self, view: BoundView) -> Place:
         """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""

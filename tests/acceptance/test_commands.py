@@ -139,7 +139,9 @@ def deployed(
 
 
 def test_replay_names_each_view_once_whatever_its_store(deployed: Deployed) -> None:
-    done = deployed.command("replay", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person")
+    done = deployed.command(
+        "replay", "--yes", "elasticsearch:person", "redis:person", "by_name", "elasticsearch:person"
+    )
     assert done.returncode == 0, done.stderr
     said = [line.partition(":  ")[0].partition(" ")[0] for line in done.stdout.splitlines()]
     assert said == ["elasticsearch:person:", "redis:person:", "mysql:by_name:"]
@@ -344,7 +346,8 @@ def test_values_that_do_not_fit_are_refused_from_python_too(values: tuple[Any, .
 
 def test_the_public_names_are_those_documented() -> None:
     assert set(viewtail.__all__) == {
-        *("Entity", "IndexTable", "RedisHash", "RedisJson", "SearchIndex", "Topic", "find", "get", "search")
+        *("Entity", "IndexTable", "RedisHash", "RedisJson", "RedisSet", "RedisSortedSet", "SearchIndex", "Topic"),
+        *("WaitedTooLongError", "find", "get", "search", "wait_for"),
     }  # fmt: skip
     assert all(getattr(viewtail, name).__doc__ for name in viewtail.__all__)
 

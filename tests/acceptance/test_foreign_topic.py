@@ -82,7 +82,7 @@ def test_it_is_filled_from_its_beginning_and_again_when_it_is_replayed(
         expected |= {6: "again", 21: "new"}
         wait_for("changes come", lambda: shown() == expected)
         client.delete(f"{SCHEMA}:7", f"{SCHEMA}:8")
-        assert run.command("replay", SCHEMA).returncode == 0
+        assert run.command("replay", "--yes", SCHEMA).returncode == 0
         wait_for("it is read again from its beginning", lambda: shown() == expected, 60)
         wait_for("and filled", run.is_well, 60)
         assert run.stop() == 0

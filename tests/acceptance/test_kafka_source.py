@@ -236,7 +236,7 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     assert f"{SCHEMA}.user.3.redis" in told and told.count("user_by_email") == 1, told
     client = redis.Redis(port=fleet.redis.port)
     client.delete(*client.scan_iter(f"{SCHEMA}:*"))
-    assert one.command("replay", SCHEMA).returncode == 0
+    assert one.command("replay", "--yes", SCHEMA).returncode == 0
     wait_for("a view that is replayed is filled again", fleet.are_equal)
     assert [run.stop() for run in (one, three, tailer)] == [0, 0, 0]
 

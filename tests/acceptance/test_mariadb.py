@@ -28,6 +28,7 @@ user = Entity("shop.user")
 views = [
     IndexTable("ix_email", user, value="email"),
     IndexTable("ix_seen_from", user, value=["seen_from", "session"]),
+    IndexTable("ix_number", user, value="d", each="INT UNSIGNED"),
     RedisHash("user", user, fields=["email", "about", "seen_at"]),
     RedisJson("price", Entity("shop.price"), fields=["amount"]),
 ]
@@ -90,8 +91,9 @@ class Writer(threading.Thread):
             match chance.randrange(6):
                 case 0 | 1:
                     cursor.execute(
-                        f"REPLACE INTO shop.user (id, email, seen_from, about, seen_at, session) VALUES ({user}, "
-                        f"'e{chance.random()}ü', '::{number}', '{about}', NOW(3), UUID())"
+                        f"REPLACE INTO shop.user (id, email, seen_from, about, seen_at, session, d) VALUES "
+                        f"({user}, 'e{chance.random()}ü', '::{number}', '{about}', NOW(3), UUID(), "
+                        f"'[{number}, {number % 7}, {number % 7}]')"
                     )
                 case 2:
                     cursor.execute(f"UPDATE shop.user SET email = CONCAT(email, 1) WHERE id > {user} LIMIT 5")
@@ -106,9 +108,11 @@ class Writer(threading.Thread):
 
 def expected(server: Server) -> dict[str, Any]:
     users = rows(server, "SELECT id, email, seen_from, about, seen_at, session FROM shop.user")
+    lists = rows(server, "SELECT id, d FROM shop.user")
     prices = rows(server, "SELECT id, CAST(amount AS CHAR) FROM shop.price")
     return {
         "ix_email": {(key, email) for key, email, *_ in users},
+        "ix_number": {(key, number) for key, text in lists for number in json.loads(text)},
         "ix_seen_from": {(key, seen_from, session) for key, _, seen_from, _, _, session in users},
         "user": {
             f"user:{key}": {
@@ -125,6 +129,7 @@ def expected(server: Server) -> dict[str, Any]:
 def actual(store: Server, client: redis.Redis[bytes]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ix_email": set(rows(store, "SELECT id, email FROM maria_views.ix_email WHERE email IS NOT NULL")),
+        "ix_number": set(rows(store, "SELECT id, d FROM maria_views.ix_number")),
         "ix_seen_from": set(
             rows(
                 store,

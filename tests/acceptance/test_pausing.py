@@ -240,7 +240,7 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         assert "a reader is moved" in read.stderr
 
         assert "is paused already" in run.command("pause", "user_by_email").stdout
-        replayed = run.command("replay", "user_by_email")
+        replayed = run.command("replay", "--yes", "user_by_email")
         assert replayed.returncode == 1 and "viewtail resume" in replayed.stderr
         assert run.stop() == 0
         # A new declaration does not end the pause.
@@ -275,7 +275,7 @@ def test_a_halted_view_is_not_paused_and_a_view_may_be_paused_and_resumed_while_
         assert view(run, "mysql:pet_by_name")["state"] == "halted"
         assert "not paused, but halted" in run.command("resume", "pet_by_name").stderr
         shop.sql(f"RENAME TABLE {SCHEMA}.old_pet TO {SCHEMA}.pet")
-        assert run.command("replay", "pet_by_name").returncode == 0
+        assert run.command("replay", "--yes", "pet_by_name").returncode == 0
         wait_for("it is back", lambda: view(run, "mysql:pet_by_name")["state"] == "filled")
         assert run.stop() == 0
         shop.sql(f"UPDATE {SCHEMA}.user SET email = 'z' WHERE id = 1")

@@ -218,9 +218,10 @@ def test_a_halted_view_shows_within_ten_seconds_and_is_gone_after_its_replay(pro
     sample = 'viewtail_view_state{pipeline="mysql",state="halted",view="mysql:pet_by_name"} 1.0'
     assert sample in one.ask("/metrics")[1]
     probed.sql("ALTER TABLE shop.pet ADD COLUMN name VARCHAR(100)")
-    assert one.run.command("replay", "pet_by_name").returncode == 0
+    assert one.run.command("replay", "--yes", "pet_by_name").returncode == 0
     one.until_ready()
-    assert sample.replace("1.0", "0.0") in one.ask("/metrics")[1]
+    filled = sample.replace("1.0", "0.0")
+    wait_for("its metric says so", lambda: filled in one.ask("/metrics")[1])
 
 
 def test_a_view_that_was_halted_before_the_start_keeps_it_from_being_ready(probed: Probed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -225,6 +226,39 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
         assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
         assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
         assert rebuilt(run)["live_copy"] == 3
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        rebuilt(run)
+        assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
+        place.damage(7, "damaged")
+        done = run.command("verify", "people", "--repair", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert place.shown() == shop.wanted() and place.copies() == set()
+        place.damage(8, "damaged")
+        done = run.command("replay", "people", "--key", "8", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_for("it is mended", lambda: place.shown() == shop.wanted())
+        assert place.copies() == set()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_entity_is_erased_from_both_copies(
+    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, store, shop, tmp_path) as (place, run):
+        rebuilt(run)
+        shop.execute("DELETE FROM shop.user WHERE id = 7")
+        done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        looked = json.loads(done.stdout)["looked"]
+        assert {one["view"] for one in looked} == {f"{store}:people", f"{store}:people~1"}
+        assert any(one["found"].startswith("a tombstone") for one in looked if one["view"] == f"{store}:people~1")
+        assert place.copies() == {1} and place.shown() == shop.wanted() == place.copy(1)
 
 
 @pytest.mark.parametrize(

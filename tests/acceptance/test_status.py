@@ -253,7 +253,7 @@ def test_a_halted_view_is_told_and_after_its_replay_follows_its_table_again(shop
 
         shop.sql("CREATE TABLE shop.pet LIKE shop.old_pet")
         shop.sql("INSERT INTO shop.pet VALUES (7, 'Bello')")
-        done = shop.viewtail("replay", "pet_by_name")
+        done = shop.viewtail("replay", "--yes", "pet_by_name")
         assert done.returncode == 0, done.stderr
         assert "begins to backfill it within a few seconds" in done.stdout
         shop.until_filled()
@@ -278,7 +278,7 @@ def test_a_pipeline_that_restarts_by_itself_never_says_stopped(shop: Shop) -> No
         shop.sql("RENAME TABLE shop.pet TO shop.old_pet")
         shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
         shop.sql("RENAME TABLE shop.old_pet TO shop.pet")
-        assert shop.viewtail("replay", "pet_by_name").returncode == 0  # the pipeline follows its table again
+        assert shop.viewtail("replay", "--yes", "pet_by_name").returncode == 0  # the pipeline follows its table again
         shop.until_filled()
         assert "stopped" not in [state for (state,) in shop.sql("SELECT state FROM shop.said")]
     assert shop.sql("SELECT state FROM shop.said ORDER BY id DESC LIMIT 1") == [("stopped",)]
@@ -290,7 +290,7 @@ def test_a_view_that_views_py_declares_otherwise_by_now_is_backfilled_by_a_resta
         shop.sql("ALTER TABLE shop.pet DROP COLUMN name, ADD COLUMN label VARCHAR(100)")
         shop.until(lambda: shop.views()["mysql:pet_by_name"] == "halted")
         (shop.folder / "views.py").write_text(VIEWS.replace('value="name"', 'value="label"'))
-        done = shop.viewtail("replay", "pet_by_name")
+        done = shop.viewtail("replay", "--yes", "pet_by_name")
         assert done.returncode == 1
         assert "not marked" in done.stderr and "Start `viewtail run` again" in done.stderr
         assert shop.views()["mysql:pet_by_name"] == "halted"
@@ -307,7 +307,7 @@ def test_a_replay_mends_what_was_changed_behind_viewtails_back(shop: Shop) -> No
     shop.sql("UPDATE viewtail.user_by_email SET email = 'wrong' WHERE id = 1")
     shop.sql("INSERT INTO viewtail.user_by_email VALUES (99, 'nobody', 1)")
     shop.sql("DELETE FROM viewtail.user_by_email WHERE id = 2")
-    done = shop.viewtail("replay", "mysql:user_by_email")
+    done = shop.viewtail("replay", "--yes", "mysql:user_by_email")
     assert "the next `viewtail run` backfills it" in done.stdout
     with shop.running():
         shop.until_filled()
@@ -319,7 +319,7 @@ def test_a_dropped_index_table_is_made_and_filled_again_by_a_replay(shop: Shop) 
         shop.until_filled()
         shop.sql("DROP TABLE viewtail.pet_by_name")
         shop.sql("INSERT INTO shop.pet VALUES (8, 'Mia')")
-        assert shop.viewtail("replay", "pet_by_name").returncode == 0
+        assert shop.viewtail("replay", "--yes", "pet_by_name").returncode == 0
         shop.until(lambda: shop.viewtail("status").returncode == 0 and shop.views()["mysql:pet_by_name"] == "filled")
         shop.sql("INSERT INTO shop.pet VALUES (9, 'Leo')")
         shop.until(lambda: shop.index("pet_by_name") == {(1, "Rex"), (8, "Mia"), (9, "Leo")})

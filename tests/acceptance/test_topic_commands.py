@@ -141,7 +141,7 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     wait_for("the delete is published", lambda: deployed.command("get", user, "2").returncode == 1)
 
     before = {one.key: one.version for one in deployed.log()}
-    assert deployed.command("replay", user).returncode == 0
+    assert deployed.command("replay", "--yes", user).returncode == 0
     wait_for("the rows come again", lambda: [one.op for one in deployed.log()].count("r") == 5)
     again = {one.key: one for one in deployed.log() if one.op == "r"}
     assert again.keys() == {(1,), (18446744073709551615,)} | {(2,)}
@@ -195,7 +195,7 @@ def test_a_new_column_is_told_at_once_and_published_after_the_next_start(deploye
     wait_for("the row comes", lambda: [one.after for one in deployed.log() if one.op == "c"] == [(3, "Lin")])
     (line,) = [line for line in deployed.run.log.splitlines() if told in line]
     assert f"kafka:{SCHEMA}.user" in line and "ADD COLUMN age" in line and '"level":"warning"' in line
-    assert deployed.command("replay", f"kafka:{SCHEMA}.user").returncode == 0
+    assert deployed.command("replay", "--yes", f"kafka:{SCHEMA}.user").returncode == 0
     wait_for("a replay before that is as before", lambda: _filled(deployed, (3, "Lin")))
     deployed.declare(VIEWS)
     wait_for("all rows come again with it", lambda: _filled(deployed, (3, "Lin", 8)) and deployed.equals_its_table())
@@ -261,7 +261,7 @@ def test_every_column_type_is_published_by_the_stream_as_by_the_fill(deployed: D
     counts = {name: deployed.ask(f"SELECT COUNT(*) FROM {SCHEMA}.{name}")[0][0] for name in names}
     wait_for("the rows come", lambda: {name: len(deployed.log(name)) for name in names} == counts)
     assert deployed.ask(f"SELECT view_id, reason FROM {OWN}.dead_letter") == []
-    assert deployed.command("replay", *(f"kafka:{SCHEMA}.{name}" for name in names)).returncode == 0
+    assert deployed.command("replay", "--yes", *(f"kafka:{SCHEMA}.{name}" for name in names)).returncode == 0
     wait_for("the rows come again", lambda: all(len(deployed.log(name)) == 2 * counts[name] for name in names))
     for name in names:
         messages = deployed.log(name)

@@ -91,7 +91,7 @@ def test_a_replay_publishes_present_rows_and_deletes_what_the_binlog_never_told(
     before = len(shop.messages())
     with shop.running():
         shop.until_filled()
-        assert shop.viewtail("replay", f"kafka:{shop.topic}").returncode == 0
+        assert shop.viewtail("replay", "--yes", f"kafka:{shop.topic}").returncode == 0
         shop.until(lambda: 2 not in shop.newest())
         shop.until_filled()
     assert [(key["id"], op) for key, op, _ in shop.messages()[before:]] == [(1, "r"), (3, "r"), (2, "d"), (2, None)]

@@ -85,7 +85,7 @@ def test_each_change_comes_once_however_a_kill_falls(
         run.kill()
         killed = run.log.count(DIED)
         run.start(VIEWTAIL_FAILPOINT="after chunk:2")
-        assert run.command("replay", "kafka:topic_kills.user").returncode == 0
+        assert run.command("replay", "--yes", "kafka:topic_kills.user").returncode == 0
         wait_for("it is killed after a chunk", lambda: run.log.count(DIED) > killed)
         run.kill()
         run.start()

@@ -7,9 +7,10 @@ or both could be wrong in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import orjson
 import pymysql
@@ -22,19 +23,22 @@ from elasticsearch.helpers import scan
 import stack.elasticsearch
 import stack.mysql
 import stack.redis
+from changes.positions import Position
 from changes.tables import Column, Kind, Table
-from changes.writes import KeptChange, Key, ViewWrites, Write
+from changes.writes import KeptChange, Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.stores import GuardedSink, Publisher, Sink, ViewReader
+from projectors.stores import GuardedSink, Publisher, Sink, StoredRow, ViewReader
 from projectors.stores.elasticsearch.reading import DocumentReader
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.reading import IndexTableReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.reading import RedisReader
+from projectors.stores.redis.set_reading import SetReader
 from projectors.stores.redis.sink import RedisSink
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.stores.topics.sink import TopicSink
 from projectors.stores.topics.views import Topic
 from projectors.views import BoundView, Entity, View
@@ -422,6 +426,85 @@ class MySQLOne:
             connection.cursor().execute(f"DROP DATABASE IF EXISTS {self.database}")
 
 
+class MySQLListOne(MySQLOne):
+    """Index tables over lists: a value is an element, with its column's name before it."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        super().__init__(server, token)
+        self.person, self.place, self.ledger = over_one_column(
+            lambda name, of: IndexTable(name, of, value="packed", each="VARCHAR(206)"), token
+        )
+
+    def sink(self, *views: BoundView) -> MySQLSink:
+        return _ListSink(
+            lambda: open_session(self.address, role="store"), self.database, views or [self.person, self.place]
+        )
+
+    def reader(self, view: BoundView) -> ViewReader:
+        return _ListReader(open_session(self.address, role="store"), self.database, view)
+
+    def shown(self, view: BoundView) -> Shown:
+        name, keys = view.view.name, ", ".join(one.name for one in view.key)
+        with (
+            pymysql.connect(host=self.address.host, port=self.address.port, user="root", autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(f"SELECT packed, {keys} FROM {self.database}.{name}")
+            elements: dict[Key, list[str]] = {}
+            for element, *key in cursor.fetchall():
+                elements.setdefault(tuple(key), []).append(element)
+            cursor.execute(f"SELECT version, {keys} FROM {self.database}.{name}__version")
+            versions = {tuple(key): version for version, *key in cursor.fetchall()}
+        return {key: (versions[key], _from_list(found, view)) for key, found in elements.items()}
+
+
+def over_one_column(make: Callable[[str, Entity], View], token: str) -> tuple[BoundView, BoundView, BoundView]:
+    """The views of the contract where a view shows one column, `packed`, which holds all that they show."""
+
+    def narrow(name: str, entity: Entity, _: list[str]) -> View:
+        return make(name, entity)
+
+    packed = column("packed", length=1_000, declared="varchar(1000)")
+    person, place, ledger = all_three(narrow, token)
+    return replace(person, values=(packed,)), replace(place, values=(packed,)), replace(ledger, values=(packed,))
+
+
+def _names(view: BoundView) -> list[str]:
+    return ["name"] if view.table is PLACE else ["email", "note"]
+
+
+def _from_list(elements: Sequence[str], view: BoundView) -> tuple[str | None, ...]:
+    pairs = [element.partition("=") for element in elements]
+    found = {name: value for name, _, value in pairs}
+    assert len(found) == len(pairs)
+    return tuple(found.get(name) for name in _names(view))
+
+
+class _ListSink(MySQLSink):
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        return super().write([self._packed(one) for one in writes], upto)
+
+    def _packed(self, of: ViewWrites) -> ViewWrites:
+        names = _names(self._views[of.view])
+        found: dict[Key, Write] = {}
+        for key, (version, values) in of.writes.items():
+            if values is None:
+                found[key] = Write(version, None)
+                continue
+            listed = [f"{name}={one}" for name, one in zip(names, values, strict=True) if one is not None]
+            found[key] = Write(version, (orjson.dumps([*listed, *listed]).decode(),))
+        return ViewWrites(of.view, found)
+
+
+class _ListReader(ListReader):
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        names = _names(self.view)
+        return [
+            replace(row, content=dict(zip(names, _from_list(row.content["packed"], self.view), strict=True)))
+            for row in super().rows(keys)
+        ]
+
+
 class _RedisOne:
     kind: Callable[..., View]
 
@@ -508,6 +591,105 @@ class RedisJsonOne(_RedisOne):
         return int(version), tuple(document.values())
 
 
+class _RedisSetOne(_RedisOne):
+    """Sets that are named by all that a view of the contract shows."""
+
+    type: str
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        assert server is not None
+        self._token, self._port = token, server.port
+        self.person, self.place, self.ledger = over_one_column(self.declared, token)
+
+    @staticmethod
+    def declared(name: str, entity: Entity) -> View:
+        return RedisSet(name, entity, key=f"{name}_of:{{packed}}")
+
+    def sink(self, *views: BoundView) -> RedisSink:
+        return _SetSink(
+            self.client,
+            views or [self.person, self.place],
+            database=f"contract_{self._token}",
+            name=f"pipeline_{self._token}",
+            read_position=BinlogPosition.from_text,
+        )
+
+    def reader(self, view: BoundView) -> ViewReader:
+        return _SetReader(self.client(), view)
+
+    def shown(self, view: BoundView) -> Shown:
+        client, name = self.client(), view.view.name
+        found: Shown = {}
+        for set_name in map(bytes.decode, client.scan_iter(match=f"{name}_of:*")):
+            if client.type(set_name).decode() != self.type:
+                continue
+            members = client.zrange(set_name, 0, -1) if self.type == "zset" else client.smembers(set_name)
+            for member in map(bytes.decode, members):
+                key = _key(member, view)
+                assert key not in found, "an entity is in two sets"
+                place: dict[bytes, bytes] = client.hgetall(f"{name}:{member}")
+                version = place.pop(b"_version")
+                assert len(version) == 19
+                assert place == {b"set": set_name.encode(), b"member": member.encode()}
+                found[key] = (int(version), _from_set(set_name.partition(":")[2]))
+        return found
+
+    def unacceptable(self, key: Key) -> Write:
+        write = Write(1000, ("x", "y"))
+        rendered = _to_set(("x", "y")).replace("%", "%25")
+        self.client().set(f"{self.person.view.name}_of:{rendered}", "a text of somebody else's")
+        return write
+
+
+class RedisSetOne(_RedisSetOne):
+    type = "set"
+
+
+class RedisSortedSetOne(_RedisSetOne):
+    type = "zset"
+
+    @staticmethod
+    def declared(name: str, entity: Entity) -> View:
+        return RedisSortedSet(name, entity, key=f"{name}_of:{{packed}}", score="rank")
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        super().__init__(server, token)
+        rank = column("rank", Kind.INTEGER, "bigint", 0)
+        self.person, self.place, self.ledger = (
+            replace(view, values=(*view.values, rank)) for view in (self.person, self.place, self.ledger)
+        )
+
+
+def _to_set(values: Sequence[str | None]) -> str:
+    return quote(orjson.dumps(values), safe="")
+
+
+def _from_set(name: str) -> tuple[str | None, ...]:
+    return tuple(orjson.loads(unquote(unquote(name))))
+
+
+class _SetSink(RedisSink):
+    def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
+        return super().write([self._packed(one) for one in writes], upto)
+
+    def _packed(self, of: ViewWrites) -> ViewWrites:
+        rest = (5,) * (len(self._views[of.view].values) - 1)
+        found: dict[Key, Write] = {}
+        for key, (version, values) in of.writes.items():
+            is_shown = values is not None and any(value is not None for value in values)
+            found[key] = Write(version, (_to_set(values), *rest) if is_shown else None)  # type: ignore[arg-type]
+        return ViewWrites(of.view, found)
+
+
+class _SetReader(SetReader):
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        names = _names(self.view)
+        return [
+            replace(row, content=dict(zip(names, _from_set(row.content["set"].partition(":")[2]), strict=True)))
+            for row in super().rows(keys)
+        ]
+
+
 class ElasticsearchOne:
     """Documents, in indices of the test's own."""
 
@@ -573,8 +755,11 @@ GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
     "elasticsearch": ElasticsearchOne,
     "fake": FakeOne,
     "mysql": MySQLOne,
+    "mysql_list": MySQLListOne,
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
+    "redis_set": RedisSetOne,
+    "redis_sorted_set": RedisSortedSetOne,
 }
 PUBLISHERS: dict[str, Callable[[Server | None, str], PublisherStore]] = {
     "fake_publisher": FakePublisherOne,
@@ -585,12 +770,17 @@ SHARED_SERVERS = {  # the session fixture of each
     "elasticsearch": "elasticsearch_server",
     "kafka": "kafka_server",
     "mysql": "mysql_server",
+    "mysql_list": "mysql_server",
     "redis_hash": "redis_server",
     "redis_json": "redis_server",
+    "redis_set": "redis_server",
+    "redis_sorted_set": "redis_server",
 }
 SERVERS: dict[str, Callable[[Path], Server]] = {
     "elasticsearch": stack.elasticsearch.start,
     "mysql": stack.mysql.start,
+    "mysql_list": stack.mysql.start,
     "redis_hash": stack.redis.start,
     "redis_json": stack.redis.start,
+    "redis_set": stack.redis.start,
 }

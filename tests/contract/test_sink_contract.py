@@ -17,7 +17,7 @@ import pytest
 from changes.errors import StoreUnavailableError
 from changes.writes import Key, Parked, Write
 from ingest.binlog.coordinates import BinlogPosition
-from projectors.stores import GuardedSink, Sink
+from projectors.stores import NOTHING_HELD, GuardedSink, Sink
 from projectors.views import BoundView
 from stack.server import Server
 from tests.contract.sinks import (
@@ -455,6 +455,12 @@ def test_a_version_that_was_taken_away_keeps_nothing_out_from_then_on(store: Gua
         assert apply(store, sink, {key: Write(9, ("older", "n")) for key in keys}) == []
         assert store.shown(store.person) == right, "the guard stands again"
     reader.close()
+
+
+def test_what_is_not_there_can_be_taken_away(store: GuardedStore, sink: GuardedSink) -> None:
+    sink.take_away(store.person.id, {(1,): NOTHING_HELD})
+    assert apply(store, sink, {(1,): Write(7, ("right", "n"))}) == []
+    assert store.shown(store.person) == {(1,): Write(7, ("right", "n"))}
 
 
 def test_what_was_written_since_it_was_looked_at_is_not_taken_away(store: GuardedStore, sink: GuardedSink) -> None:

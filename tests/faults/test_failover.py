@@ -219,7 +219,7 @@ def test_a_fill_reads_no_other_server_than_the_dump(chain: Chain) -> None:
     chain.b.has_all_of(chain.a)
     chain.b.execute("UPDATE fail.user SET email = 'only on b' WHERE id = 1")
     chain.proxy.lead_new_to(chain.b.server.port)
-    assert chain.run.command("replay", "ix").returncode == 0
+    assert chain.run.command("replay", "--yes", "ix").returncode == 0
     wait_for("a row of b is there", lambda: chain.emails()[1] == "only on b")
     assert chain.epoch() == 2, "under the history of the server that has it"
     wait_for("the view is filled", lambda: chain.is_filled() and chain.equals(chain.b))

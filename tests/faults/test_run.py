@@ -178,7 +178,7 @@ def test_a_view_is_filled_again_while_a_prepared_transaction_holds_the_offset_ba
         shop.execute("ALTER TABLE shop.user DROP COLUMN email")
         halted_reason(run)
         shop.execute("ALTER TABLE shop.user ADD COLUMN email VARCHAR(60)", "UPDATE shop.user SET email = 'anew'")
-        assert run.command("replay", "ix_email").returncode == 0
+        assert run.command("replay", "--yes", "ix_email").returncode == 0
         wait_for("it is filled", lambda: shop.emails() == {"anew"})
         shop.execute("UPDATE shop.user SET email = 'and followed'")
         wait_for("it is followed", lambda: shop.emails() == {"and followed"})
@@ -215,7 +215,7 @@ def test_a_halted_view_is_right_again_after_replay(shop: Shop, tmp_path: Path) -
         shop.execute("INSERT INTO shop.user VALUES (2, 'b', NULL)", "RENAME TABLE shop.user TO shop.gone")
         halted_reason(run)
         shop.execute("CREATE TABLE shop.user LIKE shop.gone", "INSERT INTO shop.user VALUES (3, 'c', NULL)")
-        assert run.command("replay", "ix_email").returncode == 0
+        assert run.command("replay", "--yes", "ix_email").returncode == 0
         wait_for("the view equals its table", lambda: shop.emails() == {"c"})
         shop.execute("UPDATE shop.user SET email = 'd'")
         wait_for("the view follows again", lambda: shop.emails() == {"d"})
@@ -231,7 +231,7 @@ def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(shop:
         run.start()
         goes_on(shop)
         assert "halted views are left out" in run.log
-        early = run.command("replay", "ix_email")
+        early = run.command("replay", "--yes", "ix_email")
         assert early.returncode == 1 and "shop.user does not exist" in early.stderr
         # As a replay would whose table went away again just then.
         shop.execute("UPDATE viewtail.view SET state = 'new', reason = NULL WHERE name = 'mysql:ix_email'")
@@ -240,7 +240,7 @@ def test_a_view_that_was_left_out_comes_back_by_a_replay_without_a_restart(shop:
             "CREATE TABLE shop.user (id INT PRIMARY KEY, email VARCHAR(60))",
             "INSERT INTO shop.user VALUES (3, 'c')",
         )
-        assert run.command("replay", "ix_email").returncode == 0
+        assert run.command("replay", "--yes", "ix_email").returncode == 0
         wait_for("the view equals its table", lambda: shop.emails() == {"c"})
         shop.execute("UPDATE shop.user SET email = 'd'")
         wait_for("the view follows again", lambda: shop.emails() == {"d"})
@@ -284,7 +284,7 @@ def test_a_run_whose_every_view_is_halted_waits_for_a_replay(shop: Shop, tmp_pat
         run.start()
         assert "shop.user does not exist" in halted_reason(run)
         shop.execute("RENAME TABLE shop.town TO shop.city")
-        assert run.command("replay", "ix_city").returncode == 0
+        assert run.command("replay", "--yes", "ix_city").returncode == 0
         goes_on(shop)
         assert run.stop() == 0
 
@@ -324,7 +324,7 @@ def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_o
 
         def replayed() -> bool:
             shop.execute("REPLACE INTO shop.city VALUES (1, 'Bern'), (2, 'Basel')")
-            assert run.command("replay", "ix_city").returncode == 0
+            assert run.command("replay", "--yes", "ix_city").returncode == 0
             wait_for("the other view is filled", lambda: shop.cities() == {"Bern", "Basel"})
             return halted_reason(run) == reason
 
@@ -334,7 +334,7 @@ def test_a_view_that_halted_at_another_primary_key_is_filled_by_its_own_replay_o
         assert replayed(), "a restart is no reason to fill it"
         assert shop.emails() == {"a"}
         shop.execute("INSERT INTO shop.user VALUES (1, 'b', NULL, 8)")
-        assert run.command("replay", "ix_email").returncode == 0
+        assert run.command("replay", "--yes", "ix_email").returncode == 0
         wait_for("it is filled by its own replay", lambda: shop.emails() == {"a", "b"})
         wait_for("status says that all is well", run.is_well)
         assert run.stop() == 0

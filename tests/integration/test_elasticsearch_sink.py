@@ -12,6 +12,7 @@ from elasticsearch import Elasticsearch
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.writes import Key, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
+from projectors.stores import NOTHING_HELD
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
 from stack import Server
@@ -68,6 +69,18 @@ def test_a_deleted_key_stays_deleted_after_the_server_forgot_its_deletes(
     assert get(client, one.person, (1,)) is None
     write(sink, one, {(1,): Write(10, ("new", None))})
     assert get(client, one.person, (1,)) == (10, {"email": "new"})
+
+
+def test_the_version_of_a_document_that_somebody_deleted_can_be_taken_away(
+    one: ElasticsearchOne, sink: ElasticsearchSink, client: Elasticsearch
+) -> None:
+    write(sink, one, {(1,): Write(5, ("a", "b"))})
+    client.delete(index=f"viewtail-{one.person.view.name}", id="1")
+    write(sink, one, {(1,): Write(5, ("a", "b"))})
+    assert one.shown(one.person) == {}, "Elasticsearch remembers the version of its delete"
+    sink.take_away(one.person.id, {(1,): NOTHING_HELD})
+    write(sink, one, {(1,): Write(5, ("a", "b"))})
+    assert one.shown(one.person) == {(1,): Write(5, ("a", "b"))}
 
 
 def test_a_tombstone_is_in_no_search_and_no_count(

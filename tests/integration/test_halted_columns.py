@@ -191,7 +191,7 @@ def test_a_view_that_halted_beside_others_comes_back_by_its_replay_alone(site: S
         site.execute("ALTER TABLE site.post RENAME COLUMN author TO writer, MODIFY status VARBINARY(20)")
         site.execute("ALTER TABLE site.post MODIFY status VARCHAR(20)")
         others_go_on(site, run, frozenset({"mysql:by_author", "mysql:published"}), views)
-        assert run.command("replay", "published").returncode == 0
+        assert run.command("replay", "--yes", "published").returncode == 0
         wait_for("it is filled again", lambda: states(run)["mysql:published"] == "filled")
         site.execute("UPDATE site.post SET status = 'publish', title = 'again' WHERE id < 5")
         wait_for("it follows", lambda: site.equal(views - {"mysql:by_author"}))

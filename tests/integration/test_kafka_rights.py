@@ -232,7 +232,7 @@ def test_a_tailer_and_a_projector_work_with_the_rights_that_are_printed(
             ask(mysql_server, f"DELETE FROM {SCHEMA}.user WHERE id = 1")
             ask(mysql_server, f"INSERT INTO {SCHEMA}.user VALUES (3, 'Lin')")
             wait_for("changes come through the topic", shown)
-            assert tailer.command("replay", f"kafka:{SCHEMA}.user").returncode == 0
+            assert tailer.command("replay", "--yes", f"kafka:{SCHEMA}.user").returncode == 0
             wait_for("the topic is filled again", lambda: tailer.log.count('"rows":2') > 1)
             for run in (tailer, projector):
                 checked = run.command("check")

@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import stack.mysql
 from changes.batches import Followed
 from changes.errors import StoreError
 from changes.findings import Level
+from changes.pipelines import PipelineId
 from ingest import SourceAccess
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
@@ -220,7 +222,7 @@ def test_everything_works_with_the_grants_that_are_printed(server: Server, tmp_p
             "the change is found",
             lambda: json.loads(going.command("find", "ix_email", "grace", "--json").stdout or "[]"),
         )
-        assert going.command("replay", "ix_email").returncode == 0
+        assert going.command("replay", "--yes", "ix_email").returncode == 0
         wait_for(
             "it is filled again",
             lambda: '"state": "filled"' in going.command("status", "--json").stdout,
@@ -301,4 +303,38 @@ def test_check_names_the_foreign_keys_whose_cascades_innodb_keeps_to_itself(
     views = [IndexTable("i", Entity("cascades.child"), value="parent")]
     (found,) = (one for one in check(as_root(server), views) if "of_parent" in one.what)
     assert found.level is Level.WARN and "innodb_native_foreign_keys=OFF" in found.mend
+    assert "so views would miss it" in found.why
     assert not any("of_parent" in one.what for one in check(as_root(mysql_server), views))
+    cleaned = as_root(server)
+    cleaned = replace(cleaned, source=replace(cleaned.source, is_cleaned=True))
+    (found,) = (one for one in check(cleaned, views) if "of_parent" in one.what)
+    assert "the cleaner looks for such rows when a row of cascades.parent goes" in found.why
+
+
+def test_foreign_keys_are_read_up_to_the_table_that_all_begins_with_where_the_server_does_not_log_what_they_do(
+    server: Server, mysql_server: Server
+) -> None:
+    for one in (server, mysql_server):
+        execute(
+            one,
+            "CREATE DATABASE chain",
+            "CREATE TABLE chain.a (id INT, part INT, PRIMARY KEY (id, part), UNIQUE (part))",
+            "CREATE TABLE chain.b (id INT PRIMARY KEY, a INT, part INT, CONSTRAINT to_a FOREIGN KEY (a, part) "
+            "REFERENCES chain.a (id, part) ON DELETE CASCADE)",
+            "CREATE TABLE chain.c (id INT PRIMARY KEY, b INT, kept INT, CONSTRAINT to_b FOREIGN KEY (b) "
+            "REFERENCES chain.b (id) ON DELETE SET NULL ON UPDATE CASCADE, "
+            "CONSTRAINT stays FOREIGN KEY (kept) REFERENCES chain.a (part))",
+        )
+    ask = partial(BinlogKind().history, pipeline=PipelineId.of("mysql"), number=0)
+    to_b, to_a = ask(as_root(server).source).unlogged_keys([("chain", "c")])
+    assert (to_b.name, to_b.columns, to_b.parent, to_b.referenced) == ("to_b", ("b",), ("chain", "b"), ("id",))
+    assert (to_b.on_delete, to_b.on_update) == ("SET NULL", "CASCADE")
+    assert (to_a.table, to_a.columns, to_a.referenced) == (("chain", "b"), ("a", "part"), ("id", "part"))
+    assert ask(as_root(mysql_server).source).unlogged_keys([("chain", "c")]) == ()
+    execute(
+        server,
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'viewtail'@'%'",
+        "GRANT SELECT ON chain.c TO 'viewtail'@'%'",
+    )
+    seen = ask(servers_at(address(server)).source).unlogged_keys([("chain", "c")])
+    assert [key.name for key in seen] == ["to_b"]

@@ -18,6 +18,7 @@ VERSION = "0" * 18 + "7"
 @pytest.fixture
 def client(redis_server: Server) -> Iterator[Any]:
     found = redis.Redis(port=redis_server.port)
+    found.flushall()  # other tests' keys may have the form of these
     yield found
     found.flushall()
     found.close()

@@ -158,7 +158,7 @@ class FakeSink:
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
         self._require_connection()
-        rows = self.store.rows[view]
+        rows = self.store.rows.get(view, {})
         for key, held in found.items():
             if key in rows and rows[key].version == held.version:
                 del rows[key]

@@ -2,8 +2,8 @@
 
 Each process has servers, ports and folders of its own. The division is by file: the first half is what FIRST names, the
 second half is everything else, so that no file is forgotten. The first half's output is shown as it comes, then the
-second's, then one closing line over both. It fails when either fails, and when a test that docs/failures.md names did
-not pass (tests/support/promised.py). Ctrl-C ends both.
+second's, then where the time went, and one closing line over both. It fails when either fails, and when a test that
+docs/failures.md names did not pass (tests/support/promised.py). Ctrl-C ends both.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,13 +36,19 @@ FIRST = (
     "tests/unit",
     "tests/acceptance/test_bad_input.py",
     "tests/acceptance/test_mariadb.py",
+    "tests/acceptance/test_planted_damage.py",
+    "tests/acceptance/test_rebuild.py",
+    "tests/acceptance/test_verify_interrupted.py",
+    "tests/acceptance/test_verify_live.py",
     "tests/faults/test_elasticsearch_sink_faults.py",
     "tests/faults/test_fleet_schedules.py",
     "tests/faults/test_mariadb_failover.py",
+    "tests/faults/test_rebuild_faults.py",
     "tests/faults/test_wire.py",
 )
 _NAMES = ("failed", "passed", "skipped", "error")  # in the order of pytest's own closing line
 _GUARD = CHECKOUT / "stack/guard.py"
+SLOWEST = 20  # files of a half that are named
 ENDS_WITHIN_S = 20.0  # of Ctrl-C; pytest has ended its servers by then, or their guards do
 
 
@@ -64,8 +71,13 @@ class Half:
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         stats = terminalreporter.stats
+        seconds: Counter[str] = Counter()
+        for report in chain.from_iterable(stats.values()):
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
         outcome = {
             "is_full": is_full(config),
+            "seconds": {file: round(spent, 1) for file, spent in seconds.most_common(SLOWEST)},
             "counts": {name: len(stats.get(name, ())) for name in _NAMES},
             "passed": [report.nodeid for report in stats.get("passed", ())],
             "failed": [report.nodeid for name in ("failed", "error") for report in stats.get(name, ())],
@@ -164,6 +176,10 @@ def _close(outcomes: list[dict[str, Any]], seconds: float) -> None:
     counts: Counter[str] = Counter()
     for outcome in outcomes:
         counts.update(outcome["counts"])
+    for half, outcome in zip(HALVES, outcomes, strict=True):
+        slowest = ", ".join(f"{file} {spent:.0f} s" for file, spent in outcome.get("seconds", {}).items())
+        if slowest:
+            print(f"the slowest files of the {half} half: {slowest}")
     told = ", ".join(f"{counts[name]} {name}" for name in _NAMES if counts[name])
     print(f"{told or 'no tests ran'} in {seconds:.2f}s ({int(seconds) // 60} min {int(seconds) % 60} s)")
 

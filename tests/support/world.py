@@ -22,7 +22,7 @@ from tests.support.indices import Indices
 from tests.support.watcher import Watched
 
 VIEWS = """
-from viewtail import Entity, IndexTable, RedisHash, RedisJson, SearchIndex
+from viewtail import Entity, IndexTable, RedisHash, RedisJson, RedisSet, SearchIndex
 
 user = Entity("conv.user")
 pair = Entity("conv.pair")
@@ -45,6 +45,7 @@ views = [
     RedisJson("document", user, document=document),
     RedisHash("pair", pair, fields=["v", "w"]),
     RedisHash("cell", cell, fields=["body"]),
+    RedisSet("by_n", user, key="n:{n}"),
     SearchIndex("user", user, fields={"email": "keyword", "n": "integer"}),
     SearchIndex("even", user, fields={"email": "keyword", "n": "integer", "tag": "keyword"},
                 document=document, where=is_even),
@@ -121,6 +122,9 @@ class World:
             pairs = cursor.fetchall()
             cursor.execute("SELECT row_key, col, body FROM conv.cell ORDER BY ref")
             cells = {(row, col): body for row, col, body in cursor.fetchall()}
+        by_n: dict[int, set[str]] = {}
+        for i, _, n in users:
+            by_n.setdefault(n, set()).add(str(i))
         return {
             "mysql:ix_email": {(i,): (email,) for i, email, _ in users if email is not None},
             "mysql:ix_even": {(i,): (n,) for i, _, n in users if n % 2 == 0},
@@ -129,6 +133,7 @@ class World:
             "redis:document": {f"document:{i}": document(email, n) for i, email, n in users},
             "redis:pair": {f"pair:{escaped(a)}:{b}": fields(v=v, w=w) for a, b, v, w in pairs},
             "redis:cell": {f"cell:{a}:{b}": fields(body=body) for (a, b), body in cells.items()},
+            "redis:n": {f"n:{n}": ids for n, ids in by_n.items()},
             "elasticsearch:user": {str(i): columns(email=email, n=n) for i, email, n in users},
             "elasticsearch:even": {str(i): document(email, n) for i, email, n in users if n % 2 == 0},
         }
@@ -153,16 +158,19 @@ class World:
         return found
 
     def _redis_keys(self) -> dict[str, dict[Any, Any]]:
-        found: dict[str, dict[Any, Any]] = {f"redis:{name}": {} for name in ("user", "document", "pair", "cell")}
+        found: dict[str, dict[Any, Any]] = {f"redis:{name}": {} for name in ("user", "document", "pair", "cell", "n")}
         client = redis.Redis(port=self.redis.port)
         names = {raw: raw.decode().partition(":")[0] for raw in client.scan_iter(count=5000)}
         keys = [raw for raw in names if f"redis:{names[raw]}" in found]  # no tombstones, no witness
         with client.pipeline(transaction=False) as look:
             for raw in keys:
-                look.get(raw) if names[raw] == "document" else look.hgetall(raw)
+                {"document": look.get, "n": look.smembers}.get(names[raw], look.hgetall)(raw)
             answers: list[Any] = look.execute()
         client.close()
         for raw, answer in zip(keys, answers, strict=True):
+            if names[raw] == "n":
+                found["redis:n"][raw.decode()] = {member.decode() for member in answer}
+                continue
             if names[raw] == "document":
                 content = json.loads(answer) if answer else {}
             else:

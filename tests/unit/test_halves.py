@@ -65,14 +65,15 @@ def started(folder: Path, first: dict[str, object], second: dict[str, object]) -
 
 
 def test_both_outputs_are_shown_one_after_the_other_with_one_closing_line(tmp_path: Path) -> None:
-    process = started(tmp_path, {"outcome": PASSED}, {"outcome": NAMED})
+    process = started(tmp_path, {"outcome": PASSED}, {"outcome": NAMED | {"seconds": {"tests/b.py": 7.1}}})
     output, _ = process.communicate(timeout=30)
     lines = [line for line in output.splitlines() if line]
     assert process.returncode == 0
     assert lines[:4] == [
         "-- the first half of the tests", "output of first", "-- the second half of the tests", "output of second",
     ]  # fmt: skip
-    assert len(lines) == 5 and lines[4].startswith("5 passed, 1 skipped in ")
+    assert lines[4] == "the slowest files of the second half: tests/b.py 7 s"
+    assert len(lines) == 6 and lines[5].startswith("5 passed, 1 skipped in ")
 
 
 @pytest.mark.parametrize("failing", halves.HALVES)

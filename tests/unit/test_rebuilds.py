@@ -10,9 +10,9 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
 from projectors.binding import bind
 from projectors.stores.index_tables.table import table_name
-from projectors.stores.registry import STORES
+from projectors.stores.registry import store_of
 from projectors.views import BoundView, View, copy_id, is_copy, view_of
-from viewtail import Entity, IndexTable
+from viewtail import Entity, IndexTable, RedisHash, RedisJson, RedisSet, RedisSortedSet, SearchIndex, Topic
 
 USER = Table(
     schema="shop",
@@ -58,5 +58,25 @@ def test_a_name_of_a_copy_is_no_views_name(name: str) -> None:
 
 
 def test_each_store_says_whether_its_views_have_second_copies() -> None:
-    assert {store.name for store in STORES if not store.no_copies} == {"mysql", "redis", "elasticsearch"}
-    assert all("topic" in store.no_copies for store in STORES if store.keeps_every_change)
+    user = Entity("shop.user")
+    views = [
+        IndexTable("by_email", user, value="email"),
+        RedisHash("user", user, fields=["email"]),
+        RedisJson("user_json", user, fields=["email"]),
+        SearchIndex("user", user, fields={"email": "keyword"}),
+    ]
+    assert {view.id: store_of(view).no_copies(view) for view in views} == dict.fromkeys((one.id for one in views), "")
+    topic = Topic("user", user)
+    assert "topic" in store_of(topic).no_copies(topic)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        IndexTable("by_tag", Entity("shop.user"), value="tags", each="VARCHAR(20)"),
+        RedisSet("members", Entity("shop.user"), key="team:{team}"),
+        RedisSortedSet("ranks", Entity("shop.user"), key="rank:{team}", score="id"),
+    ],
+)
+def test_a_list_and_a_set_say_that_they_have_no_second_copy_and_what_to_do(view: View) -> None:
+    assert f"viewtail replay {view.id}" in store_of(view).no_copies(view)

@@ -46,6 +46,8 @@ TABLES = {  # those of the page
             _column("credit", "decimal(12,2)", Kind.DECIMAL, precision=12, scale=2),
             _column("is_active", "tinyint(1)", Kind.INTEGER),
             _column("created_at", "datetime", Kind.DATETIME),
+            _column("company_id", "bigint", Kind.INTEGER, is_nullable=True),
+            _column("tags", "json", Kind.JSON, is_nullable=True),
         ),
         primary_key=("id",),
     ),

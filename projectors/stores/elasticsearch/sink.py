@@ -156,7 +156,7 @@ class ElasticsearchSink(GuardedSink):
                 remembered = [
                     target
                     for key, held in found.items()
-                    if _is_deleted(client, target := f"{index}/_doc/{quote(render(key), safe='')}", held)
+                    if _is_gone(client, target := f"{index}/_doc/{quote(render(key), safe='')}", held)
                 ]
                 deadline = time.monotonic() + FORGETTING_S
                 while remembered:
@@ -300,8 +300,10 @@ class ElasticsearchSink(GuardedSink):
         return self._client
 
 
-def _is_deleted(client: Elasticsearch, target: str, held: Held) -> bool:
-    """Delete a document; False where something else is there by now."""
+def _is_gone(client: Elasticsearch, target: str, held: Held) -> bool:
+    """Delete a document, if there is one; False where something else is there by now."""
+    if held.mark is None:
+        return True
     number, term = held.mark
     return _is_done(client, "DELETE", f"{target}?if_seq_no={number}&if_primary_term={term}")
 

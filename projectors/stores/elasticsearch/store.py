@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
@@ -95,7 +96,6 @@ class ElasticsearchStore(Store):
     section = ElasticsearchSettings
     address = ELASTICSEARCH
     has_search = True
-    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         return problems(view)
@@ -104,6 +104,9 @@ class ElasticsearchStore(Store):
         from projectors.stores.elasticsearch.sink import ElasticsearchSink
 
         return ElasticsearchSink(access.section.client, views, name=pipeline, read_position=access.read_position)
+
+    def no_copies(self, view: View) -> str:
+        return ""
 
     def swapping(self, access: Access) -> AliasSwapping:
         from projectors.stores.elasticsearch.swapping import AliasSwapping
@@ -128,7 +131,7 @@ class ElasticsearchStore(Store):
 
         return DocumentReader(access.section.client(), view)
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
         from projectors.stores.elasticsearch.documents import document_of
 
         return document_of(view, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,10 @@ import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
+from projectors.stores.index_tables import places
+from projectors.stores.index_tables.lists import SUFFIX
 from projectors.stores.index_tables.sink import DDL_WAIT_S
-from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables
+from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables, table_name
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
 from projectors.views import BoundView
 from servers.facts import facts_of
@@ -24,55 +26,57 @@ _TABLE_MISSING = (1049, 1051, 1146)
 
 
 class IndexTableLeftover(Leftover):
-    """One table. It goes in one statement."""
+    """One table, or the two of a view over a list. They go in one statement."""
 
     def __init__(self, open_: Callable[[], Connection], database: str, retired: Retired) -> None:
         self._open, self._database, self._retired = open_, database, retired
         self._connection: Connection | None = None
+        self._name, self._second = retired.name, f"{retired.name}{SUFFIX}"
         self._label = f"table {quote(database, retired.name)}"
 
     def look(self) -> Found:
-        present = self._present()
-        if present is None:
-            return Found()
-        if why := self._why_not(present):
-            return Found(left=(f"{self._label}: {why}",))
-        with self._mapped("counting rows") as connection:
-            counted = f"SELECT 1 FROM {quote(self._database, self._retired.name)} LIMIT {_COUNTED + 1}"
-            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({counted}) AS counted"))
-        rows = f"more than {_COUNTED:,}" if count > _COUNTED else f"{count:,}"
-        return Found(count=1, dropped=(f"{self._label}: {rows} rows, tombstones too",))
+        ours, left = self._tables()
+        dropped = [f"table {quote(self._database, name)}: {self._rows(name)} rows, tombstones too" for name in ours]
+        return Found(count=len(ours), dropped=dropped, left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:
-        present = self._present()
-        if present is None or self._why_not(present):
+        ours, _ = self._tables()
+        if not ours:
             return
         went_on(0)
         with self._mapped("dropping the table") as connection, connection.cursor() as cursor:
             cursor.execute(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
-            cursor.execute(f"DROP TABLE {quote(self._database, self._retired.name)}")
-        went_on(1)
+            cursor.execute(f"DROP TABLE {', '.join(quote(self._database, name) for name in ours)}")
+        went_on(len(ours))
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _present(self) -> Present | None:
-        name = self._retired.name
+    def _tables(self) -> tuple[list[str], list[str]]:
+        """The names of those that are leftovers; and what stays, and why."""
+        names = [self._name, self._second]
         with self._mapped("looking for the table") as connection:
-            return present_tables(connection, facts_of(connection), self._database, [name]).get(name)
+            present = present_tables(connection, facts_of(connection), self._database, names)
+        others = self._retired.folded_others
+        ours, left = [], []
+        if (table := present.get(self._name)) is not None:
+            if why := _why_not(table) or _other(others.get(self._name.casefold())):
+                left.append(f"{self._label}: {why}")
+            else:
+                ours.append(self._name)
+        second = present.get(self._second)
+        # A view of that name is another view, whether it stays or was retired too.
+        if second is not None and _is_of_list(second) and self._second.casefold() not in others:
+            ours.append(self._second)
+        return ours, left
 
-    def _why_not(self, present: Present) -> str:
-        """Why the table stays; '' where it is a leftover."""
-        version = present.columns.get(VERSION)
-        if not present.comment.startswith(MARK):
-            return f"was not made by viewtail (its comment does not begin with '{MARK}')"
-        if version is None or version.type != "bigint unsigned" or INDEX not in present.indexes:
-            return f"does not look as viewtail made it (no BIGINT UNSIGNED column {VERSION}, or no index {INDEX})"
-        if (other := self._retired.folded_others.get(self._retired.name.casefold())) is not None:
-            return f"view {other} has it: the names differ in case alone"
-        return ""
+    def _rows(self, name: str) -> str:
+        with self._mapped("counting rows") as connection:
+            counted = f"SELECT 1 FROM {quote(self._database, name)} LIMIT {_COUNTED + 1}"
+            count = int(value_of(connection, f"SELECT COUNT(*) FROM ({counted}) AS counted"))
+        return f"more than {_COUNTED:,}" if count > _COUNTED else f"{count:,}"
 
     @contextmanager
     def _mapped(self, doing: str) -> Iterator[Connection]:
@@ -84,31 +88,73 @@ class IndexTableLeftover(Leftover):
 
 
 class IndexTableTraces(Traces):
-    """A row an entity; its values are NULL in a tombstone, and where the entity has none."""
+    """A row an entity; its values are NULL in a tombstone, and where the entity has none.
+
+    A view over a list has besides a table with a row for each value, and none for an entity that has no value.
+    """
 
     def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
         self._connection, self._database, self._view = connection, database, view
 
     def of(self, key: Key) -> list[Trace]:
-        view = self._view
-        columns = ", ".join(map(selected, (*view.key, *view.values)))
-        query = f"SELECT {VERSION}, {columns} FROM {quote(self._database, view.view.name)}"
-        rows: list[tuple[Any, ...]] = []
+        rows_of = places.rows_of(self._view)
+        first = self._entity(table_name(rows_of), [column.name for column in rows_of.values], key)
+        return [first, *(self._values(name, key, first.version) for name in places.table_names(self._view)[1:])]
+
+    def _entity(self, name: str, values: Sequence[str], key: Key) -> Trace:
+        rows = self._rows(name, [VERSION, *values], key)
+        place = f"table {quote(self._database, name)}"
+        if not rows:
+            return Trace(place=place, holds=Holds.NOTHING)
+        version, *found = rows[0]
+        has_values = any(value is not None for value in found)
+        return Trace(place=place, holds=Holds.VALUES if has_values else Holds.TOMBSTONE, version=version)
+
+    def _values(self, name: str, key: Key, version: int | None) -> Trace:
+        """A write of the entity's row makes these follow, so its version is theirs."""
+        holds = Holds.VALUES if self._rows(name, [], key) else Holds.NOTHING
+        return Trace(place=f"table {quote(self._database, name)}", holds=holds, version=version)
+
+    def _rows(self, name: str, columns: Sequence[str], key: Key) -> list[tuple[Any, ...]]:
+        """These columns of the rows of an entity; none where there is no such table."""
+        of_key = self._view.key
+        shown = ", ".join([*map(selected, of_key), *map(quote, columns)])
         try:
-            with _mapped(f"view {view.id}: reading its table"), self._connection.cursor() as cursor:
-                cursor.execute(f"{query} WHERE {one_of(view.key, [key])}")
-                rows = [row for row in cursor.fetchall() if row[1 : len(key) + 1] == key]
+            with _mapped(f"view {self._view.id}: reading its table"), self._connection.cursor() as cursor:
+                cursor.execute(f"SELECT {shown} FROM {quote(self._database, name)} WHERE {one_of(of_key, [key])}")
+                rows = [row[len(key) :] for row in cursor.fetchall() if row[: len(key)] == key]
                 self._connection.commit()
         except _NoTable:
-            pass
-        place = f"table {quote(self._database, view.view.name)}"
-        if not rows:
-            return [Trace(place=place, holds=Holds.NOTHING)]
-        has_values = any(value is not None for value in rows[0][len(key) + 1 :])
-        return [Trace(place=place, holds=Holds.VALUES if has_values else Holds.TOMBSTONE, version=rows[0][0])]
+            return []
+        return rows
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _why_not(present: Present) -> str:
+    """Why viewtail did not make a table, as a view's first one; '' where it did."""
+    if not present.comment.startswith(MARK):
+        return f"was not made by viewtail (its comment does not begin with '{MARK}')"
+    index = frozenset(present.indexes.get(INDEX, ()))
+    is_of_values = index == frozenset(present.columns) == frozenset(present.indexes.get("PRIMARY", ()))
+    if index and (_has_version(present) or is_of_values):
+        return ""
+    return f"does not look as viewtail made it (no BIGINT UNSIGNED column {VERSION}, or no index {INDEX})"
+
+
+def _is_of_list(present: Present) -> bool:
+    """Whether it has the versions and lists of entities."""
+    return present.comment.startswith(MARK) and _has_version(present) and INDEX not in present.indexes
+
+
+def _has_version(present: Present) -> bool:
+    version = present.columns.get(VERSION)
+    return version is not None and version.type == "bigint unsigned"
+
+
+def _other(view: str | None) -> str:
+    return "" if view is None else f"view {view} has it: the names differ in case alone"
 
 
 class _NoTable(StoreError):

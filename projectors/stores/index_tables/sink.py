@@ -23,9 +23,10 @@ from changes.positions import Position
 from changes.writes import Key, Parked, ViewWrites
 from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
+from projectors.stores.index_tables import places
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import SingleRows
-from projectors.stores.index_tables.table import VERSION, IndexTableShape, present_tables, table_name
+from projectors.stores.index_tables.table import VERSION, present_tables
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
@@ -126,7 +127,9 @@ class MySQLSink(GuardedSink):
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
         self._upserts = {
-            shape.view.id: Upsert(shape, facts, self._max_statement) for shape in shapes if shape.view.id not in refused
+            shape.view.id: places.writer_of(shape, facts, self._max_statement)
+            for shape in shapes
+            if shape.view.id not in refused
         }
         return refused
 
@@ -135,8 +138,8 @@ class MySQLSink(GuardedSink):
         self._views[view.id] = view
         with self._committed("widening an index table") as connection:
             facts = facts_of(connection)
-            present = present_tables(connection, facts, self._database, [table_name(view)]).get(table_name(view))
-            shape = IndexTableShape(self._database, view, facts.binary_collation, present)
+            present = present_tables(connection, facts, self._database, places.table_names(view))
+            shape = places.shape_of(self._database, view, facts.binary_collation, present)
             connection.query(f"SET SESSION lock_wait_timeout = {DDL_WAIT_S}")
             shape.ensure(connection)
         return True
@@ -155,14 +158,15 @@ class MySQLSink(GuardedSink):
         except pymysql.err.MySQLError as error:
             raise self._failure(error, doing) from None
 
-    def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[IndexTableShape], dict[str, str]]:
+    def _shapes(self, connection: Connection, facts: ServerFacts) -> tuple[list[places.AnyShape], dict[str, str]]:
         """Of the views that can have a table; why the others cannot."""
-        present = present_tables(connection, facts, self._database, [*map(table_name, self._views.values())])
-        shapes, refused = [], {}
+        names = [name for view in self._views.values() for name in places.table_names(view)]
+        present = present_tables(connection, facts, self._database, names)
+        shapes: list[places.AnyShape] = []
+        refused = {}
         for view in self._views.values():
-            there = present.get(table_name(view))
             try:
-                shapes.append(IndexTableShape(self._database, view, facts.binary_collation, there))
+                shapes.append(places.shape_of(self._database, view, facts.binary_collation, present))
             except DeclarationError as error:
                 refused[view.id] = str(error)
         return shapes, refused
@@ -203,7 +207,7 @@ class MySQLSink(GuardedSink):
         table that shows neither needs no sweep of them. The server reads ROWS_A_PAGE rows by primary key at a time and
         sends those that are older: no single query reads a large table for longer than the connection waits.
         """
-        bound = self._views[view]
+        bound = places.rows_of(self._views[view])
         after: Key | None = None
         while True:
             rows = self._read(stale_keys(self._database, bound, after, version))
@@ -216,11 +220,16 @@ class MySQLSink(GuardedSink):
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
         """In the open transaction: `save` commits it with what is written next."""
         bound, connection = self._views[view], self.connection
-        table = quote(self._database, bound.view.name)
+        first, *behind = (quote(self._database, name) for name in places.table_names(bound))
         try:
             with connection.cursor() as cursor:
                 for key, held in found.items():
-                    cursor.execute(f"DELETE FROM {table} WHERE {equals(bound.key, key)} AND {VERSION} = {held.mark:d}")
+                    if held.mark is None:  # nothing is there, and MySQL remembers nothing
+                        continue
+                    of_key = equals(bound.key, key)
+                    if cursor.execute(f"DELETE FROM {first} WHERE {of_key} AND {VERSION} = {held.mark:d}"):
+                        for table in behind:
+                            cursor.execute(f"DELETE FROM {table} WHERE {of_key}")
         except pymysql.err.MySQLError as error:
             raise self._failure(error, "taking rows away") from None
 
@@ -236,7 +245,7 @@ class MySQLSink(GuardedSink):
         if self._offsets is None or len(writes) != 1 or _is_in_transaction(connection):
             return False
         (of_view,) = writes
-        if len(of_view.writes) != 1:
+        if len(of_view.writes) != 1 or not self._upserts[of_view.view].is_alone:
             return False
         (item,) = of_view.writes.items()
         is_durable = self._single_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
@@ -291,16 +300,15 @@ class MySQLSink(GuardedSink):
         upsert.make_ready(connection, 1)
         flight, flown = Flight(connection), []
         for item in items:
-            execution = upsert.single(item)
-            if execution is None:
-                reason = "MySQL cannot hold it: the text has a lone surrogate, which is no character"
-                yield parked(upsert.view, item, reason)
-            elif len(execution) > self._max_packet:
-                limit = f"the server's max_allowed_packet, {self._max_packet}"
-                yield parked(upsert.view, item, f"its row of {len(execution)} bytes is above {limit}")
-            else:
-                flight.execute(execution)
-                flown.append(item)
+            for _, execution in upsert.executions([item]):
+                if execution is None:
+                    yield parked(upsert.view, item, upsert.why_unfit(item))
+                elif len(execution) > self._max_packet:
+                    limit = f"the server's max_allowed_packet, {self._max_packet}"
+                    yield parked(upsert.view, item, f"its row of {len(execution)} bytes is above {limit}")
+                else:
+                    flight.execute(execution)
+                    flown.append(item)
         for item, answer in zip(flown, _landed(flight), strict=True):
             if not isinstance(answer, int):
                 number = number_of(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from changes.errors import DeclarationError
-from projectors.stores import Choice, Example, Sink, Store, ViewReader
+from changes.tables import Column
+from changes.writes import Key
+from projectors.stores import Choice, Example, Sink, Store, Unfit, ViewReader
 from projectors.stores.index_tables.views import MAX_NAME_LENGTH, IndexTable
 from projectors.views import BoundView, Entity, View
 from servers.addresses import MYSQL
@@ -44,17 +46,42 @@ class IndexTablesStore(Store):
     address = replace(MYSQL, example="mysql://USER:PASSWORD@HOST:3306/viewtail")
     default_address = "the source"
     has_own_tables = True
-    has_index = True
-    no_copies = ""
     typed_place = "index table"
 
     def problems(self, view: BoundView) -> Iterable[str]:
-        from projectors.stores.index_tables.table import IndexTableShape
+        from projectors.stores.index_tables.places import shape_of
 
         try:
-            IndexTableShape("viewtail", view)
+            shape_of("viewtail", view)
         except DeclarationError as error:
             yield str(error)
+
+    def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
+        """Two that want one table; views of one name are refused before."""
+        from projectors.stores.index_tables.places import table_names
+
+        second = {name: view for view in views for name in table_names(view) if name != view.view.name}
+        for view in views:
+            if (other := second.get(view.view.name)) is not None:
+                yield view, f"its table {view.view.name} is the second table of {other.id}; give one another name"
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        from projectors.stores.index_tables.lists import element_of
+
+        element = element_of(view)
+        return view.values if element is None else (element,)
+
+    def leads_to(self, view: BoundView, row: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
+        from projectors.stores.index_tables.elements import elements
+        from projectors.stores.index_tables.lists import element_of
+
+        element = element_of(view)
+        if element is None:
+            return super().leads_to(view, row, wanted)
+        try:
+            return wanted[0] in elements(row[element.name], element)
+        except Unfit:  # parked: it is not in the view
+            return False
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> MySQLSink:
         from projectors.stores.index_tables.sink import MySQLSink
@@ -76,6 +103,14 @@ class IndexTablesStore(Store):
         sink = self.sink(access, [view], pipeline)
         return sink, lambda: sink.connection
 
+    def no_copies(self, view: View) -> str:
+        assert isinstance(view, IndexTable)
+        if view.each is None:
+            return ""
+        return (
+            f"with each= it has two tables, which are not swapped. Project it again in place: viewtail replay {view.id}"
+        )
+
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping
 
@@ -84,7 +119,7 @@ class IndexTablesStore(Store):
     def left_behind(self, name: str, database: str) -> str:
         return (
             f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
-            "was rebuilt lately"
+            f"was rebuilt lately, or `{database}`.`{name}__version`, the second table of a view with each="
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
@@ -98,21 +133,35 @@ class IndexTablesStore(Store):
         return IndexTableTraces(access.open_own(), access.database, view)
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
-        from projectors.stores.index_tables.reading import IndexTableReader
+        from projectors.stores.index_tables.places import reader_of
 
-        return IndexTableReader(access.open_own(), access.database, view)
+        return reader_of(access.open_own(), access.database, view)
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.places import rows_of
         from projectors.stores.index_tables.reading import present_columns
+        from projectors.stores.index_tables.table import VERSION
 
+        rows = rows_of(view)
         with closing(access.open_own()) as connection:
-            names = present_columns(connection, access.database, view)
+            names = present_columns(connection, access.database, rows)
+        if VERSION not in names:  # none, or what an earlier declaration made with each=
+            return None
+        if rows is not view:
+            return view if view.values[0].name in names else None
         keys = {column.name for column in view.key}
         values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
         return replace(view, values=values) if values else None
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+        from projectors.stores.index_tables.elements import elements
+        from projectors.stores.index_tables.lists import element_of
+
+        if (element := element_of(view)) is not None:
+            assert isinstance(values, tuple)
+            listed = elements(values[0], element)
+            return {element.name: list(listed)} if listed else None
         if all(value is None for value in values):
             return None
         return {column.name: value for column, value in zip(view.values, values, strict=True)}

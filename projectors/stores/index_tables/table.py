@@ -58,7 +58,7 @@ def table_name(view: BoundView, *, is_beside: bool | None = None) -> str:
     return name + number
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What a column can hold."""
 
     type: str  # as information_schema.columns.column_type prints it
@@ -71,7 +71,7 @@ class Definition:
     """One column of an index table."""
 
     name: str
-    shape: _Shape
+    shape: Shape
     comment: str
 
     @property
@@ -87,11 +87,11 @@ class Present:
     """A table as it is."""
 
     comment: str
-    columns: dict[str, _Shape] = field(default_factory=dict)
+    columns: dict[str, Shape] = field(default_factory=dict)
     indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class _RowsDoNotFitError(PlaceRefusedError):
+class RowsDoNotFitError(PlaceRefusedError):
     """Values in the table are too large for the columns as they are declared now."""
 
 
@@ -110,25 +110,29 @@ class IndexTableShape:
         self.table = quote(database, table_name(view))
         entity = view.table.full_name
         self._key = [
-            Definition(column.name, _Shape(*self._type_of(column), False), f"entity key, {entity}.{column.name}")
+            Definition(column.name, Shape(*self._type_of(column), False), f"entity key, {entity}.{column.name}")
             for column in view.key
         ]
         is_null = "NULL where there is none or the entity is gone"
         self._values = [
             Definition(
-                column.name, _Shape(*self._type_of(column), True), f"indexed value, {entity}.{column.name}; {is_null}"
+                column.name, Shape(*self._type_of(column), True), f"indexed value, {entity}.{column.name}; {is_null}"
             )
             for column in view.values
         ]
         comment = "version of the change that this row is from; only newer ones apply"
-        self._version = Definition(VERSION, _Shape("bigint unsigned", None, False), comment)
+        self._version = Definition(VERSION, Shape("bigint unsigned", None, False), comment)
         self.comment = f"{MARK}{entity}; written by viewtail alone and made from the entity again at any time"
-        self.columns = [*self._key, *self._values, self._version]
         self.key_names = tuple(definition.name for definition in self._key)
         self.value_names = tuple(definition.name for definition in self._values)
-        self._indexed = [*self._values, *self._key]
+        self._lay_out()
         if sum(map(_max_bytes, self._indexed)) > MAX_KEY_BYTES:
             raise self._too_long()
+
+    def _lay_out(self) -> None:
+        self.columns = [*self._key, *self._values, self._version]
+        self.primary = self.key_names
+        self._indexed = [*self._values, *self._key]  # what `INDEX` is over; none where there is no such index
 
     @property
     def is_there(self) -> bool:
@@ -140,13 +144,13 @@ class IndexTableShape:
         """Whether the table is there with all its columns, so that its rows may be relied on."""
         wanted = {definition.name: definition.shape for definition in self.columns}
         found = self._present
-        return found is not None and found.indexes.get("PRIMARY") == self.key_names and found.columns == wanted
+        return found is not None and found.indexes.get("PRIMARY") == self.primary and found.columns == wanted
 
     def make_ready(self, connection: Connection) -> None:
         """`ensure`; values that do not fit any more are cut, since the view is backfilled after a change of shape."""
         try:
             self.ensure(connection)
-        except _RowsDoNotFitError:
+        except RowsDoNotFitError:
             connection.query("SET SESSION sql_mode = ''")
             try:
                 self.ensure(connection)
@@ -155,8 +159,24 @@ class IndexTableShape:
 
     def ensure(self, connection: Connection) -> None:
         """Create the table, or bring it into shape. Raises PlaceRefusedError for a table that is not viewtail's."""
+        self.check_own()
+        self._run(connection, [self._create()] if self._present is None else self._changes(self._present))
+
+    def create_anew(self, connection: Connection) -> None:
+        """An empty table, whatever is there."""
+        self._run(connection, [f"DROP TABLE IF EXISTS {self.table}", self._create()])
+
+    def check_own(self) -> None:
+        """Raises PlaceRefusedError for a table that viewtail did not make."""
+        if self._present is not None and not self._present.comment.startswith(MARK):
+            raise PlaceRefusedError(
+                f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
+                f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
+            )
+
+    def _run(self, connection: Connection, statements: Sequence[str]) -> None:
         with connection.cursor() as cursor:
-            for statement in [self._create()] if self._present is None else self._changes(self._present):
+            for statement in statements:
                 try:
                     cursor.execute(statement)
                 except pymysql.err.MySQLError as error:
@@ -164,7 +184,8 @@ class IndexTableShape:
 
     def _create(self) -> str:
         lines = [definition.ddl for definition in self.columns]
-        lines += [f"PRIMARY KEY ({_names(self._key)})", self._index()]
+        lines.append(f"PRIMARY KEY ({', '.join(map(quote, self.primary))})")
+        lines += [self._index()] if self._indexed else []
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (\n  " + ",\n  ".join(lines) + "\n) ENGINE=InnoDB "
             f"DEFAULT CHARSET=utf8mb4 COLLATE={self._collation} COMMENT={_string(self.comment)}"
@@ -175,14 +196,10 @@ class IndexTableShape:
 
     def _changes(self, present: Present) -> list[str]:
         """The statements between the table that is there and the one declared."""
-        if not present.comment.startswith(MARK):
-            raise PlaceRefusedError(
-                f"{self._label}: {self.table} exists and was not made by viewtail (its comment does not begin with "
-                f"'{MARK}'); it is left alone. Rename that table, or give the view another name"
-            )
-        is_same_key = present.indexes.get("PRIMARY") == self.key_names and all(
+        is_same_key = present.indexes.get("PRIMARY") == self.primary and all(
             _takes_all(definition.shape, present.columns.get(definition.name))
-            for definition in (*self._key, self._version)
+            for definition in self.columns
+            if definition not in self._values
         )
         if not is_same_key or present.comment.split(";")[0] != self.comment.split(";")[0]:
             # Rows under another key are of no use: the backfill begins with an empty table.
@@ -198,7 +215,7 @@ class IndexTableShape:
                 parts.append(f"ADD COLUMN {definition.ddl} AFTER {quote(self.key_names[-1])}")
             elif shape != definition.shape:
                 parts.append(f"MODIFY COLUMN {definition.ddl}")
-        if present.indexes.get(INDEX) != (*self.value_names, *self.key_names):
+        if self._indexed and present.indexes.get(INDEX) != tuple(definition.name for definition in self._indexed):
             parts += [f"DROP INDEX {quote(INDEX)}"] if INDEX in present.indexes else []
             parts.append(f"ADD {self._index()}")
         return [f"ALTER TABLE {self.table} " + ", ".join(parts)] if parts else []
@@ -211,8 +228,8 @@ class IndexTableShape:
             )
         if number in (1071, 1118):
             return self._too_long()
-        if number in (1264, 1265, 1292, 1366, 1406):
-            return _RowsDoNotFitError(
+        if number in (1062, 1264, 1265, 1292, 1366, 1406):
+            return RowsDoNotFitError(
                 f"{self._label}: {self.table} holds values that do not fit the columns as they are declared now "
                 f"(MySQL error {number}). DROP TABLE {self.table}, then run: viewtail replay {self.view.id}"
             )
@@ -232,9 +249,10 @@ class IndexTableShape:
         is_long = kind in (Kind.TEXT, Kind.BYTES) and not declared.startswith(("binary", "varbinary"))
         if is_long or kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UNSUPPORTED):
             name = column.name
+            of_list = " If it holds a list, index its values: each='VARCHAR(100)'." if kind is Kind.JSON else ""
             raise self._wrong(
-                f"column {name} is {column.type_name}, which an index cannot hold whole. Index a generated column of "
-                f"bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
+                f"column {name} is {column.type_name}, which an index cannot hold whole.{of_list} Index a generated "
+                f"column of bounded length instead, e.g. ALTER TABLE {self.view.table.full_name} "
                 f"ADD {name}_start VARCHAR(100) AS (LEFT({name}, 100)) STORED"
             )
         return declared, None
@@ -298,7 +316,7 @@ def present_tables(
             found[table] = Present(comment or "")
         described = "column_name, column_type, collation_name, is_nullable"
         for table, name, type_, collation, null in ask(described, "columns", "ordinal_position"):
-            found[table].columns[name] = _Shape(_plain(type_), collation, null == "YES")
+            found[table].columns[name] = Shape(_plain(type_), collation, null == "YES")
         for table, name, column in ask("index_name, column_name", "statistics", "seq_in_index"):
             found[table].indexes[name] = (*found[table].indexes.get(name, ()), column)
     # Some servers keep names in lower case.
@@ -306,7 +324,7 @@ def present_tables(
     return {name: one for name in names if (one := found.get(name) or lower.get(name.lower()))}
 
 
-def _takes_all(wanted: _Shape, present: _Shape | None) -> bool:
+def _takes_all(wanted: Shape, present: Shape | None) -> bool:
     """Whether a key column can be made the wanted one where it is, since only its size differs and does not shrink."""
     if present is None or wanted[1:] != present[1:]:
         return False

@@ -31,6 +31,8 @@ MAX_PARAMETERS = 65_535  # of one statement
 class Upsert:
     """The statements of one view on one connection, none of more than `max_bytes`."""
 
+    is_alone = True  # one statement writes a row
+
     def __init__(self, shape: IndexTableShape, facts: ServerFacts, max_bytes: int) -> None:
         self.view: BoundView = shape.view
         self._width = len(shape.columns)
@@ -76,6 +78,10 @@ class Upsert:
             return self._prepared[1].packed(self.parameters(item))
         except UnicodeEncodeError:
             return None
+
+    def why_unfit(self, item: Item) -> str:
+        """Why an item cannot be packed, for people."""
+        return "MySQL cannot hold it: the text has a lone surrogate, which is no character"
 
     def parameters(self, item: Item) -> tuple[Any, ...]:
         """The values for the question marks of one row."""

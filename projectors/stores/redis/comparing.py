@@ -16,7 +16,7 @@ from changes.writes import Key
 from projectors.stores import Item, Unfit
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import COMPARE, COMPARE_SHA
+from projectors.stores.redis.script import COMPARE
 from projectors.stores.redis.sink import BYTES_A_SCRIPT, ROWS_A_SCRIPT, SCRIPTS_UNDER_WAY
 from projectors.views import BoundView
 
@@ -27,7 +27,7 @@ class Comparing:
     def __init__(self, client: Redis, view: BoundView, keys: RedisKeys) -> None:
         self._client = client
         self._label = view.id
-        self._packer = Packer(view, keys, COMPARE_SHA)
+        self._packer = Packer(view, keys, COMPARE)
 
     def differing(self, items: Sequence[Item]) -> list[Key]:
         """The keys of those that are stored otherwise, or that cannot be compared there."""

@@ -20,7 +20,7 @@ from changes.rendering import integer_parser, key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.versions import WIDTH
 from changes.writes import Key
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
@@ -30,6 +30,8 @@ _PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)"}  # of rendered v
 _ANYTHING = r"([^:{}]*)"
 # What may follow a value of such a column in a template, besides anything with a ':' in it.
 _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
+
+_NO_NAMES = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
 
@@ -43,17 +45,17 @@ class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
     def __init__(self, view: BoundView) -> None:
-        assert isinstance(view.view, RedisHash | RedisJson)
         self._beside = f"}}:{view.copy}" if view.is_beside else ""  # behind the key of a copy that readers do not see
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
-        self._columns = view.key
-        self._names = ", ".join(f"{{{column.name}}}" for column in view.key)
-        if VERSION in (column.name for column in view.values):
+        self._columns = self._columns_of(view)
+        self._names = ", ".join(f"{{{column.name}}}" for column in self._columns)
+        if isinstance(view.view, RedisHash | RedisJson) and VERSION in (column.name for column in view.values):
             raise self._wrong(
                 f"column {VERSION} has the name under which viewtail keeps its version; leave it out, or show it "
                 "through a generated column of another name"
             )
-        self._parts = _default(view) if view.view.key is None else self._parsed(view.view.key)
+        template = self._template_of(view)
+        self._parts = _default(view) if template is None else self._parsed(template)
         self._placed = [column for _, column in self._parts if column is not None]
         self._check()
         self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
@@ -63,6 +65,14 @@ class RedisKeys:
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
+
+    @staticmethod
+    def _columns_of(view: BoundView) -> tuple[Column, ...]:
+        return view.key
+
+    @staticmethod
+    def _template_of(view: BoundView) -> str | None:
+        return view.view.key if isinstance(view.view, RedisHash | RedisJson) else None
 
     @property
     def is_ascii(self) -> bool:
@@ -110,11 +120,7 @@ class RedisKeys:
 
     def key_of(self, redis_key: str) -> Key | None:
         """The entity key that a Redis key was made of; None for a key of something else."""
-        if self._beside:
-            if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
-                return None
-            redis_key = redis_key[1 : -len(self._beside)]
-        found = self._pattern.fullmatch(redis_key)
+        found = self._found(redis_key)
         if found is None:
             return None
         if self._integer is not None:
@@ -129,7 +135,15 @@ class RedisKeys:
 
     def is_like_ours(self, redis_key: str) -> bool:
         """Whether it has the form of the view's keys, so that only `key_of` tells it from one."""
-        return self._pattern.fullmatch(redis_key) is not None
+        return self._found(redis_key) is not None
+
+    def _found(self, redis_key: str) -> re.Match[str] | None:
+        """The parts of a name of that form; None for another form."""
+        if not self._beside:
+            return self._pattern.fullmatch(redis_key)
+        if not redis_key.startswith("{") or not redis_key.endswith(self._beside):
+            return None
+        return self._pattern.fullmatch(redis_key[1 : -len(self._beside)])
 
     def key_of_tombstone(self, redis_key: str) -> Key | None:
         """The entity key of a tombstone; None for a key of something else."""
@@ -145,13 +159,15 @@ class RedisKeys:
 
     def check_apart(self, other: RedisKeys) -> None:
         """Raises DeclarationError when some key could belong to both views."""
-        # No value holds a ':', so keys with another number of them are other keys.
-        mine, theirs = self.shape.split(":"), other.shape.split(":")
-        if len(mine) == len(theirs) and all(map(_could_meet, mine, theirs)):
+        if self.could_meet(other):
             raise DeclarationError(
                 f"{self._label} and {other._label}: one Redis key could belong to both; give one of them another "
                 "name, or a key template with another prefix, e.g. key='user2:{id}'"
             )
+
+    def could_meet(self, other: RedisKeys) -> bool:
+        """Whether some key could be of both."""
+        return shapes_meet(self.shape, other.shape)
 
     def _parsed(self, template: str) -> list[Part]:
         by_name = {column.name: column for column in self._columns}
@@ -191,6 +207,40 @@ class RedisKeys:
                 )
 
 
+class SetKeys(RedisKeys):
+    """The sets of one view, by the columns that name them. Its entities' own keys are its `RedisKeys`."""
+
+    @staticmethod
+    def _columns_of(view: BoundView) -> tuple[Column, ...]:
+        assert isinstance(view.view, RedisSet)
+        by_name = {column.name: column for column in view.values}
+        return tuple(by_name[name] for name in view.view.named)
+
+    @staticmethod
+    def _template_of(view: BoundView) -> str | None:
+        assert isinstance(view.view, RedisSet)
+        return view.view.key
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """In the order of `redis_key`'s argument."""
+        return self._columns
+
+    def _check(self) -> None:
+        super()._check()
+        for column in self._columns:
+            if column.kind in _NO_NAMES:
+                raise self._wrong(
+                    f"column {column.name} is {column.type_name}, whose values have no exact equality to go by; name a "
+                    "set by other columns"
+                )
+
+
+def keys_of(view: BoundView) -> list[RedisKeys]:
+    """All templates of a view: of its entities' keys, and of its sets."""
+    return [RedisKeys(view), *([SetKeys(view)] if isinstance(view.view, RedisSet) else [])]
+
+
 def _default(view: BoundView) -> list[Part]:
     return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(view.key)]
 
@@ -215,6 +265,13 @@ def pattern_of(shape: str) -> str:
     """The regular expression for a shape, or for a segment of one; a group for each value."""
     pieces = re.split(r"\{(\w+)\}", shape)  # text, kind, text, ...
     return "".join(_PATTERNS.get(piece, _ANYTHING) if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
+
+
+def shapes_meet(one: str, other: str) -> bool:
+    """Whether some key could have both shapes."""
+    # No value holds a ':', so keys with another number of them are other keys.
+    mine, theirs = one.split(":"), other.split(":")
+    return len(mine) == len(theirs) and all(map(_could_meet, mine, theirs))
 
 
 def _could_meet(one: str, other: str) -> bool:

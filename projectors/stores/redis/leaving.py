@@ -15,20 +15,23 @@ from typing import Any
 from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
+from changes.rendering import key_renderer
 from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
-from projectors.stores.redis.keys import RedisKeys, glob_of, pattern_of
+from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, pattern_of, shapes_meet
+from projectors.stores.redis.set_packing import set_type
+from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
-from projectors.stores.redis.views import RedisHash
+from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView
 
-HASH, JSON, TOMBSTONE = "hash", "json", "tombstone"
+HASH, JSON, MEMBER, TOMBSTONE = "hash", "json", "member", "tombstone"
 
 # ARGV: for each key what it should hold. Returns for each key its version where viewtail wrote that, else ''.
 _LOOK = """
 local function version_in(key, kind)
   local found
-  if kind == 'hash' then
+  if kind == 'hash' or kind == 'member' then
     found = redis.pcall('HGET', key, '_version')
   elseif kind == 'json' then
     found = redis.pcall('GETRANGE', key, 0, 31)
@@ -47,6 +50,10 @@ end
 return answers
 """
 _DROP = _LOOK.replace("--step", "if version then redis.call('UNLINK', key) end")
+# Of a set's entities: the member that its key names leaves its set in the same step.
+_LEAVE = COMMON + _LOOK.replace(
+    "--step", "if version then if ARGV[number] == 'member' then leave(key) end call('UNLINK', key) end"
+)
 
 
 class RedisLeftover(Leftover):
@@ -61,6 +68,15 @@ class RedisLeftover(Leftover):
             for view, places in retired.others.items()
             for place in places
         ]
+        mine = {place["sets"] for place in retired.places if "sets" in place}
+        self._shared = sorted(
+            {
+                (view, place["sets"])
+                for view, places in retired.others.items()
+                for place in places
+                if "sets" in place and any(shapes_meet(place["sets"], one) for one in mine)
+            }
+        )
 
     def look(self) -> Found:
         counts, others, foreign = Counter[str](), Counter[str](), 0
@@ -73,12 +89,14 @@ class RedisLeftover(Leftover):
         lines = [f"Redis keys {shapes}: {count - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
         left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
         left += [f"{foreign:,} Redis keys of that form whose values viewtail did not write"] if foreign else []
+        left += [f"members of the Redis sets {shape}, which view {view} has" for view, shape in self._shared]
         return Found(count=count, dropped=lines if count else (), left=left)
 
     def drop(self, went_on: Callable[[int], None]) -> None:
         went_on(0)
+        script = _DROP if self._shared else _LEAVE
         for names, kind in self._pages(Counter()):
-            went_on(sum(map(bool, self._ask(_DROP, names, kind))))
+            went_on(sum(map(bool, self._ask(script, names, kind))))
 
     def close(self) -> None:
         self._client.close()
@@ -118,19 +136,20 @@ class RedisLeftover(Leftover):
 
 
 class RedisTraces(Traces):
-    """A key and its tombstone."""
+    """A key and its tombstone; of a set's entity, the sets that it is in too."""
 
     def __init__(self, client: Redis, view: BoundView) -> None:
         self._client, self._keys = client, RedisKeys(view)
         self._kind = kind_of(view)
+        self._sets = _Sets(client, view) if isinstance(view.view, RedisSet) else None
 
     def of(self, key: Key) -> list[Trace]:
-        name = self._keys.redis_key(key)
-        side = f"{{{name}}}:t"
+        name, side = self._keys.names(key)
         with _mapped("looking at keys"):
             is_there, has_side = self._client.exists(name), self._client.exists(side)
             answer: Any = self._client.eval(_LOOK, 2, name, side, self._kind, TOMBSTONE)
         version, deleted = map(as_text, answer)
+        sets = [] if self._sets is None else self._sets.of(key, name, int(version) if version else None)
         return [
             Trace(
                 place=f"Redis key {name}",
@@ -141,20 +160,58 @@ class RedisTraces(Traces):
                 place=f"Redis key {side}",
                 holds=Holds.NOTHING if not has_side else Holds.TOMBSTONE if deleted else Holds.FOREIGN,
             ),
+            *sets,
         ]
 
     def close(self) -> None:
         self._client.close()
 
 
+class _Sets:
+    """The sets of one view. All of them are looked at: a member that its entity's key does not name counts too."""
+
+    def __init__(self, client: Redis, view: BoundView) -> None:
+        self._client, self._keys = client, SetKeys(view)
+        self._member = key_renderer(view.key)
+        self._type = set_type(view)
+        self._seen: dict[bytes, None] = {}  # told of again when the entity has left them
+
+    def of(self, key: Key, place: str, version: int | None) -> list[Trace]:
+        """A trace for each set that has the entity as a member, or had it when it was looked at before."""
+        member = self._member(key)
+        with _mapped("looking at sets"):
+            named: Any = self._client.hmget(place, "set", "member") if version is not None else [None, None]
+            self._seen |= dict.fromkeys(name for name in self._all() if self._has(name, member))
+            holding = {name for name in self._seen if self._has(name, member)}
+        traces = []
+        for name in self._seen:
+            is_named = named == [name, member.encode()]
+            holds = Holds.NOTHING if name not in holding else Holds.VALUES if is_named else Holds.FOREIGN
+            traces.append(Trace(place=f"Redis set {as_text(name)}", holds=holds, version=version if is_named else None))
+        return traces or [Trace(place=f"Redis sets {self._keys.shape}", holds=Holds.NOTHING)]
+
+    def _all(self) -> Iterator[bytes]:
+        for name in self._client.scan_iter(match=self._keys.scan_match, count=KEYS_A_SCAN, _type=self._type):
+            if self._keys.key_of(as_text(name)) is not None:
+                yield name
+
+    def _has(self, name: bytes, member: str) -> bool:
+        if self._type == "zset":
+            return self._client.zscore(name, member) is not None
+        return bool(self._client.execute_command("SISMEMBER", name, member))  # type: ignore[no-untyped-call]
+
+
 def kind_of(view: BoundView) -> str:
     """What a key of the view holds."""
+    if isinstance(view.view, RedisSet):
+        return MEMBER
     return HASH if isinstance(view.view, RedisHash) else JSON
 
 
 def place_of(view: BoundView) -> Place:
     """How its keys are found again."""
-    return {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
+    place = {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
+    return {**place, "sets": SetKeys(view).shape} if isinstance(view.view, RedisSet) else place
 
 
 def _bare(name: str, kind: str) -> str:

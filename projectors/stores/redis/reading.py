@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -34,7 +35,6 @@ class RedisReader(ViewReader):
         self.view, self.foreign = view, []
         self._client = client
         self._keys = RedisKeys(view)
-        self._comparing = Comparing(client, view, self._keys)
         self._is_hash = isinstance(view.view, RedisHash)
         self._converts = [json_value(column) for column in view.values]
 
@@ -130,6 +130,10 @@ class RedisReader(ViewReader):
         """Compared in Redis; what differs there byte by byte is read, and compared here."""
         suspects = self._comparing.differing(list(wanted.items()))
         return super().unequal({key: wanted[key] for key in suspects}) if suspects else []
+
+    @cached_property
+    def _comparing(self) -> Comparing:
+        return Comparing(self._client, self.view, self._keys)
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """In the order of SCAN: a row that is written meanwhile may come twice."""

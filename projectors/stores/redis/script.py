@@ -8,8 +8,6 @@ returns the numbers (from 0) of the pairs whose key holds something that viewtai
 
 from __future__ import annotations
 
-import hashlib
-
 from changes.versions import WIDTH
 
 APPLY = r"""
@@ -242,7 +240,3 @@ end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 """
-
-# The names under which Redis keeps them.
-SHA = hashlib.sha1(APPLY.encode()).hexdigest()
-COMPARE_SHA = hashlib.sha1(COMPARE.encode()).hexdigest()

@@ -30,8 +30,9 @@ from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import APPLY, BELOW, MOVE_WITNESS, TAKE_AWAY
-from projectors.stores.redis.views import RedisHash
+from projectors.stores.redis.script import BELOW, MOVE_WITNESS
+from projectors.stores.redis.set_packing import SetPacker
+from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
 
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
@@ -73,7 +74,7 @@ class RedisSink(GuardedSink):
         self.meanwhile = nothing
         self._views = {view.id: view for view in views}
         self._keys = {view.id: RedisKeys(view) for view in views}
-        self._packers = {view.id: Packer(view, self._keys[view.id]) for view in views}
+        self._packers = {view.id: packer_of(view, self._keys[view.id]) for view in views}
         # Deployments may share a Redis, so their database is in it.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
         self._client: Redis | None = None
@@ -82,12 +83,12 @@ class RedisSink(GuardedSink):
         self._looked_at = 0.0
 
     def prepare(self) -> dict[str, str]:
-        """Connect again, check that Redis evicts nothing, and load the script. Every view has its place."""
+        """Connect again, check that Redis evicts nothing, and load the scripts. Every view has its place."""
         self._drop()
         with self._mapped("connecting"):
             self._connect()
             self._check_server()
-            self._ask("SCRIPT", "LOAD", APPLY)
+            self._load_scripts()
             self._mark = self._ask("GET", self._witness_key) or b""
         return {}
 
@@ -100,7 +101,7 @@ class RedisSink(GuardedSink):
                 # SCRIPT FLUSH, or a restarted server. Writing once more what was applied changes nothing.
                 self._drop()
                 self._connect()
-                self._ask("SCRIPT", "LOAD", APPLY)
+                self._load_scripts()
                 letters = self._apply(writes)
             if upto is not None:
                 self._move_witness(upto.to_text().encode())
@@ -154,7 +155,7 @@ class RedisSink(GuardedSink):
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         keys = self._keys[view]
-        form = "hash" if isinstance(self._views[view].view, RedisHash) else "json"
+        form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
         cursor = b"0"
         while True:
             with self._mapped("scanning"):
@@ -166,10 +167,11 @@ class RedisSink(GuardedSink):
                 return
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        keys, form = self._keys[view], "hash" if isinstance(self._views[view].view, RedisHash) else "json"
+        packer = self._packers[view]
         with self._mapped("taking keys away"):
             for key, held in found.items():
-                self._ask("EVAL", TAKE_AWAY, 2, *keys.names(key), form, held.mark)
+                if held.mark is not None:  # else nothing is there, and Redis remembers nothing
+                    self._ask("EVAL", *packer.take_away(key, held.mark))
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
@@ -196,6 +198,10 @@ class RedisSink(GuardedSink):
                 why = "viewtail tries again by itself; is Redis up, with memory left?"
                 raise StoreUnavailableError(f"{said}. {why}") from None
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
+
+    def _load_scripts(self) -> None:
+        for script in sorted({packer.script for packer in self._packers.values()}):
+            self._ask("SCRIPT", "LOAD", script)
 
     def _connect(self) -> None:
         if self._client is None:
@@ -250,9 +256,9 @@ class RedisSink(GuardedSink):
 
     def _settle(self, view: str, items: Sequence[Item], letters: list[Parked]) -> None:
         for at in self._living().read_response(disable_decoding=True):
-            redis_key = self._keys[view].redis_key(items[at][0])
+            places = self._packers[view].places_of(items[at])
             reason = (
-                f"the Redis key {redis_key!r} holds something that viewtail did not write; it is left alone. Delete "
+                f"the Redis {places} holds something that viewtail did not write; it is left alone. Delete "
                 f"or rename it, then run: viewtail replay {view}"
             )
             letters.append(parked(self._views[view], items[at], reason))
@@ -273,6 +279,11 @@ class RedisSink(GuardedSink):
         if connection is not None and self._client is not None:
             connection.disconnect()
             self._client.connection_pool.release(connection)
+
+
+def packer_of(view: BoundView, keys: RedisKeys) -> Packer | SetPacker:
+    """What makes the commands of a view, by what it keeps of an entity."""
+    return (SetPacker if isinstance(view.view, RedisSet) else Packer)(view, keys)
 
 
 def as_text(answer: Any) -> str:

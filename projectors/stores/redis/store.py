@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, SecretStr
 
 from changes.errors import DeclarationError
-from changes.tables import Kind
+from changes.tables import Column, Kind
+from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
-from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.views import RedisHash, RedisJson
+from projectors.stores.redis.keys import keys_of
+from projectors.stores.redis.scores import score_problems
+from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.views import BoundView, Entity, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
@@ -47,7 +49,7 @@ REDIS = AddressForm(
 
 
 class RedisSettings(Server):
-    """The Redis server of the hashes and JSON documents."""
+    """The Redis server of hashes, JSON documents and sets."""
 
     url: Annotated[SecretStr, is_address(REDIS)] | None = Field(default=None, description=REDIS.form)
 
@@ -80,34 +82,55 @@ class RedisSettings(Server):
 
 
 class RedisStore(Store):
-    """A hash or a JSON document per entity."""
+    """A hash, a JSON document or a membership per entity."""
 
     name = "redis"
     title = "Redis"
-    view_classes = (RedisHash, RedisJson)
+    view_classes = (RedisHash, RedisJson, RedisSet, RedisSortedSet)
     section = RedisSettings
     address = REDIS
     needs_place = True
-    no_copies = ""
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
-            RedisKeys(view)
+            own, *sets = keys_of(view)
+            if any(map(own.could_meet, sets)):
+                yield (
+                    f"{type(view.view).__name__}({view.view.name!r}): a set could have the key of an entity, which is "
+                    f"{view.view.name}:KEY; begin the template with another word than the view's name"
+                )
         except DeclarationError as error:
             yield str(error)
+        yield from score_problems(view)
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
-        for (one, keys), (_, other) in combinations([(view, RedisKeys(view)) for view in views], 2):
+        templates = [(view, keys) for view in views for keys in keys_of(view)]
+        for (one, keys), (of, other) in combinations(templates, 2):
+            if of is one:
+                continue
             try:
                 keys.check_apart(other)
             except DeclarationError as error:
                 yield one, str(error)
+
+    def indexed(self, view: BoundView) -> Sequence[Column]:
+        from projectors.stores.redis.keys import SetKeys
+
+        return SetKeys(view).columns
 
     def sink(self, access: Access, views: Sequence[BoundView], pipeline: str) -> RedisSink:
         from projectors.stores.redis.sink import RedisSink
 
         open_, read = access.section.client, access.read_position
         return RedisSink(open_, views, access.database, pipeline, read_position=read)
+
+    def no_copies(self, view: View) -> str:
+        if not isinstance(view, RedisSet):
+            return ""
+        return (
+            "readers know its sets by their names, which two copies would share. Project it again in place: "
+            f"viewtail replay {view.id}"
+        )
 
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping
@@ -118,7 +141,8 @@ class RedisStore(Store):
         return (
             f"its keys: {name}:KEY (with key=: its template) and {{{name}:KEY}}:t for deleted rows. To "
             f"drop them: redis-cli --scan --pattern '{name}:*' | xargs -d '\\n' redis-cli unlink, and the same with "
-            f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:"
+            f"'{{{name}:*}}:*'. With a template the patterns begin with its text instead of {name}:. "
+            "The sets of a RedisSet have the names of its template"
         )
 
     def place(self, view: BoundView) -> Place:
@@ -138,8 +162,9 @@ class RedisStore(Store):
 
     def reader(self, access: Access, view: BoundView) -> ViewReader:
         from projectors.stores.redis.reading import RedisReader
+        from projectors.stores.redis.set_reading import SetReader
 
-        return RedisReader(access.section.client(), view)
+        return (SetReader if isinstance(view.view, RedisSet) else RedisReader)(access.section.client(), view)
 
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.redis.checks import checks
@@ -157,9 +182,13 @@ class RedisStore(Store):
             comment=f"Redis: a hash {name}:{key} a row. viewtail get redis:{name} KEY",
         )
 
-    def content(self, view: BoundView, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
+    def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
         from projectors.stores.redis.packing import hash_content, json_content
 
+        if isinstance(view.view, RedisSet):
+            from projectors.stores.redis.set_reading import set_content
+
+            return set_content(view, key, values)
         make = hash_content if isinstance(view.view, RedisHash) else json_content
         return self.printable(view, make(view, values))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any, ClassVar
 
 from changes.errors import DeclarationError
@@ -83,3 +84,75 @@ class RedisJson(_RedisView):
     @property
     def particulars(self) -> dict[str, Any]:
         return {"template": self.key, "document": self.document}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RedisSet(View):
+    """Redis sets whose members are entities, by their rendered keys.
+
+    `key` is a template over any columns, e.g. 'company:{company_id}:users': an entity is a member of the set that its
+    row names, of no other, and of none where one of these columns is NULL.
+    """
+
+    store: ClassVar[str] = "redis"
+    has_index: ClassVar[bool] = True
+    needs_all_values: ClassVar[bool] = True
+
+    key: str
+
+    def __init__(self, name: str, entity: Entity, *, key: str, where: RowFunction | None = None) -> None:
+        self._set(name, entity, where)
+        self._set_key(key)
+
+    def _set_key(self, key: str) -> None:
+        label, example = f"{type(self).__name__}({self.name!r})", "e.g. key='company:{company_id}:users'"
+        if not isinstance(key, str) or not key:
+            raise DeclarationError(f"{label}: key is a template over the columns that name an entity's set, {example}")
+        names = _placeholders(key)
+        if not names:
+            raise DeclarationError(f"{label}: the key template {key!r} names no column in braces, {example}")
+        column_names(names, f"{label}: key")
+        object.__setattr__(self, "key", key)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that name the set, in the template's order."""
+        return _placeholders(self.key)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return self.named
+
+    @property
+    def particulars(self) -> dict[str, Any]:
+        return {"template": self.key}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RedisSortedSet(RedisSet):
+    """As RedisSet, with sorted sets: `score` is the column, a number or a moment, that orders the members."""
+
+    score: str
+
+    def __init__(self, name: str, entity: Entity, *, key: str, score: str, where: RowFunction | None = None) -> None:
+        self._set(name, entity, where)
+        self._set_key(key)
+        if not isinstance(score, str) or not score:
+            raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")
+        object.__setattr__(self, "score", score)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.named, self.score)))
+
+    @property
+    def particulars(self) -> dict[str, Any]:
+        return {"template": self.key, "score": self.score}
+
+
+def _placeholders(template: str) -> tuple[str, ...]:
+    """The names in its braces; none where it is no template."""
+    try:
+        return tuple(name for _, name, *_ in Formatter().parse(template) if name is not None)
+    except ValueError:
+        return ()

@@ -38,10 +38,6 @@ class TopicsStore(Store):
     view_classes = (Topic,)
     section = KafkaSettings
     address = KAFKA
-    no_copies = (
-        "its consumers know where they are in this topic alone. Publish the changes into a new topic (viewtail replay "
-        "VIEW --since TIME --into TOPIC), or declare the view under another name, and have them read that"
-    )
     keeps_every_change = True
 
     def problems(self, view: BoundView) -> Iterable[str]:
@@ -56,6 +52,12 @@ class TopicsStore(Store):
         section: KafkaSettings = access.section
         return TopicSink(
             section.client, views, access.database, pipeline, name=section.name, read_position=access.read_position
+        )
+
+    def no_copies(self, view: View) -> str:
+        return (
+            "its consumers know where they are in this topic alone. Publish the changes into a new topic (viewtail "
+            "replay VIEW --since TIME --into TOPIC), or declare the view under another name, and have them read that"
         )
 
     def sink_beside(self, access: Access, view: BoundView) -> TopicSink:

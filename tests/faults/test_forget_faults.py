@@ -130,7 +130,7 @@ def test_a_view_that_is_declared_again_after_a_killed_forget_stays_halted_until_
         "status tells", lambda: _has(world.run.command("status").stdout, "viewtail forget began to drop it")
     )
     assert "viewtail replay" in told
-    assert world.run.command("replay", "redis:killed").returncode == 0
+    assert world.run.command("replay", "--yes", "redis:killed").returncode == 0
     wait_for("it is whole again", lambda: world.redis.hget("killed:449", "name") == b"n449")
     wait_for("it is whole again", lambda: len(list(world.redis.scan_iter("killed:???"))) == ROWS - 150)
 

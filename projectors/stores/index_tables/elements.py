@@ -1,0 +1,138 @@
+"""What an index table has of a list: its values in the declared type, each once and in one order.
+
+A value is taken as it is: a text is a text, a number is a number, true and false are the values of a BOOLEAN. What is
+not of the type, or does not fit it, refuses the whole list: an index that lacks some of an entity's values would lie.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+import orjson
+
+from changes.tables import Column, Kind
+from projectors.stores import Unfit
+
+TYPES = "VARCHAR(n), TINYINT to BIGINT (UNSIGNED), DECIMAL(p,s), BOOLEAN"
+MAX_CHARACTERS = 16_383  # of a VARCHAR in utf8mb4; the index allows far fewer
+
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+_TEXT = re.compile(r"varchar\s*\(\s*(\d+)\s*\)")
+_DECIMAL = re.compile(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_INTEGER = re.compile(r"(tinyint|smallint|mediumint|int|integer|bigint)(\s+unsigned)?")
+_BOOLEAN = "tinyint(1)"  # as servers print it
+_EXACT = Context(prec=100)  # a DECIMAL has at most 65 digits
+
+
+def element_column(name: str, declared: str) -> Column | None:
+    """The column that holds one value of a list, of a type as users write it; None where viewtail has no such type."""
+    text = declared.strip().lower()
+    if (found := _TEXT.fullmatch(text)) and 1 <= int(found[1]) <= MAX_CHARACTERS:
+        length = int(found[1])
+        return _column(name, Kind.TEXT, f"varchar({length})", charset="utf8mb4", length=length)
+    if found := _INTEGER.fullmatch(text):
+        type_ = "int" if found[1] == "integer" else found[1]
+        is_unsigned = found[2] is not None
+        return _column(name, Kind.INTEGER, type_ + " unsigned" * is_unsigned, is_unsigned=is_unsigned)
+    if found := _DECIMAL.fullmatch(text):
+        precision, scale = int(found[1]), int(found[2] or 0)
+        if 1 <= precision <= 65 and scale <= min(30, precision):
+            return _column(name, Kind.DECIMAL, f"decimal({precision},{scale})", precision=precision, scale=scale)
+    if text in ("boolean", "bool"):
+        return _column(name, Kind.INTEGER, _BOOLEAN)
+    return None
+
+
+def _column(name: str, kind: Kind, declared: str, **more: Any) -> Column:
+    return Column(name=name, kind=kind, declared=declared, is_nullable=False, **more)
+
+
+def elements(text: str | None, column: Column) -> tuple[Any, ...]:
+    """The values of a JSON list, each once, in their order; none of a NULL, a JSON null or an empty list.
+
+    Raises Unfit for what is no list of values of the column's type.
+    """
+    if text is None:
+        return ()
+    found = _parsed(text)
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        raise Unfit(f"column {column.name} holds {_kind(found)}, not a list")
+    values = {_value(one, number, column) for number, one in enumerate(found, 1)}
+    return tuple(sorted(values))
+
+
+def packed(values: Sequence[Any]) -> str | None:
+    """A list of such values as JSON that the server reads them from; None for an empty one."""
+    if not values:
+        return None
+    return orjson.dumps([f"{one:f}" if isinstance(one, Decimal) else one for one in values]).decode()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        # Numbers as they are written: what comes of a float may be another one.
+        return json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Unfit("its list is no JSON") from None
+
+
+def _no_constant(_: str) -> Any:
+    raise ValueError
+
+
+def _value(given: Any, number: int, column: Column) -> Any:
+    if column.kind is Kind.TEXT and isinstance(given, str):
+        if len(given) > column.length:
+            raise _too_much(number, column, f"has {len(given)} characters")
+        if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
+            raise Unfit(f"value {number} of its list has a lone surrogate, which is no character")
+        return given
+    if column.declared == _BOOLEAN:
+        if isinstance(given, bool):
+            return int(given)
+    elif column.kind is not Kind.TEXT and isinstance(given, int | Decimal) and not isinstance(given, bool):
+        return (_decimal if column.kind is Kind.DECIMAL else _integer)(given, number, column)
+    type_ = "BOOLEAN" if column.declared == _BOOLEAN else column.type_name
+    raise Unfit(f"value {number} of its list is {_kind(given)}, and the view's values are {type_}")
+
+
+def _integer(given: int | Decimal, number: int, column: Column) -> int:
+    bits = _INTEGER_BITS[column.declared.split()[0]]
+    least, most = (0, 1 << bits) if column.is_unsigned else (-1 << bits - 1, 1 << bits - 1)
+    if not least <= given < most:  # first: one of a large exponent has as many digits
+        raise _too_much(number, column, "is outside the range")
+    if given != int(given):
+        raise _too_much(number, column, "is no whole number")
+    return int(given)
+
+
+def _decimal(given: int | Decimal, number: int, column: Column) -> Decimal:
+    value = Decimal(given)
+    if value.copy_abs() >= Decimal(10) ** (column.precision - column.scale):
+        raise _too_much(number, column, "is outside the range")
+    fitting = _EXACT.quantize(value, Decimal(1).scaleb(-column.scale))
+    if fitting != value:
+        raise _too_much(number, column, "has more digits after the point")
+    return fitting or fitting.copy_abs()  # no -0
+
+
+def _too_much(number: int, column: Column, why: str) -> Unfit:
+    return Unfit(f"value {number} of its list {why}, and the view's values are {column.type_name}")
+
+
+def _kind(given: Any) -> str:
+    if given is None:
+        return "null"
+    if isinstance(given, bool):
+        return "true or false"
+    if isinstance(given, str):
+        return "a text"
+    if isinstance(given, list):
+        return "a list"
+    return "an object" if isinstance(given, dict) else "a number"

@@ -1,0 +1,108 @@
+"""Reading an index table over a list: keys by value, and what it has of an entity, from its two tables in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from changes.tables import Kind
+from changes.writes import Key
+from projectors.stores import NOTHING_HELD, Held, StoredRow
+from projectors.stores.index_tables.elements import elements, packed
+from projectors.stores.index_tables.lists import entities_of, values_of
+from projectors.stores.index_tables.reading import KEYS_A_QUERY, ROWS_A_PAGE, IndexTableReader
+from projectors.stores.index_tables.table import VERSION, table_name
+from projectors.views import BoundView
+from servers.literals import beyond, literal, one_of, selected
+from servers.sessions import Connection, quote
+
+
+class ListReader(IndexTableReader):
+    """Content is the values of an entity, each once and in order."""
+
+    def __init__(self, connection: Connection, database: str, view: BoundView) -> None:
+        super().__init__(connection, database, view)
+        self._values, self._entities = values_of(view), entities_of(view)
+        (self._element,) = self._values.values
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        found, name = self.held(keys), self._element.name
+        shown = [(key, held) for key in keys if (held := found.get(key, NOTHING_HELD)).content is not None]
+        return [StoredRow(key, held.version or 0, {name: list(held.content)}) for key, held in shown]
+
+    def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
+        return map(self.rows, self._keys_behind(after))
+
+    def shown_keys(self) -> Iterator[list[Key]]:
+        return self._keys_behind(None)
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        found: dict[Key, Held] = {}
+        for start in range(0, len(keys), KEYS_A_QUERY):
+            found.update(self._held(keys[start : start + KEYS_A_QUERY]))
+        return found
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        assert isinstance(values, tuple)
+        return elements(values[0], self._element) or None
+
+    @property
+    def has_order(self) -> bool:
+        """What `between` would give is compared with the values of a row, which are a list in another form."""
+        return False
+
+    def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
+        key = self.view.key
+        (value,) = values
+        order = ", ".join(quote(column.name) for column in key)
+        return self._ask(
+            f"SELECT {', '.join(map(selected, key))} FROM {self._table(self._values)} "
+            f"WHERE {quote(self._element.name)} = {literal(value, self._element)} ORDER BY {order} LIMIT {limit:d}"
+        )
+
+    def _held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        width = len(self.view.key)
+        columns, name = ", ".join(map(selected, self.view.key)), quote(self._element.name)
+        wanted = one_of(self.view.key, keys)
+        # One statement, so both tables are as of one moment.
+        rows = self._ask(
+            f"SELECT {columns}, {VERSION}, {name}, NULL FROM {self._table(self._entities)} WHERE {wanted} UNION ALL "
+            f"SELECT {columns}, NULL, NULL, {name} FROM {self._table(self._values)} WHERE {wanted}"
+        )
+        # Where the other table has a NULL, MariaDB makes a DECIMAL of a large integer.
+        as_stored = int if self._element.kind is Kind.INTEGER else _as_it_is
+        versions: dict[Key, tuple[int, str | None]] = {}
+        values: dict[Key, list[Any]] = {}
+        for row in rows:
+            key, (version, listed, value) = row[:width], row[width:]
+            if version is None:
+                values.setdefault(key, []).append(as_stored(value))
+            else:
+                versions[key] = int(version), listed
+        return {key: self._one(*versions.get(key, (0, None)), values.get(key, ())) for key in {*versions, *values}}
+
+    def _one(self, version: int, listed: str | None, values: Sequence[Any]) -> Held:
+        shown = tuple(sorted(values))
+        fault = "" if packed(shown) == listed else "its rows are not those of its list: somebody changed one of them"
+        return Held(version, shown or None, fault, mark=version)
+
+    def _keys_behind(self, after: Key | None) -> Iterator[list[Key]]:
+        key = self.view.key
+        order = ", ".join(quote(column.name) for column in key)
+        while True:
+            where = "TRUE" if after is None else beyond(key, after)
+            page = self._ask(
+                f"SELECT DISTINCT {', '.join(f'{selected(column)} AS {quote(column.name)}' for column in key)} "
+                f"FROM {self._table(self._values)} WHERE {where} ORDER BY {order} LIMIT {ROWS_A_PAGE}"
+            )
+            yield page
+            if len(page) < ROWS_A_PAGE:
+                return
+            after = page[-1]
+
+    def _table(self, view: BoundView) -> str:
+        return quote(self._database, table_name(view))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,110 @@
+"""Writes of an index table over a list: the guarded upsert of versions and lists, and behind it the rows that follow.
+
+All is sent before the first answer is read, so the server decides: it makes an entity's rows of the list that it has
+behind the upsert, whether that is the new one or stays the one of a newer write. The row of the version is locked then,
+so two writers of an entity do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from changes.tables import Column
+from projectors.stores import Item, Unfit
+from projectors.stores.index_tables.elements import elements, packed
+from projectors.stores.index_tables.lists import ListShape, values_of
+from projectors.stores.index_tables.upserts import BLOCKS, Upsert
+from servers.facts import ServerFacts
+from servers.pipelined import Prepared
+from servers.sessions import Connection, quote
+
+
+class ListUpsert(Upsert):
+    """The statements of one view on one connection."""
+
+    is_alone = False
+
+    def __init__(self, shape: ListShape, facts: ServerFacts, max_bytes: int) -> None:
+        super().__init__(shape.entities, facts, max_bytes)
+        self.view = shape.view
+        (self._element,) = values_of(shape.view).values
+        self._follow = {size: _follow(shape, size) for size in BLOCKS}
+        self._following: dict[int, tuple[Prepared, ...]] = {}
+
+    def make_ready(self, connection: Connection, rows: int) -> None:
+        """All sizes: how many of the rows can be packed turns out when nothing can be prepared any more."""
+        for size in [one for one in self._statements if one <= rows]:
+            super().make_ready(connection, size)
+            prepared = self._following.get(size)
+            if prepared is None or prepared[0].connection is not connection:
+                self._following[size] = tuple(Prepared(connection, statement) for statement in self._follow[size])
+
+    def executions(self, items: list[Item]) -> Iterator[tuple[list[Item], bytes | None]]:
+        """Three statements a block: the upsert, and two that make the rows follow."""
+        rows, fitting = [], []
+        for item in items:
+            try:
+                rows.append(self._row(item))
+                fitting.append(item)
+            except Unfit:
+                yield [item], None
+        at = 0
+        for written, execution in super().executions(rows):
+            some = fitting[at : at + len(written)]
+            at += len(written)
+            yield some, execution
+            if execution is not None:
+                keys = [value for key, _ in written for value in key]
+                for prepared in self._following[len(written)]:
+                    yield some, prepared.packed(keys)
+
+    def why_unfit(self, item: Item) -> str:
+        try:
+            self._row(item)
+        except Unfit as error:
+            return str(error)
+        return super().why_unfit(item)
+
+    def forget(self) -> None:
+        super().forget()
+        for prepared in self._following.values():
+            for one in prepared:
+                one.close()
+        self._following = {}
+
+    def _row(self, item: Item) -> Any:
+        """What is written of it to the table of versions and lists."""
+        key, (version, values) = item
+        if values is None:
+            return item
+        assert isinstance(values, tuple)
+        return key, (version, (packed(elements(values[0], self._element)),))
+
+
+def _follow(shape: ListShape, size: int) -> tuple[str, str]:
+    """The statements that make the rows of so many entities those of their lists."""
+    table, entities, key = shape.values.table, shape.entities.table, shape.view.key
+    (value,) = shape.values.value_names
+    (definition,) = (one for one in shape.values.columns if one.name == value)
+    keys = [quote(column.name) for column in key]
+    type_, collation, _ = definition.shape
+    text = f" CHARACTER SET utf8mb4 COLLATE {collation}" if collation else ""
+    each = (
+        f"JSON_TABLE(kept.{quote(value)}, '$[*]' COLUMNS (value {type_}{text} PATH '$' ERROR ON EMPTY ERROR ON ERROR))"
+    )
+    clear = f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {_one_of('', key, size)}"
+    come = (
+        f"INSERT INTO {table} ({', '.join(keys)}, {quote(value)}) "
+        f"SELECT {', '.join(f'kept.{name}' for name in keys)}, listed.value "
+        f"FROM {entities} AS kept FORCE INDEX (PRIMARY) JOIN {each} AS listed WHERE {_one_of('kept.', key, size)}"
+    )
+    return clear, come
+
+
+def _one_of(of: str, key: Sequence[Column], size: int) -> str:
+    """The condition for so many keys; a list of row constructors is not a range to every server."""
+    names = [f"{of}{quote(column.name)}" for column in key]
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join('?' * size)})"
+    return " OR ".join([f"({' AND '.join(f'{name} = ?' for name in names)})"] * size)

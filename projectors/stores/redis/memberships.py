@@ -1,0 +1,42 @@
+"""Where an entity is a member: by a row's values, as the sink writes it and as a reader compares it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from changes.rendering import key_renderer
+from changes.writes import Key
+from projectors.stores.redis.keys import SetKeys
+from projectors.stores.redis.scores import score_text
+from projectors.stores.redis.views import RedisSortedSet
+from projectors.views import BoundView
+
+
+class Membership(NamedTuple):
+    """One entity in one set."""
+
+    set: str
+    member: str
+    score: str | None  # as text; None in a set that has none
+
+
+class Memberships:
+    """Of one view."""
+
+    def __init__(self, view: BoundView) -> None:
+        self._sets = SetKeys(view)
+        self._member = key_renderer(view.key)
+        names = [column.name for column in view.values]
+        self._named_at = [names.index(column.name) for column in self._sets.columns]
+        self._score: Callable[[Any], str] | None = None
+        if isinstance(view.view, RedisSortedSet):
+            self._score_at = names.index(view.view.score)
+            self._score = score_text(view.values[self._score_at])
+
+    def of(self, key: Key, values: tuple[Any, ...]) -> Membership | None:
+        """None where a value is NULL: the entity is in no set. Raises Unfit for what is no score."""
+        if any(value is None for value in values):
+            return None
+        score = None if self._score is None else self._score(values[self._score_at])
+        return Membership(self._sets.redis_key(tuple([values[at] for at in self._named_at])), self._member(key), score)

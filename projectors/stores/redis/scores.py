@@ -1,0 +1,56 @@
+"""Scores of a sorted set: numbers, and moments as seconds since 1970 in UTC. A score is a double, as Redis keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from changes.tables import Column, Kind
+from projectors.stores import Unfit
+from projectors.stores.redis.views import RedisSortedSet
+from projectors.views import BoundView
+
+_BEGIN = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def score_problems(view: BoundView) -> Iterator[str]:
+    """Why the score of a sorted set cannot be one."""
+    if not isinstance(view.view, RedisSortedSet):
+        return
+    (column,) = (one for one in view.values if one.name == view.view.score)
+    if score_text(column) is None:
+        yield (
+            f"RedisSortedSet({view.view.name!r}): score column {column.name} is {column.type_name}; it must be a "
+            "number, a DATE, a DATETIME or a TIMESTAMP"
+        )
+
+
+def score_text(column: Column) -> Callable[[Any], str] | None:
+    """What turns a value into the text of its score, and raises Unfit; None for a column that has none."""
+    found: dict[Kind, Callable[[Any], str]] = {
+        Kind.INTEGER: _integer,
+        Kind.DECIMAL: lambda value: repr(float(value)),
+        Kind.FLOAT: repr,
+        Kind.DOUBLE: repr,
+        Kind.DATE: _moment,
+        Kind.DATETIME: _moment,
+        Kind.TIMESTAMP: _moment,
+    }
+    return found.get(column.kind)
+
+
+def _integer(value: int) -> str:
+    if int(float(value)) != value:
+        raise Unfit("its score is a whole number beyond 2^53 that no double holds exactly")
+    return str(value)
+
+
+def _moment(text: str) -> str:
+    try:
+        micros = (datetime.fromisoformat(text) - _BEGIN) // _MICROSECOND
+    except ValueError:
+        raise Unfit("its score is a date that does not exist") from None
+    seconds, rest = divmod(micros, 1_000_000)
+    return repr(micros / 1_000_000) if rest else str(seconds)

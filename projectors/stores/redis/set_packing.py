@@ -1,0 +1,63 @@
+"""Packing of a batch of writes of sets into one EVALSHA command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from changes.writes import Key
+from projectors.stores import Item, takes_equal_versions
+from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.packing import argument
+from projectors.stores.redis.set_script import EXPEL, MOVE, SHA, TAKE_AWAY
+from projectors.stores.redis.strays import Strays
+from projectors.stores.redis.views import RedisSortedSet
+from projectors.views import BoundView
+
+
+class SetPacker:
+    """Commands of one view."""
+
+    script = MOVE  # what they run
+
+    def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+        self._keys = keys
+        self._memberships = Memberships(view)
+        above = ">=" if takes_equal_versions(view) else ">"
+        self._between = argument(above) + argument(set_type(view))
+        self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
+
+    def command(self, items: Sequence[Item]) -> bytes:
+        """One EVALSHA of all items. Raises Unfit or ValueError when one of them cannot be packed."""
+        keys: list[str] = []
+        arguments: list[str] = []
+        for key, (version, values) in items:
+            keys += map(argument, self._keys.names(key))
+            assert not isinstance(values, bytes)
+            there = None if values is None else self._memberships.of(key, values)
+            if there is None:
+                arguments.append(argument(f"{version:019d}t"))
+            else:
+                arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
+                arguments += [] if there.score is None else [argument(there.score)]
+        head = f"*{5 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
+        return "".join([head, *keys, self._between, *arguments]).encode()
+
+    def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
+        """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""
+        if isinstance(mark, Strays):
+            return (EXPEL, 1, self._keys.redis_key(key), mark.member, *mark.sets)
+        return (TAKE_AWAY, 2, *self._keys.names(key), mark)
+
+    def places_of(self, item: Item) -> str:
+        """The keys that a write of it is about, for people."""
+        key, (_, values) = item
+        there = self._memberships.of(key, values) if isinstance(values, tuple) else None
+        own = f"key {self._keys.redis_key(key)!r}"
+        return own if there is None else f"{own}, or the set {there.set!r},"
+
+
+def set_type(view: BoundView) -> str:
+    """The type of its sets, as Redis calls it."""
+    return "zset" if isinstance(view.view, RedisSortedSet) else "set"

@@ -1,0 +1,174 @@
+"""Reading sets: where an entity is, all entities of a view, and the members of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from redis import Redis, exceptions
+
+from changes.errors import MisuseError, StoreError, StoreUnavailableError
+from changes.rendering import key_renderer, parse_key
+from changes.writes import Key, Write
+from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
+from projectors.stores.redis.keys import SetKeys, version_of
+from projectors.stores.redis.memberships import Memberships
+from projectors.stores.redis.reading import RedisReader
+from projectors.stores.redis.script import WRONG_TYPE
+from projectors.stores.redis.set_packing import set_type
+from projectors.stores.redis.set_script import LOOK, STRANGERS
+from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
+from projectors.stores.redis.strays import Strays
+from projectors.views import BoundView
+
+
+class SetReader(RedisReader):
+    """Content is where an entity is: the set, its name there, and its score in a sorted one."""
+
+    def __init__(self, client: Redis, view: BoundView) -> None:
+        super().__init__(client, view)
+        self._sets, self._memberships = SetKeys(view), Memberships(view)
+        self._type = set_type(view)
+        self._member = key_renderer(view.key)
+        self._strays: dict[Key, set[bytes]] = {}  # the sets where `strays` found them
+
+    def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
+        found = self.held(keys)
+        shown = [(key, found[key]) for key in keys if key in found]
+        return [StoredRow(key, held.version or 0, held.content) for key, held in shown if held.content is not None]
+
+    def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
+        """One script a hundred keys: the place, the set and the tombstone of an entity are as of one moment."""
+        found: dict[Key, Held] = {}
+        for start in range(0, len(keys), ROWS_A_SCRIPT):
+            some = keys[start : start + ROWS_A_SCRIPT]
+            names = [name for key in some for name in self._keys.names(key)]
+            with mapped(self.view):
+                command = ("EVAL", LOOK, len(names), *names, self._type)
+                answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+            for key, answer in zip(some, answers, strict=True):
+                if (held := self._with_strays(key, self._one(*answer))) is not None:
+                    found[key] = held
+        return found
+
+    def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
+        """Read, and compared here: what the other views' script compares is no set."""
+        return ViewReader.unequal(self, wanted)
+
+    def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
+        assert isinstance(values, tuple)
+        there = self._memberships.of(key, values)
+        return None if there is None else _content(there.set, there.member, there.score)
+
+    def strays(self) -> Iterator[list[Key]]:
+        """Goes through all sets of the view; members that no entity could be go to `foreign`."""
+        with mapped(self.view):
+            for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
+                if self._sets.key_of(as_text(name)) is None:
+                    continue
+                scan: Any = self._client.zscan_iter if self._type == "zset" else self._client.sscan_iter
+                found = (one[0] if isinstance(one, tuple) else one for one in scan(name, count=KEYS_A_SCAN))
+                while members := list(islice(found, ROWS_A_SCRIPT)):
+                    yield self._strays_among(name, members)
+
+    def keys_with(self, values: Sequence[Any], limit: int) -> list[Key]:
+        """In key order; of a sorted set in the order of the scores."""
+        if any(value is None for value in values):
+            return []
+        name = self._sets.redis_key(tuple(values))
+        with mapped(self.view):
+            if self._type == "zset":
+                members: Any = self._client.zrange(name, 0, limit - 1)
+                return [key for member in members if (key := self._key_of(as_text(member))) is not None]
+            found = (self._key_of(as_text(member)) for member in self._client.sscan_iter(name, count=KEYS_A_SCAN))
+            return sorted({key for key in found if key is not None})[:limit]
+
+    def _one(self, kind: bytes, version: bytes, set_: bytes, member: bytes, has: Any, mark: bytes) -> Held | None:
+        if kind == b"hash":
+            number = version_of(version)
+            fault = "it holds no version" if number is None else "a tombstone is beside it" if mark != b"" else ""
+            is_in = has not in (b"", "")
+            score = as_text(has) if self._type == "zset" and is_in else None
+            content = _content(as_text(set_), as_text(member), score) if is_in else None
+            return Held(number, content, fault, version)
+        if kind != b"none":
+            return Held(None, None, "its key holds a value of another type", WRONG_TYPE)
+        if mark == b"":
+            return None
+        number = version_of(mark)
+        if mark == WRONG_TYPE:
+            return Held(None, None, "its tombstone is a value of another type", mark)
+        return Held(number, None, "" if number is not None else "its tombstone holds no version", mark)
+
+    def _with_strays(self, key: Key, held: Held | None) -> Held | None:
+        """And what `strays` found of it, if it is there still."""
+        sets = self._strays.get(key)
+        if sets is None:
+            return held
+        member, there = self._member(key).encode(), held or NOTHING_HELD
+        left = tuple(sorted(name for name in sets if self._astray(name, [member])))
+        if not left:
+            del self._strays[key]
+            return held
+        if there.fault:
+            return held  # that first
+        content = UNREADABLE if there.content is None else there.content
+        fault = f"{len(left)} of the view's sets has it as a member without its key naming that set"
+        return Held(there.version, content, fault, Strays(member, left))
+
+    def _strays_among(self, name: bytes, members: list[bytes]) -> list[Key]:
+        """Of a set. Names may be any bytes."""
+        keys = []
+        for at in self._astray(name, members):
+            key = self._key_of(as_text(members[at]))
+            if key is None:
+                self._saw_foreign(f"member {as_text(members[at])!r} of {as_text(name)!r}")
+            else:
+                self._strays.setdefault(key, set()).add(name)
+                keys.append(key)
+        return keys
+
+    def _astray(self, name: bytes, members: Sequence[bytes]) -> list[int]:
+        """The numbers of those that the set has, and no key says so. As of one moment: who moves meanwhile is none."""
+        keys = [self._key_of(as_text(member)) for member in members]
+        places = ["" if key is None else self._keys.redis_key(key) for key in keys]
+        pairs = [one for pair in zip(members, places, strict=True) for one in pair]
+        with mapped(self.view):
+            found: Any = self._client.eval(STRANGERS, 0, name, self._type, *pairs)
+        return list(found)
+
+    def _key_of(self, member: str) -> Key | None:
+        """None for what is no key as it is written: no reader asks for 007."""
+        try:
+            key = parse_key(member, self.view.key)
+        except MisuseError:
+            return None
+        return key if self._member(key) == member else None
+
+
+def _content(set_: str, member: str, score: str | None) -> dict[str, Any]:
+    there: dict[str, Any] = {"set": set_, "member": member}
+    return there if score is None else {**there, "score": float(score)}
+
+
+def set_content(view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:
+    """What a reader finds of an entity that was written with these values. Raises Unfit."""
+    assert isinstance(values, tuple)
+    there = Memberships(view).of(key, values)
+    return None if there is None else _content(there.set, there.member, there.score)
+
+
+@contextmanager
+def mapped(view: BoundView) -> Iterator[None]:
+    """Errors of redis-py become those of viewtail."""
+    try:
+        yield
+    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+        raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+    except exceptions.RedisError as error:
+        raise StoreError(
+            f"view {view.id}: Redis refuses to read it: {type(error).__name__}. Check user, password and permissions "
+            "(ACL) of viewtail in Redis"
+        ) from None

@@ -1,0 +1,172 @@
+"""The guard of sets: one Lua script moves a batch of entities from set to set, each only if its write is newer.
+
+KEYS are pairs: an entity's place, a hash of the version, its set and what it is called there, and its tombstone. The
+set that it leaves is known to the place alone, so the sets are not among KEYS: that works on a single primary, and
+viewtail refuses others. At most one of the pair exists, and holds the newest version. The script returns the numbers
+(from 0) of the pairs whose place, or set, holds something that viewtail did not write; those it leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from projectors.stores.redis.script import LOWEST, WRONG_TYPE
+
+# The pieces that more than one script has.
+COMMON = r"""
+local call, pcall, sub = redis.call, redis.pcall, string.sub
+
+-- Nothing is lost where somebody put another type of value there.
+local function remove(set, member)
+  if type(pcall('SREM', set, member)) == 'table' then pcall('ZREM', set, member) end
+end
+local function leave(place)
+  local set, member = unpack(call('HMGET', place, 'set', 'member'))
+  if set and member then remove(set, member) end
+end
+"""
+
+MOVE = (
+    COMMON
+    + r"""
+-- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
+-- ARGV[2]: 'set' or 'zset'; then for each pair its version, with 't' behind it: a tombstone | or without, and behind it
+--   the set, the member, and in a 'zset' the score.
+local refused = {}
+local takes_equal, kind = ARGV[1] == '>=', ARGV[2]
+local is_sorted = kind == 'zset'
+local at = 3
+
+for number = 1, #KEYS, 2 do
+  local place, tombstone = KEYS[number], KEYS[number + 1]
+  local version, is_gone = sub(ARGV[at], 1, 19), sub(ARGV[at], 20) == 't'
+  at = at + 1
+  local set, member, score
+  if not is_gone then
+    set, member = ARGV[at], ARGV[at + 1]
+    at = at + 2
+    if is_sorted then
+      score = ARGV[at]
+      at = at + 1
+    end
+  end
+
+  local is_there = false
+  local stored = pcall('HGET', place, '_version')
+  if type(stored) == 'table' then
+    if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+    stored = nil
+  elseif stored then
+    if #stored ~= 19 or not string.match(stored, '^%d+$') then stored = nil end
+    is_there = true
+  elseif call('EXISTS', place) == 1 then
+    stored = nil
+  else
+    stored = call('GET', tombstone)
+  end
+  local found = set and call('TYPE', set).ok or 'none'
+  if stored == nil then
+    refused[#refused + 1] = (number - 1) / 2
+  elseif not stored or version > stored or (takes_equal and version == stored) then
+    if found ~= 'none' and found ~= kind then
+      refused[#refused + 1] = (number - 1) / 2
+    else
+      if is_there then
+        leave(place)
+        call('DEL', place)
+      elseif stored then
+        call('DEL', tombstone)
+      end
+      if is_gone then
+        call('SET', tombstone, version)
+      elseif is_sorted then
+        call('ZADD', set, score, member)
+        call('HSET', place, '_version', version, 'set', set, 'member', member)
+      else
+        call('SADD', set, member)
+        call('HSET', place, '_version', version, 'set', set, 'member', member)
+      end
+    end
+  end
+end
+return refused
+"""
+)
+
+# KEYS as above. For each pair: the type of its place, what it holds, whether the set has the member (its score, or 1),
+# and what the tombstone holds; '' for nothing.
+LOOK = (
+    COMMON
+    + f"""
+local answers = {{}}
+for number = 1, #KEYS, 2 do
+  local place, tombstone = KEYS[number], KEYS[number + 1]
+  local version, set, member, has, mark = '', '', '', '', ''
+  local kind = call('TYPE', place).ok
+  if kind == 'hash' then
+    local found = call('HMGET', place, '_version', 'set', 'member')
+    version, set, member = found[1] or '', found[2] or '', found[3] or ''
+    if ARGV[1] == 'zset' then
+      has = pcall('ZSCORE', set, member)
+    else
+      has = pcall('SISMEMBER', set, member)
+    end
+    if type(has) ~= 'string' and has ~= 1 then has = '' end
+  end
+  mark = pcall('GET', tombstone) or ''
+  if type(mark) == 'table' then mark = '{WRONG_TYPE.decode()}' end
+  answers[(number + 1) / 2] = {{kind, version, set, member, has, mark}}
+end
+return answers
+"""
+)
+
+# ARGV: a set and its type, then pairs: a member, and the place of the entity that it is. Returns the numbers (from 0)
+# of the members that the set has and should not have: their entities are elsewhere, or nowhere.
+STRANGERS = """
+local found = {}
+for at = 3, #ARGV, 2 do
+  local has = redis.pcall(ARGV[2] == 'zset' and 'ZSCORE' or 'SISMEMBER', ARGV[1], ARGV[at])
+  if type(has) == 'string' or has == 1 then
+    local place = redis.pcall('HMGET', ARGV[at + 1], 'set', 'member')
+    if place[1] ~= ARGV[1] or place[2] ~= ARGV[at] then found[#found + 1] = (at - 3) / 2 end
+  end
+end
+return found
+"""
+
+# KEYS: a place and its tombstone. ARGV: what stood for the version when somebody looked, or WRONG_TYPE. Unless
+# something else is there by now, both keys go. A place that names a set stays with the lowest version: readers have the
+# member until the next write.
+TAKE_AWAY = (
+    COMMON
+    + f"""
+local function version_in(key)
+  local found = key == KEYS[1] and pcall('HGET', key, '_version') or key == KEYS[2] and pcall('GET', key)
+  if type(found) == 'table' then return '{WRONG_TYPE.decode()}' end
+  return found or ''
+end
+local is_there = call('EXISTS', KEYS[1]) == 1
+if version_in(is_there and KEYS[1] or KEYS[2]) ~= ARGV[1] then return 0 end
+if call('TYPE', KEYS[1]).ok == 'hash' and call('HMGET', KEYS[1], 'set', 'member')[2] then
+  call('HSET', KEYS[1], '_version', '{LOWEST}')
+  call('DEL', KEYS[2])
+  return 1
+end
+call('DEL', KEYS[1], KEYS[2])
+return 1
+"""
+)
+
+# KEYS: a place. ARGV: its entity's member, then sets, which it leaves unless the place names them by now.
+EXPEL = (
+    COMMON
+    + """
+local there = pcall('HMGET', KEYS[1], 'set', 'member')
+for at = 2, #ARGV do
+  if there[1] ~= ARGV[at] or there[2] ~= ARGV[1] then remove(ARGV[at], ARGV[1]) end
+end
+"""
+)
+
+SHA = hashlib.sha1(MOVE.encode()).hexdigest()  # the name under which Redis keeps it

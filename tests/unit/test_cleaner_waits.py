@@ -1,0 +1,58 @@
+"""When the cleaner waits, and for how long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changes.errors import StopRequested, WaitedTooLongError
+from operations import cleaner
+from operations.cleaner import Cleaner, Share
+
+
+def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "STUCK_AGAIN_AFTER_S", 0.0)
+    own: Any = SimpleNamespace(stop=threading.Event(), identity="mysql")
+    deployment: Any = None
+    made = Cleaner(deployment=deployment, own=own, share=0.05, rest_s=1, is_busy=lambda: False)
+    attempts: list[str] = []
+
+    def work() -> None:
+        attempts.append("look")
+        if len(attempts) == 1:
+            raise WaitedTooLongError("a watermark did not come through the stream")
+        raise StopRequested
+
+    made._try(work)
+    assert len(attempts) == 2
+
+
+class Clock(threading.Event):
+    """A clock that goes on by what is waited for, and a core's time that is spent by hand."""
+
+    now, spent = 100.0, 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0
+        return False
+
+
+def test_rest_may_be_owed_for_a_while_and_the_share_holds_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "thread_time", lambda: clock.spent)
+    for owing_s in (0.0, 10.0):
+        began = clock.now
+        pace = Share(0, clock, share=0.02, owing_s=owing_s, _at=began, _spent_at=clock.spent)
+        waited = []
+        for _ in range(100):
+            before = clock.now
+            clock.spent += 0.1
+            pace.after(0)
+            waited.append(clock.now - before)
+        assert waited[0] == pytest.approx(4.9 if owing_s == 0 else 0)
+        assert clock.now - began == pytest.approx(100 * 4.9 - owing_s)
