@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -312,14 +313,18 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="of the view that operators work on; 1,000,000 by default")
     parser.add_argument("--out", type=writable, help="write the document here too")
     arguments = parser.parse_args()
+    sizes = QUICK if arguments.quick else Sizes()
+    if arguments.rows is not None:
+        sizes = replace(sizes, operated=arguments.rows)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="viewtail-bench-") as folder:
         setting = Setting(servers={}, folder=Path(folder) / "app")
         setting.folder.mkdir()
         try:
-            bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
+            bench = Bench(setting, sizes, arguments.rounds)
             for name in arguments.only:
                 for server in PARTS[name]:
                     start(setting, server, Path(folder))
