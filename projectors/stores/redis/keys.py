@@ -60,8 +60,8 @@ class RedisKeys:
         self._check()
         self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
         self._pattern = re.compile(pattern_of(self.shape))
-        is_integer = len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
-        self._integer = integer_parser(view.key[0]) if is_integer else None
+        is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
+        self._integer = integer_parser(self._columns[0]) if is_integer else None
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
