@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -85,6 +85,11 @@ topics: venv
 # Views are compared with their tables for half an hour while these change as fast as they can: no difference may be told.
 verify-live: venv
 	VIEWTAIL_TEST_LIVE_S=1800 $(BIN)/pytest -q -s --timeout 4000 tests/acceptance/test_verify_live.py
+
+# 100 replays of random ranges in random order, several at once, some killed, while rows come, change, move and go: no
+# reader may see a version fall, a row in an older state, or one come back that was deleted.
+replays: venv
+	VIEWTAIL_TEST_REPLAYS=100 $(BIN)/pytest -q -s tests/faults/test_replays.py
 
 # Every schema change with every algorithm, under load.
 matrix: venv

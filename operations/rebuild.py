@@ -70,8 +70,6 @@ class Operation:
 
         Called again it goes on where it was; behind the swap it changes nothing.
         """
-        if why := store_of(self.view.view).no_copies(self.view.view):
-            raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         with self._rebuilds() as (rebuilds, pipeline):
             rebuilds.begin(self.view.id, started_by, keep_s)
             one = self._settled(rebuilds, pipeline, self._now(rebuilds))
@@ -110,7 +108,9 @@ class Operation:
 
     @contextmanager
     def _rebuilds(self) -> Iterator[tuple[Rebuilds, str]]:
-        """Those of the view's pipeline, and its name."""
+        """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
+        if why := store_of(self.view.view).no_copies(self.view.view):
+            raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
         pipeline = self._pipeline()
         with closing(OwnSession(self.deployment.open_store)) as session:
             yield Rebuilds(session, self.deployment.database, pipeline), pipeline

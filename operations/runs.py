@@ -19,6 +19,7 @@ from changes.errors import MisuseError, StoreUnavailableError, ViewtailError
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import this_person
+from projectors import failpoints
 from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
@@ -63,30 +64,32 @@ class Run:
 
     def begin(self) -> None:
         """Make its row, or go on with that of one which was stopped. Raises MisuseError where that one is running."""
-        fingerprint = hashlib.sha256(orjson.dumps([self.kind, self.view, self.what, self.same])).hexdigest()
         with transaction(self.session, f"beginning a {self.kind}") as cursor:
-            cursor.execute(
-                f"SELECT id, progress, operator FROM {self._table} WHERE view = %s AND kind = %s AND fingerprint = %s "
-                f"AND state IN ('{RUNNING}', '{STOPPED}') "
-                f"AND updated_at > CURRENT_TIMESTAMP(6) - INTERVAL {GOES_ON_WITHIN_H} HOUR ORDER BY id DESC LIMIT 1",
-                (self.view, self.kind, fingerprint),
-            )
-            row = cursor.fetchone()
-            if row is not None:
-                self.id, self.progress, self.is_resumed = row[0], orjson.loads(row[1]), True
-                if not self._is_locked():
-                    raise MisuseError(
-                        f"{row[2]} runs the same {self.kind} of {self.view} now. `viewtail replays` shows it"
-                    )
-                cursor.execute(f"UPDATE {self._table} SET state = '{RUNNING}' WHERE id = %s", (self.id,))
-                return
-            cursor.execute(
-                f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
-                f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
-                (self.kind, self.view, self.what[:2000], fingerprint, this_person()),
-            )
-            self.id = cursor.lastrowid
-            self._is_locked()
+            self._take_row(cursor)
+        failpoints.reach("after begin")
+
+    def _take_row(self, cursor: Any) -> None:
+        fingerprint = hashlib.sha256(orjson.dumps([self.kind, self.view, self.what, self.same])).hexdigest()
+        cursor.execute(
+            f"SELECT id, progress, operator FROM {self._table} WHERE view = %s AND kind = %s AND fingerprint = %s "
+            f"AND state IN ('{RUNNING}', '{STOPPED}') "
+            f"AND updated_at > CURRENT_TIMESTAMP(6) - INTERVAL {GOES_ON_WITHIN_H} HOUR ORDER BY id DESC LIMIT 1",
+            (self.view, self.kind, fingerprint),
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            self.id, self.progress, self.is_resumed = row[0], orjson.loads(row[1]), True
+            if not self._is_locked():
+                raise MisuseError(f"{row[2]} runs the same {self.kind} of {self.view} now. `viewtail replays` shows it")
+            cursor.execute(f"UPDATE {self._table} SET state = '{RUNNING}' WHERE id = %s", (self.id,))
+            return
+        cursor.execute(
+            f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
+            f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
+            (self.kind, self.view, self.what[:2000], fingerprint, this_person()),
+        )
+        self.id = cursor.lastrowid
+        self._is_locked()
 
     def save(self) -> None:
         """How far it is, in `progress`."""
@@ -94,8 +97,10 @@ class Run:
             cursor.execute(
                 f"UPDATE {self._table} SET progress = %s WHERE id = %s", (orjson.dumps(self.progress).decode(), self.id)
             )
+        failpoints.reach("after save")
 
     def end(self, state: str, result: str) -> None:
+        failpoints.reach("before end")
         ended = "NULL" if state == STOPPED else "CURRENT_TIMESTAMP(6)"
         with transaction(self.session, f"ending a {self.kind}") as cursor:
             cursor.execute(

@@ -41,6 +41,7 @@ class Verdict(StrEnum):
     BEHIND = "behind"  # the pipeline has not come to this moment
     PARKED = "parked"  # the row cannot be in the view
     HALTED = "halted"  # the view gets no changes
+    PAUSED = "paused"  # the same, as an operator wants it
     FILLING = "filling"  # the view is being backfilled
     WRONG = "wrong"  # nothing will mend it by itself
 
@@ -143,10 +144,8 @@ class Why:
         quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
         if _is_equal(comparison, key, expected, held):
             return _well(key, expected, has_row=has_row)
-        if keeper.state == State.HALTED:
-            return Verdict.HALTED, keeper.reason or "", f"viewtail replay {view}"
         if keeper.state != State.FILLED:
-            return Verdict.FILLING, "the view is being backfilled", "viewtail status"
+            return _unfilled(keeper, view)
         if letter is not None or name in expected.parked:
             reason = letter.reason if letter is not None else "the row cannot be projected or stored"
             return Verdict.PARKED, reason, f"viewtail replay {view} --key {quoted}"
@@ -190,7 +189,7 @@ class Why:
 
     def _keeper(self) -> Keeper:
         """The pipeline where the view is least well."""
-        order = [State.HALTED, State.NEW, State.BACKFILLING, State.FILLED]
+        order = [State.HALTED, State.PAUSED, State.NEW, State.BACKFILLING, State.FILLED]
         return min(self.beside.keepers(), key=lambda one: order.index(State(one.state)))
 
     def _letter(self, name: str) -> Letter | None:
@@ -247,6 +246,14 @@ def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) 
     with suppress(Unfit, ValueError, TypeError):
         return comparison.name_of(key) not in expected.parked and comparison.is_shown(key, held, expected)
     return False
+
+
+def _unfilled(keeper: Keeper, view: str) -> tuple[Verdict, str, str]:
+    if keeper.state == State.HALTED:
+        return Verdict.HALTED, keeper.reason or "", f"viewtail replay {view}"
+    if keeper.state == State.PAUSED:
+        return Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}"
+    return Verdict.FILLING, "the view is being backfilled", "viewtail status"
 
 
 def _well(key: Key, expected: Expected, *, has_row: bool) -> tuple[Verdict, str, str]:

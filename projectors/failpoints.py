@@ -16,7 +16,8 @@ REBUILD_STEPS = tuple(
     f"{when} {what}" for what in ("swapping", "returning", "dropping") for when in ("before", "after")
 )
 SWAP_STEP = "in swapping"  # of a store that swaps in more than one step
-REWRITE_STEPS = ("after take away", "after rewrite")  # of a command that writes single entities again
+REWRITE_STEPS = ("after rows", "after take away", "after rewrite")  # of a command that writes single entities again
+RUN_STEPS = ("after begin", "after save", "before end")  # of the record of such a command
 # Around the request that ends a store's own transaction: one that holds changes, and one that holds a position only.
 COMMIT_STEPS = ("before commit", "after commit")
 EMPTY_COMMIT_STEPS = ("before empty commit", "after empty commit")

@@ -96,6 +96,7 @@ class Reprojection:
             with self.lock() as lock:
                 self.check()
                 rows = self.rows.having(self.view.key, keys, version)
+                failpoints.reach("after rows")
                 projected = self.projections.of_rows(self.view.id, rows, version)
                 writes = self._with_tombstones(keys, projected, version)
                 written = self._write(writes, projected.parked, unexplained, lock)
@@ -113,9 +114,11 @@ class Reprojection:
         entity = self.view.view.entity
         if entity.version is None:
             writes |= {key: Write(version, None) for key in absent}
-        elif not entity.append_only:  # there it is archiving
+        elif absent and not entity.append_only:  # there it is archiving
             stored = {key: held.version for key, held in self.held(absent).items()}
-            writes |= {key: Write(of | 1, None) for key in absent if (of := stored.get(key)) is not None}
+            # A row that came back meanwhile may be what is stored: its own version must get no tombstone.
+            gone = self.rows.absent(self.view.key, list(stored), version)
+            writes |= {key: Write(of | 1, None) for key in gone if (of := stored[key]) is not None}
         return [ViewWrites(self.view.id, writes)] if writes else []
 
     def _write(

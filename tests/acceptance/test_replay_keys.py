@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from projectors.failpoints import RUN_STEPS
 from stack import Server
 from tests.acceptance.test_verify import ROWS, SCHEMA, STORE, World, made
-from tests.support.running import wait_for
+from tests.support.running import DIED, wait_for
 
 VIEWS = ("mysql:by_email", "redis:person", "redis:card", "elasticsearch:person")
 
@@ -34,7 +35,7 @@ def damage(world: World, *keys: int) -> None:
     for key in keys:
         world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = {key}")
         world.redis.hset(f"person:{key}", "name", "damaged")
-        version = world.redis.get(f"card:{key}")[:34]  # type: ignore[index]
+        version = world.redis.get(f"card:{key}")[:33]  # type: ignore[index]
         world.redis.set(f"card:{key}", version + b',"n":"damaged"}')
 
 
@@ -146,3 +147,76 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(world: World) -> None:
     assert f"{ROWS:,} entities" in done.stdout
     assert isinstance(out, bytes)
     assert isinstance(process, subprocess.Popen)
+
+
+DAMAGED = (1, 700, 1600, 2900)  # apart enough to be written in different writes
+
+
+def names(world: World, key: int) -> list[Any]:
+    """What the stores show of the name, or the address, of one person."""
+    ((email,),) = world.ask(f"SELECT email FROM {STORE}.by_email WHERE id = {key}")
+    card = json.loads(world.redis.get(f"card:{key}"))  # type: ignore[arg-type]
+    person = world.documents.get(index="viewtail-person", id=str(key))["_source"]
+    return [email, world.redis.hget(f"person:{key}", "name"), card["n"], person["name"]]
+
+
+def damage_everywhere(world: World, key: int) -> None:
+    damage(world, key)
+    found = world.documents.get(index="viewtail-person", id=str(key))
+    content = {**found["_source"], "name": "damaged"}
+    version = {"version": found["_version"], "version_type": "external_gte"}
+    world.documents.index(index="viewtail-person", id=str(key), document=content, **version)  # type: ignore[arg-type]
+
+
+def count_of(world: World) -> int:
+    ((count,),) = world.ask(f"SELECT COUNT(*) FROM {STORE}.operator_run WHERE kind = 'replay'")
+    return int(count)
+
+
+@pytest.mark.parametrize("step", ["after rows", "after rewrite", "after rewrite:2", *RUN_STEPS])
+def test_a_replay_that_was_killed_is_finished_by_the_same_command_and_shows_nothing_half_done(
+    world: World, step: str
+) -> None:
+    right = {key: names(world, key) for key in DAMAGED}
+    for key in DAMAGED:
+        damage_everywhere(world, key)
+    half = {key: [{now, was} for now, was in zip(names(world, key), right[key], strict=True)] for key in DAMAGED}
+    before = count_of(world)
+    arguments = [("replay", view, "--where", "TRUE", "--yes") for view in VIEWS]
+    # At this pace the first of its saves comes behind the second of its batches.
+    slowly = ("--max-rows-per-second", "700") if step == "after save" else ()
+    killed = [world.run.background(*one, *slowly, VIEWTAIL_FAILPOINT=step) for one in arguments]
+    for process in killed:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in killed] == [-signal.SIGKILL] * len(VIEWS)
+    for key in DAMAGED:
+        assert all(now in either for now, either in zip(names(world, key), half[key], strict=True)), key
+    told = json.loads(world.command("replays", "--json", "--limit", "4").stdout)
+    assert {one["state"] for one in told} == {"stopped"}
+    again = [world.run.background(*one) for one in arguments]
+    for process in again:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    assert {key: names(world, key) for key in DAMAGED} == right
+    told = json.loads(world.command("replays", "--json", "--limit", "4").stdout)
+    assert ({one["state"] for one in told}, count_of(world)) == ({"done"}, before + len(VIEWS)), "they went on"
+
+
+def test_a_replay_of_a_whole_view_that_was_killed_goes_on_and_readers_miss_nothing_meanwhile(world: World) -> None:
+    views = [view for view in VIEWS if view != "redis:card"]
+    right = names(world, 700)
+    damage_everywhere(world, 2900)
+    assert world.run.stop() == 0
+    world.run.start(VIEWTAIL_FAILPOINT="after chunk:2", VIEWTAIL_RUN__CHUNK_ROWS="500")
+    wait_for("all is well", world.run.is_well)
+    deaths = world.run.log.count(DIED)
+    assert world.command("replay", *views, "--yes").returncode == 0
+    wait_for("each pipeline is killed in the midst", lambda: world.run.log.count(DIED) >= deaths + len(views), 60)
+    assert names(world, 700) == right
+    world.run.kill()
+    world.run.start()
+    unfilled = f"SELECT name FROM {STORE}.view WHERE state <> 'filled'"
+    wait_for("they are filled", lambda: world.ask(unfilled) == [] and world.run.is_well(), 60)
+    found = world.verify(*views)
+    assert found["code"] == 0, found
+    assert world.command("replay", "redis:card", "--key", "2900").returncode == 0

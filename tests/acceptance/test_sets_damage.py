@@ -202,7 +202,7 @@ def test_a_member_that_is_no_key_is_named_and_stays(world: World) -> None:
 
 @pytest.mark.parametrize("view", ["user_tag", "company_users", "newest"])
 def test_a_rebuild_is_refused_and_says_what_to_do_instead(world: World, view: str) -> None:
-    for more in ((), ("--hold",)):
+    for more in ((), ("--hold",), ("--abort",)):
         said = command(world, "rebuild", view, "--yes", *more, code=2).stderr
         assert "cannot be rebuilt" in said and "viewtail replay" in said and view in said
     assert world.run.is_well()
@@ -223,6 +223,12 @@ def test_why_and_replay_know_lists_and_sets(world: World) -> None:
         assert "WRONG" in command(world, "why", view, "1020", code=1).stdout
         command(world, "replay", view, "--key", "1020")
         assert "CURRENT" in command(world, "why", view, "1020").stdout
+    command(world, "pause", "user_tag")
+    assert "viewtail resume mysql:user_tag" in command(world, "why", "user_tag", "1021", code=1).stdout
+    command(world, "resume", "user_tag")
+    wait_for("it is filled again", world.run.is_well)
+    wait_for("a backfill mends it", lambda: world.shown()["user_tag"] == world.expected()["user_tag"])
+    world.ask(f"DELETE FROM {STORE}.user_tag WHERE id IN (1020, 1021) AND tags = 'a'")
     command(world, "replay", "user_tag", "--yes")
     command(world, "replay", "company_users", "--where", "company_id = 20", "--yes")
     command(world, "replay", "newest", "--since", since, "--yes")

@@ -269,7 +269,7 @@ class DamagedWorld:
 
         def is_shown() -> bool:
             told = differences(self.expected(), self.actual(), ARCHIVED)
-            assert told == []
+            assert told == [], told
             return True
 
         wait_for("the views show their tables", is_shown)

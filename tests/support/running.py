@@ -75,12 +75,12 @@ class Run:
         environment = {**clean_environment(), **self._environment}
         return forked.command(arguments, self.folder, environment, timeout_s)
 
-    def background(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def background(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """A command that goes on beside, with what it prints in pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "viewtail.main", *arguments],
             cwd=self.folder,
-            env={**clean_environment(), **self._environment},
+            env={**clean_environment(), **self._environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
