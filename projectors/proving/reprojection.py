@@ -83,6 +83,7 @@ class Reprojection:
         with self.lock() as lock:
             self.check()
             found = read()
+            failpoints.reach("after rows")
             if found is None:
                 return None
             keys, projected = found
