@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +22,12 @@ import stack.elasticsearch
 import stack.mysql
 import stack.redis
 from bench import bare, decode, live, starts, through_kafka, topics
+from bench.cleaning import Cleaning
 from bench.lines import TURNS, Line, by_turns
 from bench.live import Latency
 from bench.measured import peak_memory_mib
-from bench.page import BINLOG, TOPICS, page, section
+from bench.operators import Operators
+from bench.page import BINLOG, OPERATORS, TOPICS, operated, page, section
 from bench.setting import (
     QUICK,
     Place,
@@ -49,6 +52,8 @@ PARTS = {
     "starts": ("mysql", "redis"),
     "kafka": ("mysql", "kafka"),
     "through-kafka": ("mysql", "redis", "kafka"),
+    "operators": ("mysql", "redis", "elasticsearch"),
+    "cleaner": ("mysql", "redis", "elasticsearch"),
 }
 _START = {
     "mysql": stack.mysql.start,
@@ -58,7 +63,8 @@ _START = {
 }
 
 
-TOPIC_PARTS = ("kafka", "through-kafka")
+# The page has a section for these, and one for the others.
+SECTIONS = {"kafka": TOPICS, "through-kafka": TOPICS, "operators": OPERATORS, "cleaner": OPERATORS}
 
 
 def _command(parts: Sequence[str]) -> str:
@@ -78,6 +84,8 @@ class Bench:
         self.topic_memory_mib: dict[str, float] = {}
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
+        self.operator_lines: list[Line] = []
+        self.operator_told: list[starts.Told] = []
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
         self.lines.append(Line(work, unit, reference, goal))
@@ -93,13 +101,15 @@ class Bench:
     def sections(self, parts: Sequence[str]) -> dict[str, str]:
         """What was measured, by the page's section."""
         machine = f"{self.setting.machine()}; {self.rounds} rounds"
-        binlog, topic = ([part for part in parts if (part in TOPIC_PARTS) is is_topic] for is_topic in (False, True))
-        found = {}
-        if binlog:
-            found[BINLOG] = section(_command(binlog), machine, self.lines, self.memory_mib, self.decoded, self.started)
-        if topic:
-            found[TOPICS] = section(_command(topic), machine, self.topic_lines, self.topic_memory_mib)
-        return found
+        of: dict[str, list[str]] = {}
+        for part in parts:
+            of.setdefault(SECTIONS.get(part, BINLOG), []).append(part)
+        written: dict[str, Callable[[str], str]] = {
+            BINLOG: lambda command: section(command, machine, self.lines, self.memory_mib, self.decoded, self.started),
+            TOPICS: lambda command: section(command, machine, self.topic_lines, self.topic_memory_mib),
+            OPERATORS: lambda command: operated(command, machine, self.operator_lines, self.operator_told),
+        }
+        return {name: written[name](_command(some)) for name, some in of.items()}
 
     # -- the measurements ---------------------------------------------------------------------------------------
 
@@ -274,6 +284,19 @@ class Bench:
         """Views that are fed from a topic."""
         self.topic_lines += through_kafka.measure(self.setting, self.sizes, self.rounds)
 
+    def operators(self) -> None:
+        """Verify, replay and rebuild a large view."""
+        self._note(Operators(self.setting, self.sizes, self.rounds))
+
+    def cleaner(self) -> None:
+        """What mends views in the background."""
+        self._note(Cleaning(self.setting, self.sizes, self.rounds))
+
+    def _note(self, work: Operators | Cleaning) -> None:
+        work.measure()
+        self.operator_lines += work.lines
+        self.operator_told += work.told
+
     # -- Elasticsearch by hand ----------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str) -> str:
@@ -290,14 +313,18 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="of the view that operators work on; 1,000,000 by default")
     parser.add_argument("--out", type=writable, help="write the document here too")
     arguments = parser.parse_args()
+    sizes = QUICK if arguments.quick else Sizes()
+    if arguments.rows is not None:
+        sizes = replace(sizes, operated=arguments.rows)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="viewtail-bench-") as folder:
         setting = Setting(servers={}, folder=Path(folder) / "app")
         setting.folder.mkdir()
         try:
-            bench = Bench(setting, QUICK if arguments.quick else Sizes(), arguments.rounds)
+            bench = Bench(setting, sizes, arguments.rounds)
             for name in arguments.only:
                 for server in PARTS[name]:
                     start(setting, server, Path(folder))

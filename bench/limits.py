@@ -35,7 +35,7 @@ from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.source import BinlogSource
 from ingest.canonical import describe
 from servers.sessions import MySQLAddress, open_session
-from viewtail.process import tune_interpreter
+from viewtail.interpreter import tune_worker
 
 MOST_MIB = 512
 MOST_COST = 1.3  # of a row beside the same row in small
@@ -97,7 +97,7 @@ def read(port: int, table: str, columns: str, file: str, start: int, rows: int) 
     address = MySQLAddress(host="127.0.0.1", port=port, user="root")
     with open_session(address, role="source") as session:
         followed = Followed(describe(session, "limits", table), tuple(columns.split(",")))
-    tune_interpreter()  # as in a worker
+    tune_worker()  # as in a worker
     seconds, measured = 0.0, 0
     while seconds < LEAST_S:
         source = BinlogSource(

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,6 +47,11 @@ class Latency:
 
 def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> Latency:
     """Commit for `seconds` and look for each row; the store's writer must be running already."""
+    return latency(delays(setting, store, seconds, first_id, is_seen))
+
+
+def delays(setting: Setting, store: str, seconds: float, first_id: int, is_seen: Callable[[int], bool]) -> list[float]:
+    """Of each row, milliseconds."""
     count = int(seconds * RATE)
     committed: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -64,7 +69,7 @@ def measure(setting: Setting, store: str, seconds: float, first_id: int, is_seen
     watcher.start()
     _commit(setting, count, first_id, committed)
     watcher.join(SEEN_WITHIN_S)
-    return _latency(store, committed, seen)
+    return _delays(store, committed, seen)
 
 
 def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -> Latency:
@@ -75,7 +80,7 @@ def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not committed.keys() <= seen.keys() and time.monotonic() < deadline:
             time.sleep(0.01)
-    return _latency(topic, committed, seen)
+    return latency(_delays(topic, committed, seen))
 
 
 def _commit(setting: Setting, count: int, first_id: int, committed: dict[int, float]) -> None:
@@ -92,12 +97,17 @@ def _commit(setting: Setting, count: int, first_id: int, committed: dict[int, fl
     connection.close()
 
 
-def _latency(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> Latency:
+def _delays(where: str, committed: Mapping[int, float], seen: Mapping[int, float]) -> list[float]:
     if missing := len(committed.keys() - seen.keys()):
         raise RuntimeError(
             f"live {where}: {missing} of {len(committed)} rows were not seen within {SEEN_WITHIN_S:.0f} s"
         )
-    took = sorted((seen[i] - at) * 1000 for i, at in committed.items())
+    return [(seen[i] - at) * 1000 for i, at in committed.items()]
+
+
+def latency(delays_ms: Sequence[float]) -> Latency:
+    """Of at least one row."""
+    took = sorted(delays_ms)
     return Latency(took[len(took) // 2], took[int(len(took) * 0.99)])
 
 

@@ -22,12 +22,12 @@ from offsets.mysql import OwnSession
 from projectors.ownership import Ownership, take
 from viewtail import declarations, settings
 from viewtail.composition import deploy
-from viewtail.process import tune_interpreter
+from viewtail.interpreter import tune_worker
 
 
 def main() -> None:
     what, store, *rest = sys.argv[1:]
-    tune_interpreter()
+    tune_worker()
     config = settings.load(None, os.environ)
     deployment = deploy(config, declarations.load(config.views))
     deployment.create_tables()

@@ -11,7 +11,7 @@ from bench.topics import FULL_ROWS, STILL_S
 
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
-BINLOG, TOPICS, PEERS = "binlog", "topics", "peers"
+BINLOG, TOPICS, OPERATORS, PEERS = "binlog", "topics", "operators", "peers"
 
 TEXT = """# Performance
 
@@ -39,6 +39,10 @@ Where a line above misses its goal on a machine of two cores, this is why:
 - Two projectors in place of one: one process and the broker take more than one core already, so that two of them share
   what is left. On more cores nothing is shared but MySQL and the broker.
 
+## Verify, replay, rebuild, clean
+
+{operators}
+
 {peers}
 
 ## What is measured
@@ -61,6 +65,11 @@ The references:
 - **from the binlog**: the same view of the same rows, with the pipeline that reads the binlog itself.
 - **one process**: a projector that reads all partitions, on a store that takes {fake_ms:g} ms a batch and keeps
   nothing. Two projectors read half of the partitions each. Which ones is given to them, without a consumer group.
+- **both tables by one connection**: all rows of the table, then all of the index table, with the columns of the view
+  and its version, by viewtail's own reader of result sets. It is several times as fast as PyMySQL's.
+- **HGETALL in pipelines**: redis-py, 1,000 in a pipeline. **_mget**: elasticsearch-py, 1,000 documents in a request.
+- **backfill**: the first one of the same view, in the same round. It begins with an empty place, and a replay does not.
+- **the cleaner off**: the same with `cleaner.share = 0`.
 - **parallel_bulk**: elasticsearch.helpers with its defaults (4 threads, 500 documents a request), documents
   ready-made.
 
@@ -84,6 +93,14 @@ How it is measured:
 - From a topic, all rows are published before; the clock starts when each partition's pipeline starts to read.
 - The tailer's memory is measured while a transaction of {full_rows:,} rows is published: the broker is stopped with
   SIGSTOP until the process's memory has been the same for {still_s:g} s, and goes on afterwards.
+- Verify takes what `viewtail verify --json` says that it took: with its watermarks, without Python's start. A replay by
+  mark and the backfill are timed alike: from the moment at which the view's state is `filling` to `filled`.
+- During a rebuild and before it, 300 single-row transactions a second are committed, and looked for as live ones
+  are. Beside that a client reads random rows by key, one each millisecond. A read that does not give the row's value
+  has failed. The longest read is one of the whole rebuild, the swap included.
+- The cleaner never rests while its cost is measured (`cleaner.rest_s = 0`). Its share of a core is the processor time
+  of the pipeline's process while nothing changes, less that of one without a cleaner.
+- A row is damaged with the store's own commands, under its version, right after it was written.
 - Live, the 60 s are as many slices as rounds, the bare loop and ours by turns. A second thread looks for each row
   by key, every 0.2 ms. In Elasticsearch that is a get; a search sees a row only after the index's refresh interval,
   1 s by default.
@@ -92,7 +109,10 @@ How it is measured:
 
 def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
-    sections = {name: _between(name, measured.get(name) or _section(written, name)) for name in (BINLOG, TOPICS, PEERS)}
+    sections = {
+        name: _between(name, measured.get(name) or _section(written, name))
+        for name in (BINLOG, TOPICS, OPERATORS, PEERS)
+    }
     return TEXT.format(
         **sections, turns=TURNS, full_rows=FULL_ROWS, still_s=STILL_S, fake_ms=FAKE_BATCH_S * 1000
     )  # fmt: skip
@@ -117,6 +137,12 @@ def section(
 ) -> str:
     """What one command measured."""
     return f"`{command}`, on {machine}.\n\n{_ratios(lines, memory_mib)}{_decoded(decoded)}{_started(started)}"
+
+
+def operated(command: str, machine: str, lines: Sequence[Line], told: Sequence[starts.Told]) -> str:
+    """What one command measured of operators' work."""
+    besides = table([["Besides", "viewtail", "Goal", "Met"], *map(list, told)])
+    return f"`{command}`, on {machine}.\n\n{_ratios(lines, {})}\n\n{besides}"
 
 
 def _ratios(lines: Sequence[Line], memory_mib: Mapping[str, float]) -> str:

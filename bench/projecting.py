@@ -25,7 +25,7 @@ from projectors.ownership import Ownership, take
 from projectors.stores import nothing, witnessed
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy
-from viewtail.process import tune_interpreter
+from viewtail.interpreter import tune_worker
 
 FAKE_BATCH_S = 0.001
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("partitions")
     parser.add_argument("--fake", action="store_true")
     arguments = parser.parse_args()
-    tune_interpreter()
+    tune_worker()
     config = settings.load(None, os.environ)
     views = [view for view in declarations.load(config.views) if view.store == arguments.store]
     deployment = deploy(config, views)

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class Sizes:
     live_s: float = 60.0  # of each, over all rounds
     json_rows: int = 10_000
     views: int = 200
+    operated: int = 1_000_000  # rows of a view that is verified, replayed, rebuilt
+    before_s: float = 20.0  # of live latency before a rebuild
+    damaged: int = 10  # rows
+    idle_s: float = 30.0
 
 
 QUICK = Sizes(
@@ -62,6 +66,10 @@ QUICK = Sizes(
     live_s=5.0,
     json_rows=2_000,
     views=20,
+    operated=20_000,
+    before_s=3.0,
+    damaged=2,
+    idle_s=3.0,
 )
 
 
@@ -72,6 +80,7 @@ class Setting:
     servers: dict[str, Server]
     folder: Path
     reads_topics: bool = False  # instead of the binlog
+    more: Mapping[str, str] = field(default_factory=dict)  # settings of its processes
 
     @property
     def mysql(self) -> Server:
@@ -139,7 +148,12 @@ class Setting:
             **{f"VIEWTAIL_{name.upper()}__URL": url for name, url in addresses.items()},
             "VIEWTAIL_METRICS__PORT": "0",
             "VIEWTAIL_LOGS__LEVEL": "error",
+            **self.more,
         }
+
+    def having(self, **more: str) -> Setting:
+        """The same, with processes that have these settings too."""
+        return replace(self, more={**self.more, **more})
 
     def measured(self, *arguments: str) -> dict[str, float]:
         """What bench.measured says: `seconds` and `memory_mib`."""

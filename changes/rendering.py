@@ -72,6 +72,23 @@ def parse_key(text: str, columns: Sequence[Column]) -> Key:
     return tuple(_parse_part(part, column, text) for part, column in zip(parts, columns, strict=True))
 
 
+def integer_parser(column: Column) -> Callable[[str], Key | None]:
+    """What gives the key of that column alone, a whole number, that is rendered as a text; None where none is.
+
+    As `parse_key` and `render_key` say, in a fraction of the time.
+    """
+    least = 0 if column.is_unsigned else 1 - 10**20  # of 20 digits
+
+    def parse(text: str) -> Key | None:
+        try:
+            value = int(text)
+        except ValueError:
+            return None
+        return (value,) if str(value) == text and least <= value < 10**20 else None
+
+    return parse
+
+
 def _parse_part(part: str, column: Column, text: str) -> Any:
     expected, parse = _PARTS.get(column.kind, ("text, with % { } : written %25 %7B %7D %3A", _parse_text))
     try:

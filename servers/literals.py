@@ -60,6 +60,8 @@ def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
 
 def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
     """The condition for the rows with one of these keys."""
+    if _is_listed(columns):
+        return _listed(columns[0], keys)
     return " OR ".join(f"({equals(columns, key)})" for key in keys)
 
 
@@ -68,12 +70,29 @@ def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
 
     A text that a column's character set cannot hold is no error: it is that of another key there, with question marks.
     """
+    if _is_listed(columns):
+        return _listed(columns[0], keys)
     return " OR ".join(
         "("
         + " AND ".join(f"{quote(one.name)} = {_own_text(value, one)}" for one, value in zip(columns, key, strict=True))
         + ")"
         for key in keys
     )
+
+
+def _is_listed(columns: Sequence[Column]) -> bool:
+    """Whether the key is one column of its literals' own type, so that IN compares as `=` does; not so a YEAR."""
+    if len(columns) != 1:
+        return False
+    kind = columns[0].kind
+    return kind is Kind.BYTES or (kind is Kind.INTEGER and "int" in columns[0].declared.lower())
+
+
+def _listed(column: Column, keys: Sequence[Sequence[Any]]) -> str:
+    """A list: the server reads it in a fraction of the time of as many conditions."""
+    is_integer = column.kind is Kind.INTEGER
+    values = [f"{value}" if is_integer else literal(value, column) for (value,) in keys]
+    return f"{quote(column.name)} IN ({', '.join(values)})"
 
 
 def _own_text(value: Any, column: Column) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import gc
 import signal
 import sys
 from pathlib import Path
@@ -18,21 +17,11 @@ from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
 from viewtail import logs, settings
 from viewtail.composition import Deployment
+from viewtail.interpreter import tune_worker
 from viewtail.member import Member
 from viewtail.presence import Presence
 from viewtail.signals import on_stop
 from viewtail.worker import Worker
-
-SWITCH_INTERVAL_S = 0.001  # two stages share one interpreter: a writer that waits 5 ms for the reader is a late one
-
-
-def tune_interpreter() -> None:
-    """For two threads that pass rows on: short turns, and no looking for garbage among the rows.
-
-    Rows make no cycles, and looking for some among them took a third of the time; the reporter collects now and then.
-    """
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.disable()
 
 
 def main() -> int:
@@ -42,7 +31,7 @@ def main() -> int:
     parser.add_argument("report_to", type=int)
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
-    tune_interpreter()
+    tune_worker()
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
         config = settings.load(arguments.config)

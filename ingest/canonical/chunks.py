@@ -26,7 +26,7 @@ from servers.sessions import Connection, quote
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
 CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written
 _FIRST_CHUNK_ROWS = 1_500
-_KEYS_A_QUERY = 500
+_KEYS_A_QUERY = 1_000  # as many as a page of a store's keys
 
 
 @dataclass(frozen=True, slots=True)

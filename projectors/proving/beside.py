@@ -33,8 +33,6 @@ from projectors.view_states import State
 from projectors.views import BoundView, View
 from servers.sessions import Connection, quote
 
-KEYS_A_CHUNK = 2_000
-
 
 class Deployment(ownership.Deployment, Protocol):
     """What is asked of the composition root beyond what a pipeline needs."""
@@ -223,16 +221,15 @@ class Beside:
         """Rows as they are now, whatever the pipelines have passed."""
         return self.canonical_rows(lambda *_: True)
 
-    def keys_where(self, condition: str) -> CanonicalRows:
-        """A reader of the keys of rows that meet a condition, written in SQL."""
-        keys = [column.name for column in self.view.table.columns if column in self.view.key]
+    def rows_where(self, condition: str, columns: Sequence[str], chunk_rows: int) -> CanonicalRows:
+        """A reader of these columns of rows that meet a condition, written in SQL."""
         rows = CanonicalRows(
             self.view.table,
-            keys,
+            columns,
             open_source=self.deployment.open_source,
             shows=self.watermarks.is_visible,
             stop=self.stop,
-            chunk_rows=KEYS_A_CHUNK,
+            chunk_rows=chunk_rows,
             condition=condition,
         )
         self._resources.callback(rows.close)

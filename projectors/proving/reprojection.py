@@ -83,10 +83,11 @@ class Reprojection:
         with self.lock() as lock:
             self.check()
             found = read()
+            failpoints.reach("after rows")
             if found is None:
                 return None
             keys, projected = found
-            written = self._write(projected.writes, projected.parked, {}, lock)
+            written = self._write(self._with_tombstones(keys, projected, version), projected.parked, {}, lock)
             if written is not None and lock.is_held():
                 return written
         return self.of_keys(keys, version)

@@ -302,16 +302,17 @@ class ViewReader(ABC):
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
         """Those of these keys that the store shows otherwise than these writes would, or has a newer version of."""
-        held, found = self.held(list(wanted)), []
-        for key, (newest, values) in wanted.items():
-            there = held.get(key, NOTHING_HELD)
-            try:
-                is_equal = there.content == (None if values is None else self.form_of(key, values))
-            except (Unfit, ValueError, TypeError):
-                is_equal = False
-            if there.fault or not is_equal or (there.version or 0) > newest:
-                found.append(key)
-        return found
+        held = self.held(list(wanted))
+        return [key for key, write in wanted.items() if self.is_unequal(key, write, held.get(key, NOTHING_HELD))]
+
+    def is_unequal(self, key: Key, write: Write, there: Held) -> bool:
+        """Whether this is shown otherwise than the write would be, or is newer."""
+        newest, values = write
+        try:
+            is_equal = there.content == (None if values is None else self.form_of(key, values))
+        except (Unfit, ValueError, TypeError):
+            is_equal = False
+        return bool(there.fault) or not is_equal or (there.version or 0) > newest
 
     @abstractmethod
     def close(self) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from changes.errors import MisuseError
 from changes.rendering import (
     OPTIONAL_FIELD_TYPES,
+    integer_parser,
     json_value,
     key_renderer,
     parse_key,
@@ -93,6 +94,17 @@ def test_any_text_is_a_key_or_a_misuse_that_names_the_column(text: str, chosen: 
     except MisuseError as error:
         says = str(error)
     assert not says or "column c" in says or "part" in says
+
+
+@given(st.one_of(st.integers(-(10**21), 10**21).map(str), st.text("-+0123456789_ \u0661", max_size=6)), st.booleans())
+def test_a_whole_number_is_a_key_where_the_longer_way_says_so(text: str, is_unsigned: bool) -> None:
+    of = column(Kind.INTEGER, "bigint", "id", is_unsigned=is_unsigned)
+    try:
+        slow = parse_key(text, [of])
+        slow = slow if render_key(slow, [of]) == text else None
+    except MisuseError:
+        slow = None
+    assert integer_parser(of)(text) == slow
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark
 from viewtail.composition import Deployment, deploy
+from viewtail.interpreter import tune_command
 from viewtail.signals import on_stop
 
 SAY_EVERY_S = 5.0
@@ -37,6 +38,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, as_json: bool) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
+    tune_command()
     keep_s = seconds_of(keep)
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:

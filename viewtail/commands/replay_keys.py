@@ -18,7 +18,7 @@ from changes.positions import Position
 from changes.rendering import parse_key, render_key
 from changes.writes import Key
 from ingest import TimedSource
-from operations.replay_keys import ASK_ABOVE, Keys, ReplayKeys, Selection, Where, keys_from_texts
+from operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
 from operations.runs import Run
 from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
@@ -31,6 +31,7 @@ from viewtail.commands.output import print_remark
 from viewtail.commands.progress import progress
 from viewtail.commands.stretch import moment_of
 from viewtail.composition import Deployment, deploy
+from viewtail.interpreter import tune_command
 from viewtail.signals import on_stop
 
 STOPPED = 130
@@ -83,6 +84,7 @@ class How:
 
 def replay_keys(config: Path | None, name: str, selected: Selected, how: How) -> int:
     """Write some entities of a view again; returns the exit code: 1 where one could not be written."""
+    tune_command()
     loaded, views = declarations.configured(config)
     view = declarations.chosen(loaded, views, name)
     deployment = deploy(loaded, [view])
@@ -93,7 +95,7 @@ def replay_keys(config: Path | None, name: str, selected: Selected, how: How) ->
     try:
         with Beside(deployment, bound, stop, print_remark) as beside:
             beside.check()
-            selection = _selection(deployment, beside, selected, stop)
+            selection = _selection(deployment, beside, selected, how, stop)
             return replay(deployment, beside, selection, how)
     except StopRequested:
         print_remark(f"{view.id}: stopped. The same command goes on where it was")
@@ -191,7 +193,7 @@ def _tell_dry(beside: Beside, selection: Selection, count: int) -> int:
 # --- Which entities ---
 
 
-def _selection(deployment: Deployment, beside: Beside, selected: Selected, stop: Event) -> Selection:
+def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: How, stop: Event) -> Selection:
     view = beside.view
     if selected.keys:
         return keys_from_texts(view, selected.keys, "the keys")
@@ -201,7 +203,9 @@ def _selection(deployment: Deployment, beside: Beside, selected: Selected, stop:
         parked = sorted(beside.parked())
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
     if selected.where is not None:
-        return Where(selected.where, _count(deployment, view, selected.where))
+        # With a limit no more than it lets through in a second.
+        at_once = max(1, min(ROWS_AT_ONCE, int(how.rows_a_second or ROWS_AT_ONCE)))
+        return Where(selected.where, _count(deployment, view, selected.where), at_once)
     return _changed(deployment, beside, selected, stop)
 
 

@@ -26,6 +26,7 @@ from viewtail import declarations, settings
 from viewtail.commands.output import print_json, print_remark
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
+from viewtail.interpreter import tune_command
 from viewtail.signals import on_stop
 from viewtail.sources import read_position
 
@@ -57,6 +58,7 @@ class Options:
 
 def verify(config: Path | None, names: Sequence[str], options: Options) -> int:
     """Compare views with their tables; returns the exit code: 1 where one differs, or could not be compared."""
+    tune_command()
     loaded, views = declarations.configured(config)
     chosen = _chosen(views, [declarations.chosen(loaded, views, name) for name in names])
     deployment, failed = _deployed(loaded, chosen)

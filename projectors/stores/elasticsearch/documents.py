@@ -16,7 +16,7 @@ import orjson
 
 from changes.errors import MisuseError
 from changes.pipelines import PipelineId
-from changes.rendering import key_renderer, parse_key, search_value
+from changes.rendering import integer_parser, key_renderer, parse_key, search_value
 from changes.tables import Kind
 from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
@@ -44,6 +44,8 @@ def id_of(view: BoundView) -> Callable[[Key], str]:
 
 def key_of(view: BoundView) -> Callable[[str], Key | None]:
     """What gives the key of an _id; None when viewtail did not write it."""
+    if _is_integer(view):
+        return integer_parser(view.key[0])
     identity_of = id_of(view)
 
     def key(identity: str) -> Key | None:
@@ -80,8 +82,7 @@ def encoder(view: BoundView) -> Encode:
         "made_document": _made_document,
         "tombstone": _TOMBSTONE,
     }
-    is_integer = len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
-    identity = "'\"' + str(key[0]) + '\"'" if is_integer else "identity(key)"
+    identity = "'\"' + str(key[0]) + '\"'" if _is_integer(view) else "identity(key)"
     document = _document_lines(view, names)
     comparison = "external_gte" if takes_equal_versions(view) else "external"
     source = f"""
@@ -103,6 +104,10 @@ def encode(items):
     exec(compile(source, f"<search documents of {view.id}>", "exec"), names)
     encode: Encode = names["encode"]
     return encode
+
+
+def _is_integer(view: BoundView) -> bool:
+    return len(view.key) == 1 and view.key[0].kind is Kind.INTEGER
 
 
 def _identity(view: BoundView) -> Callable[[Key], str]:

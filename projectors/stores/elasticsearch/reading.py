@@ -7,7 +7,8 @@ hides tombstones does not apply to a get by id, so `rows` looks at the flag.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,17 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError, ViewtailError
 from changes.writes import Key, Write
-from projectors.stores import MOST_FOREIGN, Held, Hit, SearchPage, StoredRow, ViewReader
+from projectors.stores import (
+    MOST_FOREIGN,
+    NOTHING_HELD,
+    UNREADABLE,
+    Held,
+    Hit,
+    SearchPage,
+    StoredRow,
+    Unfit,
+    ViewReader,
+)
 from projectors.stores.elasticsearch.documents import encoder, id_of, key_of
 from projectors.stores.elasticsearch.index import DELETED, PRESENT, Names, mapping_of, path
 from projectors.stores.elasticsearch.requests import INDEX_GONE, Refused, ask
@@ -42,22 +53,56 @@ class DocumentReader(ViewReader):
         return [row for key in keys if (row := self._row(key)) is not None]
 
     def held(self, keys: Sequence[Key]) -> dict[Key, Held]:
-        found: dict[Key, Held] = {}
-        for start in range(0, len(keys), KEYS_A_PAGE):
-            some = keys[start : start + KEYS_A_PAGE]
-            ids = {"ids": [self._id_of(key) for key in some]}
-            try:
-                docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
-            except Refused as refused:
-                raise self._not_there(refused) from None
-            for key, doc in zip(some, docs, strict=True):
-                if "error" in doc:
-                    raise StoreUnavailableError(
-                        f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
-                    )
-                if doc.get("found"):
-                    found[key] = _held(doc)
+        return {key: _held(doc) for key, doc in self._documents(keys) if doc is not None}
+
+    def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
+        """A document that is byte by byte as it would be written is compared no further."""
+        found = []
+        for (key, write), line, (_, doc) in zip(
+            wanted.items(), self._lines(wanted), self._documents(list(wanted)), strict=True
+        ):
+            is_same = doc is not None and doc["_version"] <= write[0] and _dumped(doc["_source"]) == line
+            if not is_same and self.is_unequal(key, write, NOTHING_HELD if doc is None else _held(doc)):
+                found.append(key)
         return found
+
+    def _lines(self, wanted: Mapping[Key, Write]) -> list[bytes]:
+        """The document of each write, as it is sent; b'' of all where one of them cannot be written."""
+        try:
+            return self._encode(list(wanted.items()))[1::2]
+        except (Unfit, ValueError, TypeError):
+            return [b""] * len(wanted)
+
+    def _documents(self, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, Any] | None]]:
+        """The document of each key, a tombstone too; None where the store has nothing.
+
+        A page is asked for in a thread while the one before it is looked at; one alone is not.
+        """
+        pages = [keys[start : start + KEYS_A_PAGE] for start in range(0, len(keys), KEYS_A_PAGE)]
+        if len(pages) <= 1:
+            for page in pages:
+                yield from self._page(page)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="documents") as ahead:
+            asked = ahead.submit(self._page, pages[0])
+            for following in pages[1:]:
+                found = asked.result()
+                asked = ahead.submit(self._page, following)
+                yield from found
+            yield from asked.result()
+
+    def _page(self, keys: Sequence[Key]) -> list[tuple[Key, dict[str, Any] | None]]:
+        ids = {"ids": [self._id_of(key) for key in keys]}
+        try:
+            docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
+        except Refused as refused:
+            raise self._not_there(refused) from None
+        for doc in docs:
+            if "error" in doc:
+                raise StoreUnavailableError(
+                    f"{self._names.label}: its index does not answer ({doc['error'].get('type')}). Try again"
+                )
+        return [(key, doc if doc.get("found") else None) for key, doc in zip(keys, docs, strict=True)]
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         _, document = self._encode([(key, Write(1, values))])
@@ -139,9 +184,17 @@ def _held(doc: dict[str, Any]) -> Held:
     return Held(int(doc["_version"]), None if is_tombstone else _form(source), fault, mark)
 
 
-def _form(document: dict[str, Any]) -> bytes:
+def _form(document: dict[str, Any]) -> Any:
     """As text: 1, 1.0 and true are three values there."""
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    return _dumped(document, orjson.OPT_SORT_KEYS)
+
+
+def _dumped(document: dict[str, Any], option: int = 0) -> Any:
+    """UNREADABLE where viewtail cannot have written it: a number of more than 64 bits."""
+    try:
+        return orjson.dumps(document, option=option)
+    except TypeError:
+        return UNREADABLE
 
 
 def present_documents(

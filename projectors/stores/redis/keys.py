@@ -16,7 +16,7 @@ from string import Formatter
 from typing import Any
 
 from changes.errors import DeclarationError, MisuseError
-from changes.rendering import key_renderer, parse_key
+from changes.rendering import integer_parser, key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.versions import WIDTH
 from changes.writes import Key
@@ -34,11 +34,6 @@ _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile
 _NO_NAMES = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
-
-
-def tombstone_of(redis_key: str) -> str:
-    """The key of its tombstone, in the same slot."""
-    return f"{{{redis_key}}}:t"
 
 
 def version_of(text: bytes) -> int | None:
@@ -65,6 +60,8 @@ class RedisKeys:
         self._check()
         self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
         self._pattern = re.compile(pattern_of(self.shape))
+        is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
+        self._integer = integer_parser(self._columns[0]) if is_integer else None
         names: dict[str, Any] = {}
         parameters = ", ".join(f"k{at}" for at in range(len(self._columns)))
         self._redis_key: Callable[..., str] = eval(f"lambda {parameters}: {self.expression(names)}", names)
@@ -126,6 +123,8 @@ class RedisKeys:
         found = self._found(redis_key)
         if found is None:
             return None
+        if self._integer is not None:
+            return self._integer(found[1])
         by_column = dict(zip(self._placed, found.groups(), strict=True))
         try:
             redis_key.encode()

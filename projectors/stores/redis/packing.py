@@ -7,6 +7,7 @@ through as lone surrogates (PEP 383), so binary values arrive exactly.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ import orjson
 
 from changes.rendering import NUMBER_TEXTS, json_value
 from changes.tables import Column, Kind
+from changes.writes import Key
 from projectors.stores import Item, Unfit, takes_equal_versions
-from projectors.stores.redis.keys import VERSION, RedisKeys, tombstone_of
-from projectors.stores.redis.script import APPLY, SHA, TAKE_AWAY
+from projectors.stores.redis.keys import VERSION, RedisKeys
+from projectors.stores.redis.script import APPLY, TAKE_AWAY
 from projectors.stores.redis.views import RedisJson
 from projectors.views import BoundView
 
@@ -27,17 +29,16 @@ _ASCII = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 class Packer:
-    """Commands of one view."""
+    """Commands of one view, for the guard or another script that takes the same."""
 
-    script = APPLY  # what they run
-
-    def __init__(self, view: BoundView, keys: RedisKeys) -> None:
+    def __init__(self, view: BoundView, keys: RedisKeys, script: str = APPLY) -> None:
         self._keys = keys
+        self.script = script
         fields = [column.name for column in view.values]
         is_json = isinstance(view.view, RedisJson)
         arguments = [">=" if takes_equal_versions(view) else ">"]
         arguments += ["json"] if is_json else [str(len(fields)), *fields]
-        self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
+        self._before = "$7\r\nEVALSHA\r\n" + argument(hashlib.sha1(script.encode()).hexdigest())
         self._between = "".join(map(argument, arguments))
         self._count = 3 + len(arguments)
         self._encode = _compile(view, keys)
@@ -50,9 +51,9 @@ class Packer:
         head = f"*{total}\r\n{self._before}{argument(str(2 * len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode("utf-8", "surrogateescape")
 
-    def take_away(self, name: str, mark: Any) -> tuple[object, ...]:
-        """The EVAL that forgets the version that was seen at a key."""
-        return (TAKE_AWAY, 2, name, tombstone_of(name), self._kind, mark)
+    def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
+        """The EVAL that forgets the version that was seen of an entity."""
+        return (TAKE_AWAY, 2, *self._keys.names(key), self._kind, mark)
 
     def places_of(self, item: Item) -> str:
         """The keys that a write of it is about, for people."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -14,9 +15,10 @@ from redis import Redis, exceptions
 from changes.errors import StoreError, StoreUnavailableError
 from changes.rendering import json_value
 from changes.versions import WIDTH
-from changes.writes import Key
+from changes.writes import Key, Write
 from projectors.stores import MOST_FOREIGN, UNREADABLE, Held, StoredRow, ViewReader
-from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, tombstone_of, version_of
+from projectors.stores.redis.comparing import Comparing
+from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, version_of
 from projectors.stores.redis.packing import redis_text
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
@@ -58,9 +60,9 @@ class RedisReader(ViewReader):
         asked = self._client.pipeline(transaction=False)
         command = "HGETALL" if self._is_hash else "GET"
         for key in keys:
-            name = self._keys.redis_key(key)
+            name, tombstone = self._keys.names(key)
             asked.execute_command(command, name, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
-            asked.execute_command("GET", tombstone_of(name), NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+            asked.execute_command("GET", tombstone, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         try:
             answers = asked.execute(raise_on_error=False)
         except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
@@ -123,6 +125,15 @@ class RedisReader(ViewReader):
             for column, convert, value in zip(columns, self._converts, values, strict=True)
         }
         return orjson.dumps(orjson.loads(orjson.dumps(document)), option=orjson.OPT_SORT_KEYS)
+
+    def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
+        """Compared in Redis; what differs there byte by byte is read, and compared here."""
+        suspects = self._comparing.differing(list(wanted.items()))
+        return super().unequal({key: wanted[key] for key in suspects}) if suspects else []
+
+    @cached_property
+    def _comparing(self) -> Comparing:
+        return Comparing(self._client, self.view, self._keys)
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """In the order of SCAN: a row that is written meanwhile may come twice."""

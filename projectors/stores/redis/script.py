@@ -1,4 +1,5 @@
 """The guard of the Redis sink: one Lua script applies a batch of writes, each only if newer (or equal, where asked).
+A second one only compares the same batch with what is there.
 
 KEYS are pairs: a key and its tombstone, in one slot. Versions are 19 digits of text and compared as text, since
 Lua's numbers end at 2^53. At most one of the two keys exists, and holds the newest version. The script
@@ -6,8 +7,6 @@ returns the numbers (from 0) of the pairs whose key holds something that viewtai
 """
 
 from __future__ import annotations
-
-import hashlib
 
 from changes.versions import WIDTH
 
@@ -106,6 +105,97 @@ end
 return refused
 """
 
+# KEYS and ARGV as for the guard, ARGV[1] apart. Returns the numbers (from 0) of the pairs that are not as the write
+# would leave them, or hold a newer version. Only reads.
+COMPARE = r"""
+local pcall, sub, find = redis.pcall, string.sub, string.find
+local field_count = tonumber(ARGV[2])
+local at = field_count and field_count + 3 or 3
+local names = {'_version'}
+for number = 1, field_count or 0 do
+  names[number + 1] = ARGV[number + 2]
+end
+
+local function is_upto(stored, version)
+  return type(stored) == 'string' and #stored == 19 and not find(stored, '%D') and stored <= version
+end
+
+local function is_gone(key, tombstone, version)
+  if redis.call('EXISTS', key) == 1 then return false end
+  local stored = pcall('GET', tombstone)
+  return not stored or is_upto(stored, version)
+end
+
+-- `mark` says which fields a value follows for, from ARGV[at] on.
+local function is_hash(key, version, mark)
+  local found = pcall('HMGET', key, unpack(names))
+  if found.err or not is_upto(found[1], version) then return false end
+  local count, argument = 1, at
+  for field = 1, field_count do
+    if mark == '' or sub(mark, field, field) == '1' then
+      if found[field + 1] ~= ARGV[argument] then return false end
+      count, argument = count + 1, argument + 1
+    elseif found[field + 1] then
+      return false
+    end
+  end
+  return redis.call('HLEN', key) == count
+end
+
+local function is_document(key, version, given)
+  local found = pcall('GET', key)
+  return type(found) == 'string' and sub(found, 1, 13) == sub(given, 1, 13)
+    and is_upto(sub(found, 14, 32), version) and sub(found, 33) == sub(given, 33)
+end
+
+local differing = {}
+for number = 1, #KEYS, 2 do
+  local key, tombstone, given = KEYS[number], KEYS[number + 1], ARGV[at]
+  at = at + 1
+  local is_equal
+  if field_count then
+    local version, mark = sub(given, 1, 19), sub(given, 20)
+    if mark == 't' then
+      is_equal = is_gone(key, tombstone, version)
+    else
+      is_equal = is_hash(key, version, mark) and redis.call('EXISTS', tombstone) == 0
+      local _, count = string.gsub(mark, '1', '')
+      at = at + (mark == '' and field_count or count)
+    end
+  elseif #given == 19 then
+    is_equal = is_gone(key, tombstone, given)
+  else
+    is_equal = is_document(key, sub(given, 14, 32), given) and redis.call('EXISTS', tombstone) == 0
+  end
+  if not is_equal then differing[#differing + 1] = (number - 1) / 2 end
+end
+return differing
+"""
+
+# KEYS: keys of rows. ARGV: 'hash' or 'json', and a version. Returns one behind the other the number (from 0) and the
+# version of each that has a smaller one; a key that is gone, or holds something foreign, has none.
+BELOW = r"""
+local pcall, below = redis.pcall, {}
+for number = 1, #KEYS do
+  local stored
+  if ARGV[1] == 'hash' then
+    stored = pcall('HGET', KEYS[number], '_version')
+  else
+    stored = pcall('GETRANGE', KEYS[number], 0, 31)
+  end
+  if type(stored) == 'table' then
+    if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+  elseif stored then
+    stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
+    if stored and #stored == 19 and stored < ARGV[2] then
+      below[#below + 1] = number - 1
+      below[#below + 1] = stored
+    end
+  end
+end
+return below
+"""
+
 # The witness moves from ARGV[1] ('' for none yet) to ARGV[2], or stays, and 0 says so.
 MOVE_WITNESS = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
@@ -150,5 +240,3 @@ end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 """
-
-SHA = hashlib.sha1(APPLY.encode()).hexdigest()  # the name under which Redis keeps it

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from changes.writes import Key
 from projectors.stores import Item, takes_equal_versions
-from projectors.stores.redis.keys import RedisKeys, tombstone_of
+from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.packing import argument
 from projectors.stores.redis.set_script import EXPEL, MOVE, SHA, TAKE_AWAY
@@ -32,8 +33,7 @@ class SetPacker:
         keys: list[str] = []
         arguments: list[str] = []
         for key, (version, values) in items:
-            place = self._keys.redis_key(key)
-            keys += [argument(place), argument(tombstone_of(place))]
+            keys += map(argument, self._keys.names(key))
             assert not isinstance(values, bytes)
             there = None if values is None else self._memberships.of(key, values)
             if there is None:
@@ -44,11 +44,11 @@ class SetPacker:
         head = f"*{5 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
 
-    def take_away(self, place: str, mark: Any) -> tuple[object, ...]:
+    def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
         """The EVAL that forgets what was seen of an entity; of one that is in other sets too, only these."""
         if isinstance(mark, Strays):
-            return (EXPEL, 1, place, mark.member, *mark.sets)
-        return (TAKE_AWAY, 2, place, tombstone_of(place), mark)
+            return (EXPEL, 1, self._keys.redis_key(key), mark.member, *mark.sets)
+        return (TAKE_AWAY, 2, *self._keys.names(key), mark)
 
     def places_of(self, item: Item) -> str:
         """The keys that a write of it is about, for people."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -11,9 +11,9 @@ from redis import Redis, exceptions
 
 from changes.errors import MisuseError, StoreError, StoreUnavailableError
 from changes.rendering import key_renderer, parse_key
-from changes.writes import Key
-from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow
-from projectors.stores.redis.keys import SetKeys, tombstone_of, version_of
+from changes.writes import Key, Write
+from projectors.stores import NOTHING_HELD, UNREADABLE, Held, StoredRow, ViewReader
+from projectors.stores.redis.keys import SetKeys, version_of
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.script import WRONG_TYPE
@@ -44,8 +44,7 @@ class SetReader(RedisReader):
         found: dict[Key, Held] = {}
         for start in range(0, len(keys), ROWS_A_SCRIPT):
             some = keys[start : start + ROWS_A_SCRIPT]
-            places = [self._keys.redis_key(key) for key in some]
-            names = [name for place in places for name in (place, tombstone_of(place))]
+            names = [name for key in some for name in self._keys.names(key)]
             with mapped(self.view):
                 command = ("EVAL", LOOK, len(names), *names, self._type)
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
@@ -53,6 +52,10 @@ class SetReader(RedisReader):
                 if (held := self._with_strays(key, self._one(*answer))) is not None:
                     found[key] = held
         return found
+
+    def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
+        """Read, and compared here: what the other views' script compares is no set."""
+        return ViewReader.unequal(self, wanted)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
         assert isinstance(values, tuple)

@@ -28,9 +28,9 @@ from changes.versions import WIDTH
 from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
-from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys
+from projectors.stores.redis.keys import RedisKeys
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import MOVE_WITNESS
+from projectors.stores.redis.script import BELOW, MOVE_WITNESS
 from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
@@ -155,24 +155,23 @@ class RedisSink(GuardedSink):
     def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         keys = self._keys[view]
-        is_hash = not isinstance(self._views[view].view, RedisJson)
+        form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
         cursor = b"0"
         while True:
             with self._mapped("scanning"):
                 cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
-                ours = {name: key for name in found if (key := keys.key_of(as_text(name))) is not None}
-                versions = self._versions(list(ours), is_hash)
-            pairs = zip(ours.values(), versions, strict=True)
-            yield [(key, stored) for key, stored in pairs if stored is not None and stored < version]
+                below = self._ask("EVAL", BELOW, len(found), *found, form, f"{version:0{WIDTH}d}") if found else []
+            stored = {as_text(found[at]): int(text) for at, text in zip(below[::2], below[1::2], strict=True)}
+            yield [(key, of) for name, of in stored.items() if (key := keys.key_of(name)) is not None]
             if int(cursor) == 0:
                 return
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        keys, packer = self._keys[view], self._packers[view]
+        packer = self._packers[view]
         with self._mapped("taking keys away"):
             for key, held in found.items():
                 if held.mark is not None:  # else nothing is there, and Redis remembers nothing
-                    self._ask("EVAL", *packer.take_away(keys.redis_key(key), held.mark))
+                    self._ask("EVAL", *packer.take_away(key, held.mark))
 
     def fit(self, view: BoundView) -> bool:
         """Its keys and fields are text, whatever the columns' types."""
@@ -268,25 +267,6 @@ class RedisSink(GuardedSink):
         connection = self._living()
         connection.send_command(*command, check_health=False)
         return connection.read_response(disable_decoding=True)
-
-    def _versions(self, names: list[bytes], is_hash: bool) -> list[int | None]:
-        """The stored version of each key; None for a key that is gone, or holds something foreign."""
-        head = b"" if is_hash else JSON_HEAD
-        ask: tuple[object, ...] = ("HGET", VERSION) if is_hash else ("GETRANGE", 0, len(head) + WIDTH - 1)
-        commands = [(ask[0], name, *ask[1:]) for name in names]
-        connection = self._living()
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        versions: list[int | None] = []
-        for _ in commands:
-            try:
-                answer = connection.read_response(disable_decoding=True) or b""
-            except exceptions.ResponseError as error:
-                if "WRONGTYPE" not in str(error):
-                    raise
-                answer = b""
-            found = re.fullmatch(re.escape(head) + rb"(\d{%d})" % WIDTH, answer)
-            versions.append(int(found[1]) if found else None)
-        return versions
 
     def _living(self) -> Any:
         if self._connection is None:

@@ -1,0 +1,209 @@
+"""What operators do with a large view while it is live: verify it, replay it, rebuild it.
+
+One store after the other. Each round begins with a new view that the running viewtail backfills; the cleaner is off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+from bench import live, reading
+from bench.lines import Limit, Line
+from bench.live import Latency
+from bench.setting import VIEWS, Setting, Sizes, prepare, say, until, write_bulk_rows
+
+Told = tuple[str, str, str, str]  # what, how much, goal, whether it is met
+STORES = {
+    "mysql": ("mysql:index_name", "viewtail.index_name", 0.5),  # view, where rows are looked up, the goal of verify
+    "redis": ("redis:narrow", "narrow", 0.7),
+    "elasticsearch": ("elasticsearch:narrow", "narrow", 0.7),
+}
+BULK = {"mysql": "both tables by one connection", "redis": "HGETALL in pipelines", "elasticsearch": "_mget"}
+MOST_BLOCKED_MS = 100.0
+LONGEST_S = 900.0
+SLICE_S = 3.0  # of live latency, while a rebuild runs
+_LIVE_FROM = 100_000_000  # ids of rows that are written meanwhile
+
+
+@dataclass(eq=False)
+class Operators:
+    """The measurements, and what they gave."""
+
+    setting: Setting
+    sizes: Sizes
+    rounds: int
+    lines: list[Line] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+
+    def measure(self) -> None:
+        rows = self.sizes.operated
+        prepare(self.setting)
+        say(f"writing {rows:,} rows")
+        write_bulk_rows(self.setting, 0, rows)
+        for store, (_, _, goal) in STORES.items():
+            verify = Line(f"verify of {rows:,} rows: {store}", "rows/s", BULK[store], goal)
+            replay = Line(f"replay of {rows:,} unchanged entities: {store}", "rows/s", "backfill", 1.0)
+            where = Line(f"the same by --where TRUE: {store}", "rows/s", "backfill", 1.0)
+            rebuilt = _Rebuilt(store)
+            self.lines += [verify, replay, where, rebuilt.p99, rebuilt.longest]
+            for number in range(self.rounds):
+                say(f"operators, {store}, round {number + 1} of {self.rounds}")
+                with self._run(store):
+                    backfilled = self._filled(store)
+                    replay.add(self._replayed(store), backfilled)
+                    where.add(self._replayed_where(store), backfilled)
+                    verify.add(self._verified(store), reading.in_bulk(self.setting, store, rows))
+                    self._rebuild(store, rebuilt)
+                self.setting.run(f"DELETE FROM bench.narrow WHERE id >= {_LIVE_FROM}", "DO 1")
+            self.told.append(rebuilt.told())
+
+    # -- the view -----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _run(self, store: str) -> Iterator[None]:
+        """`viewtail run` with a view that nobody has filled yet."""
+        setting = self.setting.having(VIEWTAIL_CLEANER__SHARE="0")
+        forget(setting)
+        (setting.folder / "views.py").write_text(
+            "from viewtail import Entity, IndexTable, RedisHash, SearchIndex\n\n"
+            f'narrow = Entity("bench.narrow")\nviews = [{VIEWS[store]}]\n'
+        )
+        process = subprocess.Popen([_viewtail(), "run"], cwd=setting.folder, env=setting.environment)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+    def _filled(self, store: str) -> float:
+        """Rows/s of the next backfill, from its watermark to its end."""
+        view, _, _ = STORES[store]
+        cursor = self.setting.connect().cursor()
+
+        def state() -> str:
+            with contextlib.suppress(Exception):  # the table is not there yet
+                cursor.execute("SELECT state FROM viewtail.view WHERE name = %s", (view,))
+                row = cursor.fetchone()
+                return "" if row is None else str(row[0])
+            return ""
+
+        began = until(f"{view}: the backfill begins", lambda: state() == "filling", LONGEST_S)
+        ended = until(f"{view}: it is filled", lambda: state() == "filled", LONGEST_S)
+        return self.sizes.operated / (ended - began)
+
+    def _replayed(self, store: str) -> float:
+        process = subprocess.Popen(
+            [_viewtail(), "replay", STORES[store][0], "--yes"],
+            cwd=self.setting.folder,
+            env=self.setting.environment,
+            stdout=subprocess.DEVNULL,
+        )
+        rate = self._filled(store)
+        if process.wait(LONGEST_S):
+            raise RuntimeError(f"{store}: replay ended with {process.returncode}")
+        return rate
+
+    def _replayed_where(self, store: str) -> float:
+        said = self._viewtail("replay", STORES[store][0], "--where", "TRUE", "--yes")
+        took = re.search(r"([\d,]+) entities in ([\d.]+) s", said)
+        if took is None or took[1] != f"{self.sizes.operated:,}":
+            raise RuntimeError(f"{store}: replay said {said!r}")
+        return self.sizes.operated / max(float(took[2]), 0.05)
+
+    def _verified(self, store: str) -> float:
+        (found,) = json.loads(self._viewtail("verify", STORES[store][0], "--json"))["views"]
+        if not found["is_equal"] or found["rows"] != self.sizes.operated:
+            raise RuntimeError(f"{store}: verify said {found}")
+        return float(self.sizes.operated / found["took_s"])
+
+    def _viewtail(self, *arguments: str) -> str:
+        found = subprocess.run(
+            [_viewtail(), *arguments],
+            cwd=self.setting.folder,
+            env=self.setting.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_S,
+        )
+        if found.returncode:
+            raise RuntimeError(f"viewtail {' '.join(arguments)} ended with {found.returncode}: {found.stderr}")
+        return found.stdout
+
+    # -- a rebuild ----------------------------------------------------------------------------------------------
+
+    def _rebuild(self, store: str, rebuilt: _Rebuilt) -> None:
+        """Under live writes, and with a client that reads all the time: before it, and while it runs."""
+        setting, rows = self.setting, self.sizes.operated
+        view, target, _ = STORES[store]
+        look = live.looker(setting, store, target)
+        with reading.all_the_time(setting, store, rows) as read_before:
+            before = live.measure(setting, store, self.sizes.before_s, _LIVE_FROM, look)
+        process = subprocess.Popen(
+            [_viewtail(), "rebuild", view], cwd=setting.folder, env=setting.environment, stdout=subprocess.DEVNULL
+        )
+        found: list[float] = []
+        with reading.all_the_time(setting, store, rows) as read:
+            while process.poll() is None:
+                found += live.delays(setting, store, SLICE_S, _LIVE_FROM * 2 + len(found), look)
+        if process.returncode:
+            raise RuntimeError(f"{store}: the rebuild ended with {process.returncode}")
+        rebuilt.add(before, live.latency(found), read_before, read)
+
+
+@dataclass(eq=False)
+class _Rebuilt:
+    """The lines of a store's rebuilds."""
+
+    store: str
+    p99: Line = field(init=False)
+    longest: Line = field(init=False)
+    reads: int = 0
+    failed: int = 0
+
+    def __post_init__(self) -> None:
+        self.p99 = Line(f"live during a rebuild, p99: {self.store}", "ms", "before", 2.0)
+        self.longest = Limit(f"longest read during a rebuild and swap: {self.store}", "ms", "before", MOST_BLOCKED_MS)
+
+    def add(self, before: Latency, during: Latency, read_before: dict[str, float], read: dict[str, float]) -> None:
+        self.p99.add(during.p99_ms, before.p99_ms)
+        self.longest.add(read["longest_ms"], read_before["longest_ms"])
+        self.reads += int(read["reads"])
+        self.failed += int(read["failed"])
+
+    def told(self) -> Told:
+        what = f"failed reads during rebuilds and swaps: {self.store}"
+        return what, f"{self.failed:,} of {self.reads:,}", "0", "NO" if self.failed or not self.reads else "yes"
+
+
+def forget(setting: Setting) -> None:
+    """No view is left of whatever ran before; the canonical table stays."""
+    setting.run("DROP DATABASE IF EXISTS viewtail", "DO 1")
+    redis.Redis(port=setting.redis.port).flushall()
+    names = f"{setting.elasticsearch.url}/_cat/indices/viewtail*?h=index"
+    with urllib.request.urlopen(names, timeout=30) as answer:
+        for name in answer.read().decode().split():
+            ask = urllib.request.Request(f"{setting.elasticsearch.url}/{name}", method="DELETE")
+            urllib.request.urlopen(ask, timeout=30).close()
+
+
+def median(what: str, unit: str, values: list[float], goal: float) -> Told:
+    """A line of its own, with the largest; the goal is one of that."""
+    met = "yes" if max(values) <= goal else "NO"
+    return what, f"{statistics.median(values):.1f} {unit} (at most {max(values):.1f})", f"≤ {goal:g} {unit}", met
+
+
+def _viewtail() -> Path:
+    return Path(sys.executable).with_name("viewtail")

@@ -1,0 +1,84 @@
+"""Asks Redis which rows of a view are not as they would be written, so that only those are read.
+
+The command is the sink's own, given to a script that compares in place of writing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from redis import Redis, exceptions
+
+from changes.errors import StoreError, StoreUnavailableError
+from changes.writes import Key
+from projectors.stores import Item, Unfit
+from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.packing import Packer
+from projectors.stores.redis.script import COMPARE
+from projectors.stores.redis.sink import BYTES_A_SCRIPT, ROWS_A_SCRIPT, SCRIPTS_UNDER_WAY
+from projectors.views import BoundView
+
+
+class Comparing:
+    """Of one view. Not thread-safe."""
+
+    def __init__(self, client: Redis, view: BoundView, keys: RedisKeys) -> None:
+        self._client = client
+        self._label = view.id
+        self._packer = Packer(view, keys, COMPARE)
+
+    def differing(self, items: Sequence[Item]) -> list[Key]:
+        """The keys of those that are stored otherwise, or that cannot be compared there."""
+        try:
+            try:
+                return self._differing(items)
+            except exceptions.NoScriptError:
+                self._client.script_load(COMPARE)
+                return self._differing(items)
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+        except exceptions.RedisError as error:
+            raise StoreError(
+                f"view {self._label}: Redis refuses to compare it: {type(error).__name__}. Check user, password and "
+                "permissions (ACL) of viewtail in Redis"
+            ) from None
+
+    def _differing(self, items: Sequence[Item]) -> list[Key]:
+        found: list[Key] = []
+        waiting: deque[Sequence[Item]] = deque()
+        connection: Any = self._client.connection_pool.get_connection()
+        try:
+            for at in range(0, len(items), ROWS_A_SCRIPT):
+                some = items[at : at + ROWS_A_SCRIPT]
+                command = self._command(some)
+                if command is None:
+                    found += [key for key, _ in some]
+                    continue
+                connection.send_packed_command((command,), check_health=False)
+                waiting.append(some)
+                if len(waiting) >= SCRIPTS_UNDER_WAY:
+                    found += _settled(connection, waiting)
+            while waiting:
+                found += _settled(connection, waiting)
+        except BaseException:
+            connection.disconnect()  # answers that were not read must not be taken for later ones
+            raise
+        finally:
+            self._client.connection_pool.release(connection)
+        return found
+
+    def _command(self, items: Sequence[Item]) -> bytes | None:
+        """None where one of them cannot be written at all, or all are too much for one script."""
+        try:
+            command = self._packer.command(items)
+        except (Unfit, ValueError, TypeError):
+            return None
+        return command if len(command) <= BYTES_A_SCRIPT else None
+
+
+def _settled(connection: Any, waiting: deque[Sequence[Item]]) -> list[Key]:
+    """What the answer to the first of them says."""
+    some = waiting.popleft()
+    return [some[at][0] for at in connection.read_response(disable_decoding=True)]
