@@ -25,7 +25,7 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from projectors import log_fill, rebuilds
+from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
@@ -194,7 +194,7 @@ def take(
     """
     history, database = deployment.history(identity), deployment.database
     store = store_named(identity.store)
-    found = rebuilds.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    found = copies.placed(deployment, identity.name, store, deployment.views_of(identity.store))
     views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:
