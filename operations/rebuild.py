@@ -20,19 +20,43 @@ from changes.errors import MisuseError, StopRequested, ViewtailError
 from changes.pipelines import PipelineId
 from offsets.mysql import OwnSession
 from operations import replay, status
+from operations.runs import COMPARISON, Run
 from operations.status import PipelineStatus, ViewStatus
+from operations.verify import Report, Verify
 from projectors.binding import declaration_hash
+from projectors.pace import Pace
+from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.stores.registry import store_of
 from projectors.view_states import KnownView, known_views
 from projectors.views import BoundView, View, view_of
 
 LOOK_EVERY_S = 0.5
+SHOWN = 5  # entities in a sentence
 SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
 DEFAULT_KEEP_S = 24 * 3600
 
 
 _SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
+
+
+def compared(beside: Beside, pace: Pace) -> Report:
+    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was."""
+    view = beside.view
+    run = Run(
+        beside.session, beside.deployment.database, COMPARISON, view.id, "compare before the swap", view.fingerprint
+    )
+    return Verify(beside=beside, run=run, pace=pace).execute()
+
+
+def differences(report: Report) -> list[str]:
+    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
+    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
+    if report.found:
+        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
+    if report.foreign:
+        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
+    return found
 
 
 class Proof(Protocol):

@@ -119,7 +119,7 @@ def _set_aside(rebuilds: Rebuilds, view: str) -> None:
         rebuilds.states.halt(
             view,
             f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. The new one is built "
-            "beside it, and readers get that when it is filled (run.on_change). You need do nothing",
+            "beside it, compared with its table, and then swapped in (run.on_change). You need do nothing",
         )
         rebuilds.begin(view, "run.on_change", 0, is_automatic=True)
 

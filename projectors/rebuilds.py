@@ -46,7 +46,8 @@ class Rebuild:
     live: int  # the number of the live copy
     copy: int  # the number of the one beside
     stage: Stage
-    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled
+    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled and was compared
+    is_compared: bool  # the copy is filled, was found to be as its table is, and has lost nothing since
     note: str | None  # why what was asked for last could not be done
     started_by: str
     keep_s: int
@@ -100,24 +101,31 @@ class Rebuilds:
             return _move(cursor, self._table, self._id, view, sources, to, keep_s=keep_s) == 1
 
     def due(self, present: Collection[Rebuild], owned_s: float) -> bool:
-        """Ask for what nobody has to: copies go that were kept long enough, and filled ones of new declarations come.
+        """Ask for what nobody has to: copies go that were kept long enough, and compared ones of new declarations come.
 
         Returns whether there was such a one. A swap that could not be done is asked for again after SWAP_AGAIN_S of
         this ownership.
         """
         over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
-        waiting = {one.copy_id: one for one in present if one.is_automatic and one.stage is Stage.BUILDING}
-        records = self.states.read_all(waiting)
-        filled = [
-            one
-            for name, one in waiting.items()
-            if name in records and records[name].state is State.FILLED and (not one.note or owned_s > SWAP_AGAIN_S)
-        ]
+        ready = [one for one in present if one.is_automatic and one.stage is Stage.BUILDING and one.is_compared]
+        ready = [one for one in ready if not one.note or owned_s > SWAP_AGAIN_S]
         for one in over:
             self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
-        for one in filled:
+        for one in ready:
             self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
-        return bool(over or filled)
+        return bool(over or ready)
+
+    def found(self, one: Rebuild, difference: str | None, losses: int) -> None:
+        """The copy of a new declaration was compared with its table; None: it is as that is.
+
+        `losses` is how often the copy had lost something when the comparison began.
+        """
+        with self._transaction("noting how a comparison ended") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET compared = %s, note = %s WHERE view_name = %s AND copy = %s "
+                f"AND pipeline_id = {self._id} AND stage = '{Stage.BUILDING}'",
+                (losses if difference is None else None, difference and difference[:2000], one.view, one.copy),
+            )
 
     def could_not(self, one: Rebuild, why: str) -> None:
         """What was asked for cannot be done now."""
@@ -134,7 +142,7 @@ class Rebuilds:
                     f"UPDATE {self._view} SET name = %s WHERE name = %s AND pipeline_id = {self._id}", (to, name)
                 )
             cursor.execute(
-                f"UPDATE {self._table} SET copy = %s, note = NULL, "
+                f"UPDATE {self._table} SET copy = %s, note = NULL, compared = NULL, "
                 # What an earlier declaration made gets no changes: nobody could go back to it.
                 f"stage = IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}'), swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
@@ -183,24 +191,27 @@ def _move(
     return found
 
 
-def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
+def _read(cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r.compared") -> list[Rebuild]:
     cursor.execute(
-        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
+        f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
+        f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
         "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
+        f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
     )
     return [_rebuild(row) for row in cursor.fetchall()]
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s = row
+    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s = row
     return Rebuild(
         view=view,
         live=live,
         copy=copy,
         stage=Stage(stage),
         is_automatic=bool(is_automatic),
+        is_compared=bool(is_compared),
         note=note,
         started_by=started_by,
         keep_s=keep_s,
@@ -210,9 +221,11 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
 
 def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     """Of every pipeline; none where no viewtail of this kind ever ran."""
-    if "rebuild" not in migrations.columns(cursor, database):
+    present = migrations.columns(cursor, database).get("rebuild")
+    if present is None:
         return []
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+    compared = "r.compared" if "compared" in present else "NULL"  # of an earlier viewtail
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", compared)
 
 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
