@@ -196,7 +196,7 @@ class Worker:
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
-            following = replace(deployment, views=list(own.life.views.values()))
+            following = replace(deployment, views=own.bound_views())
         return following
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:

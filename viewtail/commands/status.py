@@ -17,7 +17,7 @@ from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
 from operations.runs import COMPARISON, under_way
 from operations.status import PipelineStatus, is_replaced, positions, read
-from projectors.rebuilds import Rebuild, all_rebuilds
+from projectors.rebuilds import Rebuild, all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
 from servers.sessions import asking
@@ -43,6 +43,7 @@ class Findings:
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
     comparing: Collection[str] = ()  # copies that are compared with their table now
+    gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before
 
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
@@ -68,6 +69,7 @@ def status(config: Path | None, *, as_json: bool) -> int:
         with connection.cursor() as cursor:
             comparing = under_way(cursor, database, COMPARISON)
             seen = replace(seen, rebuilds=all_rebuilds(cursor, database), comparing=comparing)
+            seen = replace(seen, gone_back=gone_back(cursor, database))
     found = compared(loaded, seen, declared(loaded))
     if as_json:
         print_json(_as_json(found))
@@ -188,6 +190,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
+        "gone_back": found.gone_back,
         "rebuilds": [{**asdict(one), "is_being_compared": one.copy_id in found.comparing} for one in found.rebuilds],
     }
 
@@ -202,6 +205,11 @@ def remarks(found: Findings) -> list[str]:
         for name in found.retired
     ]
     lines += [_of_rebuild(one, is_being_compared=one.copy_id in found.comparing) for one in found.rebuilds]
+    lines += [
+        f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
+        f"declares now built beside it: viewtail rebuild {name}"
+        for name in found.gone_back
+    ]
     if found.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
