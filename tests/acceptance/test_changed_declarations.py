@@ -114,6 +114,15 @@ class Story:
         found = self.shop.rows("SELECT note FROM viewtail.rebuild")
         return (found[0][0] or "") if found else ""
 
+    def spoil_until_told(self, key: int) -> None:
+        """Again and again: what a store did not take durably before a kill is written again."""
+
+        def told() -> bool:
+            self.place.spoil(2, key)
+            return f"1 entities are wrong; such as {key}" in self.note()
+
+        wait_for("the difference is told", told)
+
     def states(self) -> dict[str, str]:
         return {name.partition(":")[2]: state for name, state in self.shop.states().items()}
 
@@ -148,10 +157,8 @@ def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_fo
         wait_for("the old copy is kept up to date", lambda: place.shown()[5] == "meanwhile" and story.is_old())
         wait_for("the new one too", lambda: story.copy_is(2, story.even()))
         wait_for("it was killed", lambda: "code -9" in run.log)
-        run.kill()
-        place.spoil(2, 4)
         story.restart()
-        wait_for("the difference is told", lambda: "1 entities are wrong; such as 4" in story.note())
+        story.spoil_until_told(4)
         assert story.is_old() and place.copies() == {2}
         told = run.command("status")
         assert "It could not be swapped: it is not as its table is: 1 entities are wrong" in told.stdout
@@ -243,10 +250,8 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
         views = changed("mysql", VIEWS["mysql"])
         story.restart(views, VIEWTAIL_FAILPOINT="after begin:1")
         wait_for("it is filled", lambda: story.states() == {"people": "filled", "people~2": "filled"})
-        run.kill()
-        place.spoil(2, 4)
         story.restart()
-        wait_for("the difference is told", lambda: "such as 4" in story.note())
+        story.spoil_until_told(4)
         assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
         story.restart()
         wait_for("all is well", run.is_well)
