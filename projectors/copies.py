@@ -6,6 +6,8 @@ so an owner that was killed in it is followed by one that finishes.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,20 +16,23 @@ from typing import Protocol
 
 import structlog
 
-from changes.errors import StoreError
+from changes.errors import StoreError, ViewtailError
+from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
 from offsets.mysql import OwnSession
 from projectors import failpoints
 from projectors.binding import declaration_hash
 from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage, where_live
-from projectors.stores import Store, Swapping
+from projectors.stores import GradualSwapping, Store, Swapping
 from projectors.stores.access import Access
 from projectors.view_states import State, ViewStates
 from projectors.views import BoundView
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
+
+REST = 1.0  # between two steps of a move, as a share of what the last one took: the pipeline's writes come first
 
 
 class Deployment(Protocol):
@@ -46,7 +51,7 @@ class Placed:
     """The views of a pipeline with their places in the store."""
 
     views: list[BoundView]  # that get changes: live ones, and copies beside
-    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
 
 
 def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
@@ -71,8 +76,8 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
         for view in sorted(changed):
             _set_aside(rebuilds, view)
         found = where_live(rebuilds, views)
-        beside = {one.view: one.copy for one in rebuilds.read().values() if one.view in by_id}
-    copies = [replace(view, copy=beside[view.id], is_beside=True) for view in found if view.id in beside]
+        beside = {one.view: one for one in rebuilds.read().values() if one.view in by_id}
+    copies = [replace(view, copy=beside[view.id].copy, is_beside=True) for view in found if view.id in beside]
     return Placed([*(view for view in found if view.id not in changed), *copies], beside)
 
 
@@ -98,7 +103,7 @@ def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
     """As they are declared now these views have no second copy: the one of an earlier declaration goes."""
     for one in rebuilds.read().values():
         if one.view in single:
-            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED}, Stage.DROPPING)
+            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED, Stage.MOVING}, Stage.DROPPING)
 
 
 def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
@@ -156,15 +161,62 @@ def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuil
         state = "not there" if record is None else record.state
         rebuilds.could_not(one, f"the copy beside is {state}, and only a filled one may be read")
         return
+    upto = record.watermark_version or 0
     try:
-        swapping.swap(live, beside, record.watermark_version or 0)
+        swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
         _log.warning("the copies were not swapped", view=one.view, reason=str(error))
         return
     failpoints.reach(f"after {one.stage}")
-    rebuilds.swapped(one, owner)
+    rebuilds.swapped(one, owner, upto if isinstance(swapping, GradualSwapping) else None)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+
+
+@dataclass(eq=False, kw_only=True)
+class Mover:
+    """Moves the entities of copies that change places one after the other, beside a pipeline that writes both.
+
+    Args:
+        views: of the pipeline, as they are bound.
+        wake: the owner is to look at what rebuilds there are.
+    """
+
+    deployment: Deployment
+    pipeline: str
+    store: Store
+    views: Collection[BoundView]
+    stop: threading.Event
+    wake: threading.Event
+
+    def run(self) -> None:
+        """Until all are moved, or it is stopped. A store that is away is waited for."""
+        waiting = deque(view for view in self.views if view.move is not None and view.is_beside)
+        attempt = 0
+        while waiting and not self.stop.is_set():
+            try:
+                if self._move(waiting[0]):
+                    waiting.popleft()
+            except ViewtailError as error:
+                _log.warning("copies wait on their way", view=waiting[0].view.id, reason=str(error))
+                attempt += 1
+                self.stop.wait(reaction_to(error).pause_s(attempt))
+
+    def _move(self, former: BoundView) -> bool:
+        swapping = self.store.swapping(self.deployment.access(self.store))
+        assert isinstance(swapping, GradualSwapping), "it has begun to"
+        with closing(swapping):
+            if not swapping.move(former, self.stop, self._rest):
+                return False
+        with closing(OwnSession(self.deployment.open_store)) as session:
+            rebuilds = Rebuilds(session, self.deployment.database, self.pipeline)
+            rebuilds.moved(former.view.id)
+        self.wake.set()
+        _log.info("the copy is whole in its place", view=former.view.id)
+        return True
+
+    def _rest(self, seconds: float) -> None:
+        self.stop.wait(seconds * REST)
 
 
 def _drop(swapping: Swapping, beside: BoundView) -> str | None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
 from projectors.view_states import State, ViewStates
-from projectors.views import BoundView, copy_id, view_of
+from projectors.views import BoundView, Move, copy_id, view_of
 from servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0
@@ -26,6 +27,7 @@ class Stage(StrEnum):
 
     BUILDING = "building"  # it is filled and kept up to date; readers never saw it
     SWAPPING = "swapping"  # an operator asked for the swap
+    MOVING = "moving"  # readers get the other copy entity by entity; both are kept up to date
     KEPT = "kept"  # readers saw it until the swap; it is kept up to date until its time is over
     RETURNING = "returning"  # an operator asked to swap back
     DROPPING = "dropping"  # it is to be dropped
@@ -34,6 +36,8 @@ class Stage(StrEnum):
 
 IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+# What an earlier declaration made gets no changes: nobody could go back to it.
+_AFTER_SWAP = f"IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}')"
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -51,6 +55,15 @@ class Rebuild:
     started_by: str
     keep_s: int
     kept_s: float | None  # how long the copy beside is kept from now on
+    upto: int | None = None  # of copies that are moved; see `Move`
+
+    @property
+    def move(self) -> Move | None:
+        """What both copies are bound with while they change places."""
+        if self.stage is not Stage.MOVING:
+            return None
+        assert self.upto is not None, "it was noted when they began to"
+        return Move(self.live, self.copy, self.upto)
 
     @property
     def copy_id(self) -> str:
@@ -124,8 +137,11 @@ class Rebuilds:
         with self._transaction("noting why a rebuild cannot go on") as cursor:
             _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
 
-    def swapped(self, one: Rebuild, owner: Owner) -> None:
-        """The two copies have each other's place: their rows have each other's names from now on."""
+    def swapped(self, one: Rebuild, owner: Owner, upto: int | None) -> None:
+        """The two copies have each other's place: their rows have each other's names from now on.
+
+        With `upto` their entities are still to be moved.
+        """
         former, passing = copy_id(one.view, one.live), f"{one.view}~"
         with self._transaction("noting a swap") as cursor:
             check_fence(cursor, owner)
@@ -135,11 +151,20 @@ class Rebuilds:
                 )
             cursor.execute(
                 f"UPDATE {self._table} SET copy = %s, note = NULL, "
-                # What an earlier declaration made gets no changes: nobody could go back to it.
-                f"stage = IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}'), swapped_at = CURRENT_TIMESTAMP(6), "
+                f"stage = {_AFTER_SWAP if upto is None else repr(Stage.MOVING.value)}, moved_upto = %s, "
+                "swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
-                (one.live, one.view),
+                (one.live, upto, one.view),
+            )
+
+    def moved(self, view: str) -> None:
+        """The entities of two copies that change places are all moved."""
+        with self._transaction("noting that a copy is whole in its place") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET stage = {_AFTER_SWAP} WHERE view_name = %s AND pipeline_id = {self._id} "
+                f"AND stage = '{Stage.MOVING}'",
+                (view,),
             )
 
     def dropped(self, one: Rebuild, note: str | None) -> None:
@@ -183,10 +208,11 @@ def _move(
     return found
 
 
-def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
+def _read(cursor: Any, rebuilds: str, views: str, which: str, upto: str = "r.moved_upto") -> list[Rebuild]:
     cursor.execute(
         "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
-        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
+        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, "
+        f"{upto} "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
     )
@@ -194,7 +220,7 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s = row
+    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s, upto = row
     return Rebuild(
         view=view,
         live=live,
@@ -205,20 +231,35 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         started_by=started_by,
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
+        upto=upto,
     )
 
 
 def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     """Of every pipeline; none where no viewtail of this kind ever ran."""
-    if "rebuild" not in migrations.columns(cursor, database):
+    present = migrations.columns(cursor, database).get("rebuild")
+    if present is None:
         return []
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+    # An earlier version's table has no such column until `run` adds it.
+    upto = "r.moved_upto" if "moved_upto" in present else "NULL"
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", upto)
+
+
+def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
+    """Raises ViewtailError while the copies of one of these views change places, entity by entity."""
+    with transaction(session, "asking which copies change places") as cursor:
+        moving = [one.view for one in all_rebuilds(cursor, database) if one.move is not None and one.view in views]
+    for view in moving:
+        raise ViewtailError(
+            f"the two copies of view {view} change places, entity by entity: `viewtail status` says when that is over. "
+            "Try again then"
+        )
 
 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
     """The declared views in the places of their live copies: for whatever writes beside a pipeline."""
-    live = rebuilds.live_copies()
-    return [replace(view, copy=live.get(view.id, 1)) for view in views]
+    live, moves = rebuilds.live_copies(), {one.view: one.move for one in rebuilds.read().values()}
+    return [replace(view, copy=live.get(view.id, 1), move=moves.get(view.id)) for view in views]
 
 
 def copies_beside(rebuilds: Rebuilds) -> list[str]:
