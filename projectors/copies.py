@@ -1,6 +1,7 @@
 """What the owner of a pipeline does about copies as it takes the pipeline: it swaps them, drops them, begins new ones.
 
-Nothing writes then, and readers read on. What is asked for is in projectors/rebuilds.py; each step can be done again,
+Nothing writes then, and readers read on. Where a store moves entities one by one, a thread does it beside the pipeline
+(`Mover`). What is asked for is in projectors/rebuilds.py; each step can be done again,
 so an owner that was killed in it is followed by one that finishes.
 """
 
