@@ -125,6 +125,8 @@ class Contract:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.schema_and_table
         columns, _ = named_columns(view)
+        if view.previous is not None:
+            columns |= named_columns(view.previous)[0]
         known = tuple(map(_undescribed, sorted(columns)))
         table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
         key = view.entity.key
