@@ -172,23 +172,26 @@ end
 return differing
 """
 
-# KEYS: keys of rows. ARGV: 'hash' or 'json', and a version. Returns one behind the other the number (from 0) and the
-# version of each that has a smaller one; a key that is gone, or holds something foreign, has none.
+# A step of a sweep. ARGV: hash or json, a version, and SCAN's cursor, MATCH and COUNT. Returns the next cursor, then
+# one behind the other the name and the version of each key that has a smaller one; a key that holds something foreign
+# has none. The names of all others stay where they are, which is most of what a sweep would cost.
 BELOW = r"""
-local pcall, below = redis.pcall, {}
-for number = 1, #KEYS do
+local pcall = redis.pcall
+local found = redis.call('SCAN', ARGV[3], 'MATCH', ARGV[4], 'COUNT', ARGV[5])
+local below = {found[1]}
+for _, key in ipairs(found[2]) do
   local stored
   if ARGV[1] == 'hash' then
-    stored = pcall('HGET', KEYS[number], '_version')
+    stored = pcall('HGET', key, '_version')
   else
-    stored = pcall('GETRANGE', KEYS[number], 0, 31)
+    stored = pcall('GETRANGE', key, 0, 31)
   end
   if type(stored) == 'table' then
     if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
   elseif stored then
     stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
     if stored and #stored == 19 and stored < ARGV[2] then
-      below[#below + 1] = number - 1
+      below[#below + 1] = key
       below[#below + 1] = stored
     end
   end
