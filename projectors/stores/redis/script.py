@@ -83,8 +83,19 @@ for number = 1, #KEYS, 2 do
       for field = 1, field_count do
         row[2 * field + 2] = ARGV[at + field - 1]
       end
-      if in_value then call('DEL', key) elseif stored then call('DEL', tombstone) end
-      call('HSET', key, unpack(row, 1, 2 * field_count + 2))
+      -- Over a hash of the same fields there is nothing to delete, and the append-only file gets half as much.
+      local is_over = in_value and call('HLEN', key) == field_count + 1
+      if is_over then
+        call('PERSIST', key)
+      elseif in_value then
+        call('DEL', key)
+      elseif stored then
+        call('DEL', tombstone)
+      end
+      if call('HSET', key, unpack(row, 1, 2 * field_count + 2)) > 0 and is_over then
+        call('DEL', key)
+        call('HSET', key, unpack(row, 1, 2 * field_count + 2))
+      end
     end
     at = at + field_count
   else
