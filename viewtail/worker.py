@@ -29,7 +29,7 @@ from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
-from viewtail.reports import Reporter, lag_s
+from viewtail.reports import Reporter
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -201,13 +201,13 @@ class Worker:
 
         def is_busy() -> bool:
             vitals = own.pipeline.vitals
-            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or bool(own.backfills)
+            return vitals.state != "running" or own.lag_s > BUSY_ABOVE_S or bool(own.backfills)
 
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
-        while not own.stop.is_set() and not self.stop.wait(0.1):
+        while not own.stop.wait(0.1) and not self.stop.is_set():
             pass
         own.stop.set()
         own.source.interrupt()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, rebuilt, store_of
 from tests.support.running import Run, addresses, wait_for
+from viewtail.commands import rebuild as commands
 
 ROWS = 3_000
 
@@ -245,6 +248,45 @@ def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have
         assert done.returncode == 0, done.stdout + done.stderr
         wait_for("it is mended", lambda: place.shown() == shop.wanted())
         assert place.copies() == set()
+
+
+def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        assert run.stop() == 0
+        run.start(VIEWTAIL_RUN__CHUNK_ROWS="15")
+        wait_for("all is well", run.is_well)
+        command = run.background("rebuild", "people", "--hold")
+        wait_for("the copy is being filled", lambda: _filled(shop) > 0)
+        other = shop.connect()
+        other.begin()
+        with other.cursor() as cursor:
+            cursor.execute("SELECT * FROM viewtail.people WHERE id = 1 FOR UPDATE")
+        shop.execute("UPDATE shop.user SET email = 'late' WHERE id = 1")
+        time.sleep(2)  # it is late from the first second on
+        before = _filled(shop)
+        assert 0 < before < ROWS
+        time.sleep(1)
+        assert _filled(shop) == before
+        other.rollback()
+        assert command.wait(60) == 0
+        assert place.copy(2) == shop.wanted()
+
+        rested = []
+        monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
+        monkeypatch.chdir(tmp_path)
+        for name, value in run.environment().items():
+            monkeypatch.setenv(name, value)
+        deployment, view = commands._deployed(None, "people")
+        copy = replace(view, copy=2, is_beside=True)
+        assert commands._prove(deployment, copy, threading.Event()) == []
+        assert len(rested) >= ROWS / GIVING_WAY_ROWS, "the comparison before the swap gives way too"
+
+
+def _filled(shop: Shop) -> int:
+    found = shop.rows("SELECT fill_row_count FROM viewtail.view WHERE name = 'mysql:people~2'")
+    return found[0][0] if found else 0
 
 
 @pytest.mark.parametrize("store", STORES)

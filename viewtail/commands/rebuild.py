@@ -19,7 +19,7 @@ from offsets.pauses import this_person
 from operations import rebuild as operation
 from operations.runs import Run
 from operations.verify import Report, Verify
-from projectors.pace import Pace
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild
 from projectors.views import BoundView
@@ -93,10 +93,10 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
 
 def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    with Beside(deployment, copy, stop, print_remark) as beside:
+    with Beside(deployment, copy, stop, print_remark, chunk_rows=GIVING_WAY_ROWS) as beside:
         what = "compare before the swap"
         run = Run(beside.session, deployment.database, "rebuild", copy.id, what, copy.fingerprint)
-        report = Verify(beside=beside, run=run, pace=Pace(0, stop)).execute()
+        report = Verify(beside=beside, run=run, pace=GivingWay(stop=stop)).execute()
     if report.parked:
         print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
     return _differences(report)

@@ -114,7 +114,7 @@ class IndexTablesStore(Store):
     def left_behind(self, name: str, database: str) -> str:
         return (
             f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__version`, the second "
-            f"table of a view with each=; where it was rebuilt lately, those of these names that end in __viewtail_N too"
+            "table of a view with each=. Where it was rebuilt lately, also those whose names go on with __viewtail_N"
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:

@@ -64,7 +64,7 @@ class TableSwapping(Swapping):
                     return
                 time.sleep(PAUSE_S)
         raise StoreError(
-            f"a session reads {self._named(first[0])} in a transaction that does not end, and the tables can be renamed "
+            f"a session reads {self._named(first[0])} in a transaction that does not end, and tables can be renamed "
             "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
         )
 
