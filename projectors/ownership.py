@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from offsets.mysql import OwnSession, Session
 from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
+from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
 from projectors.pace import GIVING_WAY_ROWS, GivingWay
@@ -115,8 +116,18 @@ class Ownership:
 
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""
-        views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
-        return list({view.view.id: replace(view, copy=1, is_beside=False) for view in views}.values())
+        # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
+        kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
+        tables = {view.view.id: view.table for view in kept}
+        declared = self.deployment.views_of(self.identity.store)
+        return [self._bound(view, tables.get(view.id, view.table)) for view in declared]
+
+    def _bound(self, view: BoundView, table: Table) -> BoundView:
+        try:
+            (found,) = bind([view.view], lambda *_: table)
+        except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
+            return view
+        return found
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""

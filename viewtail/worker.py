@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -22,6 +23,7 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.check import tables_of
 from operations.cleaner import Cleaner
+from operations.new_declarations import NewDeclarations
 from projectors.backfills import Backfills
 from projectors.ownership import Ownership, take
 from projectors.view_life import ReadAgain
@@ -156,6 +158,7 @@ class Worker:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
         backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
+        new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
         self.reporter.say("running", None)
         self.reporter.save()
@@ -164,6 +167,7 @@ class Worker:
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
+            threading.Thread(target=new.run, name="new declarations", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -192,7 +196,7 @@ class Worker:
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
-            following = replace(deployment, views=list(own.life.views.values()))
+            following = replace(deployment, views=own.bound_views())
         return following
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
@@ -200,8 +204,7 @@ class Worker:
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
-            vitals = own.pipeline.vitals
-            return vitals.state != "running" or own.lag_s > BUSY_ABOVE_S or bool(own.backfills)
+            return _is_behind(own) or bool(own.backfills)
 
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
@@ -211,3 +214,8 @@ class Worker:
             pass
         own.stop.set()
         own.source.interrupt()
+
+
+def _is_behind(own: Ownership) -> bool:
+    """Whether it is left alone by what can wait."""
+    return own.pipeline.vitals.state != "running" or own.lag_s > BUSY_ABOVE_S

@@ -108,6 +108,10 @@ class Place:
         """Write behind viewtail's back."""
         raise NotImplementedError
 
+    def spoil(self, number: int, key: int) -> None:
+        """Have the copy of that number, beside the live one, hold 'wrong' for a key, at the version that it has."""
+        raise NotImplementedError
+
     def clear(self) -> None:
         """Nothing of it stays."""
 
@@ -136,6 +140,9 @@ class Table(Place):
         self.shop.execute(
             f"INSERT INTO viewtail.people VALUES ({key}, '{email}', 5) ON DUPLICATE KEY UPDATE email = '{email}'"
         )
+
+    def spoil(self, number: int, key: int) -> None:
+        self.shop.execute(f"UPDATE viewtail.people__viewtail_{number} SET email = 'wrong' WHERE id = {key}")
 
     def one(self, key: int) -> Callable[[], str | None]:
         cursor = self.shop.connect().cursor()
@@ -233,6 +240,9 @@ class Keys(Place):
     def damage(self, key: int, email: str) -> None:
         self._client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
 
+    def spoil(self, number: int, key: int) -> None:
+        self._client.hset(f"{{people:{key}}}:{number}", "email", "wrong")
+
     def one(self, key: int) -> Callable[[], str | None]:
         def read() -> str | None:
             found: Any = self._client.hget(f"people:{key}", "email")
@@ -276,6 +286,12 @@ class Documents(Place):
 
     def damage(self, key: int, email: str) -> None:
         (index,) = self._indices.ask("GET", "/people")
+        self._write(index, key, email)
+
+    def spoil(self, number: int, key: int) -> None:
+        self._write(f"viewtail.{number}-people", key, "wrong")
+
+    def _write(self, index: str, key: int, email: str) -> None:
         (found,) = self._indices.ask("POST", f"/{index}/_mget", {"ids": [str(key)]})["docs"]
         target = f"/{index}/_doc/{key}?version_type=external_gte&version={found.get('_version', 5)}"
         self._indices.ask("PUT", target, {"email": email})

@@ -123,7 +123,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
             "repair" if options.writes else "verify",
             view.id,
             options.what,
-            view.fingerprint,
+            beside.view.fingerprint,
         )
 
         def say(counts: Counts, estimate: int) -> None:

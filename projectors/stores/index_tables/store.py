@@ -164,13 +164,14 @@ class IndexTablesStore(Store):
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks
 
-        return checks(access.own, access.database)
+        return checks(access.own, access.database, has_views=bool(views))
 
     def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
-        from projectors.stores.index_tables.checks import PRIVILEGES
+        from projectors.stores.index_tables.checks import PRIVILEGES, rights_to_swap
         from servers.privileges import grants
 
-        return grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+        found = grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+        return [*found, *rights_to_swap(access.own)] if views else found
 
     def example(self, choice: Choice) -> Example | None:
         if choice.indexed is None:

@@ -26,6 +26,10 @@ class _RedisView(View):
     def particulars(self) -> dict[str, Any]:
         return {"template": self.key}
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {"key": self.key}
+
     def _set_fields(self, label: str, fields: Sequence[str], key: str | None) -> None:
         if key is not None and (not isinstance(key, str) or not key):
             raise DeclarationError(f"{label}: key is a template over the key columns, e.g. key='user:{{id}}'")
@@ -48,11 +52,13 @@ class RedisHash(_RedisView):
         fields: Sequence[str],
         key: str | None = None,
         where: RowFunction | None = None,
+        previous: RedisHash | None = None,
     ) -> None:
         self._set(name, entity, where)
         self._set_fields(f"RedisHash({name!r})", fields, key)
         if not self.fields:
             raise DeclarationError(f"RedisHash({name!r}): fields names at least one column")
+        self._set_previous(previous)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,6 +79,7 @@ class RedisJson(_RedisView):
         columns: Sequence[str] = (),
         key: str | None = None,
         where: RowFunction | None = None,
+        previous: RedisJson | None = None,
     ) -> None:
         self._set(name, entity, where, document, columns)
         self._set_fields(f"RedisJson({name!r})", fields, key)
@@ -80,6 +87,7 @@ class RedisJson(_RedisView):
             raise DeclarationError(
                 f"RedisJson({name!r}): give either fields=[...] or document=FUNCTION, one of the two"
             )
+        self._set_previous(previous)
 
     @property
     def particulars(self) -> dict[str, Any]:
@@ -100,9 +108,18 @@ class RedisSet(View):
 
     key: str
 
-    def __init__(self, name: str, entity: Entity, *, key: str, where: RowFunction | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entity: Entity,
+        *,
+        key: str,
+        where: RowFunction | None = None,
+        previous: RedisSet | None = None,
+    ) -> None:
         self._set(name, entity, where)
         self._set_key(key)
+        self._set_previous(previous)
 
     def _set_key(self, key: str) -> None:
         label, example = f"{type(self).__name__}({self.name!r})", "e.g. key='company:{company_id}:users'"
@@ -120,6 +137,10 @@ class RedisSet(View):
         return _placeholders(self.key)
 
     @property
+    def fixed(self) -> dict[str, Any]:
+        return {"key": self.key}
+
+    @property
     def shown(self) -> tuple[str, ...]:
         return self.named
 
@@ -134,12 +155,22 @@ class RedisSortedSet(RedisSet):
 
     score: str
 
-    def __init__(self, name: str, entity: Entity, *, key: str, score: str, where: RowFunction | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entity: Entity,
+        *,
+        key: str,
+        score: str,
+        where: RowFunction | None = None,
+        previous: RedisSortedSet | None = None,
+    ) -> None:
         self._set(name, entity, where)
         self._set_key(key)
         if not isinstance(score, str) or not score:
             raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")
         object.__setattr__(self, "score", score)
+        self._set_previous(previous)
 
     @property
     def shown(self) -> tuple[str, ...]:
