@@ -160,8 +160,10 @@ class Worker:
         backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
+        is_said = self.reporter.state == "running"  # it is taken again, and changes wait
         self.reporter.say("running", None)
-        self.reporter.save()
+        if not is_said:
+            self.reporter.save()
         lease.look = own.look
         threads = [
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),

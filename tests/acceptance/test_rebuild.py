@@ -143,6 +143,28 @@ def test_the_former_copy_is_dropped_when_its_time_is_over(
         assert refused.returncode == 2 and "has no copy beside it" in refused.stderr
 
 
+def test_a_view_is_kept_while_its_former_copy_is_dropped(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The drop waits for whoever uses that copy's place; the pipeline does not."""
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run)
+        with shop.connect() as long, long.cursor() as cursor:
+            long.begin()
+            cursor.execute("SELECT COUNT(*) FROM viewtail.people__viewtail_1")
+            command = run.background("rebuild", "people", "--abort", "--yes")
+            waits = (
+                "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'DROP TABLE%' AND state LIKE 'Waiting%'"
+            )
+            wait_for("the drop waits", lambda: shop.rows(waits))
+            shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 8")
+            wait_for("the view is kept meanwhile", lambda: place.shown()[8] == "meanwhile", 5)
+            assert shop.rows(waits) and place.copies() == {1}
+            long.rollback()
+        assert command.wait(60) == 0
+        assert place.copies() == set() and shop.states() == {"mysql:people": "filled"}
+
+
 def test_a_long_transaction_over_the_table_keeps_the_swap_waiting_and_no_other_reader(
     shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager, suppress
 import pymysql
 import structlog
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from projectors.stores import Swapping
 from projectors.stores.index_tables.lists import is_of_entities, second_name
 from projectors.stores.index_tables.table import present_tables, table_name
@@ -110,21 +110,24 @@ class TableSwapping(Swapping):
     def _renamed(self, statement: str) -> bool:
         """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
         connection = self._living()
-        with closing(self._open()) as other:
-            end = f"KILL QUERY {value_of(connection, 'SELECT CONNECTION_ID()')}"
-            ended = threading.Timer(WAIT_S, lambda: _try(other, end))
-            ended.start()
-            try:
-                connection.query(statement)
-                return True
-            except pymysql.err.MySQLError as error:
-                if number_of(error) not in _INTERRUPTED:
-                    raise
-                return False
-            finally:
-                ended.cancel()
-                ended.join()
-                self.close()  # an order to end a statement that came late would meet the next one
+        connection.query("SET SESSION lock_wait_timeout = 1")  # should the other session not come
+        ended = threading.Timer(WAIT_S, self._end, [value_of(connection, "SELECT CONNECTION_ID()")])
+        ended.start()
+        try:
+            connection.query(statement)
+            return True
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _INTERRUPTED:
+                raise
+            return False
+        finally:
+            ended.cancel()
+            ended.join()
+            self.close()  # an order to end a statement that came late would meet the next one
+
+    def _end(self, session: int) -> None:
+        with suppress(pymysql.err.MySQLError, ViewtailError), closing(self._open()) as other:  # it may be over by now
+            other.query(f"KILL QUERY {session:d}")
 
     def _pairs(
         self, present: Collection[str], ours: Collection[str], names: Sequence[tuple[str, str, str]]
@@ -163,8 +166,3 @@ class TableSwapping(Swapping):
             if number in TEMPORARY_NUMBERS:
                 raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
             raise StoreError(f"{said}: {error.args[-1]}") from None
-
-
-def _try(connection: Connection, statement: str) -> None:
-    with suppress(pymysql.err.MySQLError):  # the session that it is about may have gone
-        connection.query(statement)
