@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -21,12 +21,12 @@ from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
 from projectors import copies, log_fill
 from projectors.ownership import Ownership
-from projectors.rebuilds import ASKED, Rebuilds, Stage
+from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
 from projectors.stores import Store
 from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
-from projectors.views import BoundView
+from projectors.views import BoundView, Move
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -116,11 +116,10 @@ class Backfills:
         found = [one for one in rebuilds.read().values() if one.view in declared]
         if rebuilds.due(found, time.monotonic() - self._began_at):
             return True
-        dropping = {one.view: one.copy for one in found if one.stage is Stage.DROPPING}
-        kept = {one.view: one.copy for one in found if one.view not in dropping}
-        if kept != own.copies or any(one.stage in ASKED and one.view in kept for one in found):
+        kept = [one for one in found if one.stage is not Stage.DROPPING]
+        if any(one.stage in ASKED for one in kept) or _bound_as(kept) != _bound_as(own.copies.values()):
             return True
-        if dropping:
+        if kept != found:
             self._with_copies(copies.drop_places)
         return False
 
@@ -196,3 +195,8 @@ class Backfills:
             backfill.run()
         del self._own.backfills[view]
         self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
+
+
+def _bound_as(rebuilds: Iterable[Rebuild]) -> dict[str, tuple[int, Move | None]]:
+    """What the views of a pipeline are bound by: the copies beside, and which of them change places."""
+    return {one.view: (one.copy, one.move) for one in rebuilds}

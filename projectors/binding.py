@@ -276,7 +276,7 @@ def made_by(view: BoundView, declaration: str) -> BoundView | None:
     previous = view.previous
     if previous is None or declaration != declaration_hash(previous.view):
         return None
-    return replace(previous, copy=view.copy, is_beside=view.is_beside)
+    return replace(previous, copy=view.copy, is_beside=view.is_beside, move=view.move)
 
 
 def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:

@@ -1,13 +1,15 @@
 """What the owner of a pipeline does about copies: it swaps them, begins new ones, drops old ones.
 
-Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. The place of a new copy is made
-before the pipeline is taken with it, and that of an old one is dropped after it was taken without it: the pipeline goes
-on meanwhile. What is asked for is in projectors/rebuilds.py; each step can be done again, so an owner that was killed
-in it is followed by one that finishes.
+Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. Where a store moves entities one
+by one, a thread does it beside the pipeline (`Mover`). A new copy gets its place before the pipeline is taken with it,
+and an old one loses it after the pipeline was taken without it: changes need not wait for that. What is asked for is in
+projectors/rebuilds.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -17,19 +19,22 @@ from typing import Protocol
 import structlog
 
 from changes.errors import StoreError, ViewtailError
+from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
 from offsets.mysql import OwnSession, Session
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
-from projectors.stores import Store, Swapping
+from projectors.stores import GradualSwapping, Store, Swapping
 from projectors.stores.access import Access
 from projectors.view_states import KEPT, KnownView, State
 from projectors.views import BoundView, view_of
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
+
+REST = 1.0  # between two steps of a move, as a share of what the last one took: the pipeline's writes come first
 
 
 class Deployment(Protocol):
@@ -48,7 +53,7 @@ class Placed:
     """The views of a pipeline with their places in the store."""
 
     views: list[BoundView]  # that get changes: live ones, and copies beside
-    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
 
 
 def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
@@ -197,15 +202,16 @@ class _Copies:
     def placed(self) -> Placed:
         """Where all are; without live copies that nothing can keep up to date."""
         self.look()
-        numbers = self.rebuilds.live_copies()
+        numbers, moves = self.rebuilds.live_copies(), {name: one.move for name, one in self.beside.items()}
         changed, found = self.changed(), []
         for view, declared in self.views.items():
             maker = self.maker(view)
             if maker is not None or view not in changed:
-                found.append(replace(maker or declared, copy=numbers.get(view, (1, ""))[0]))
+                number, _ = numbers.get(view, (1, ""))
+                found.append(replace(maker or declared, copy=number, move=moves.get(view)))
         kept = {name: one for name, one in self.beside.items() if one.stage is not Stage.DROPPING}
-        beside = [self.copy(one) for one in kept.values()]
-        return Placed([*found, *beside], {name: one.copy for name, one in kept.items()})
+        beside = [replace(self.copy(one), move=one.move) for one in kept.values()]
+        return Placed([*found, *beside], kept)
 
 
 def _say_ignored(views: Sequence[BoundView], single: Mapping[str, str], *, is_beside: bool) -> None:
@@ -229,7 +235,7 @@ def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
     """As they are declared now these views have no second copy: the one of an earlier declaration goes."""
     for one in rebuilds.read().values():
         if one.view in single:
-            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED}, Stage.DROPPING)
+            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED, Stage.MOVING}, Stage.DROPPING)
 
 
 def _begin(copies: _Copies, view: str) -> None:
@@ -283,8 +289,9 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
         state = "not there" if record is None else record.state
         rebuilds.could_not(one, f"the copy beside is {state}, and only a filled one may be read")
         return
+    upto = record.watermark_version or 0
     try:
-        swapping.swap(live, beside, record.watermark_version or 0)
+        swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
         _log.warning("the copies were not swapped", view=one.view, reason=str(error))
@@ -293,13 +300,59 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
     is_kept = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
     is_dropped = one.is_automatic and one.stage is Stage.SWAPPING and not is_kept
-    rebuilds.swapped(one, owner, Stage.DROPPING if is_dropped else Stage.KEPT)
+    rebuilds.swapped(one, owner, upto if isinstance(swapping, GradualSwapping) else None, is_dropped=is_dropped)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
 
 
 def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
     failpoints.reach(f"before {one.stage}")
     copies.rebuilds.dropped(one, _drop(swapping, copies.copy(one)))
+
+
+@dataclass(eq=False, kw_only=True)
+class Mover:
+    """Moves the entities of copies that change places one after the other, beside a pipeline that writes both.
+
+    Args:
+        views: of the pipeline, as they are bound.
+        wake: the owner is to look at what rebuilds there are.
+    """
+
+    deployment: Deployment
+    pipeline: str
+    store: Store
+    views: Collection[BoundView]
+    stop: threading.Event
+    wake: threading.Event
+
+    def run(self) -> None:
+        """Until all are moved, or it is stopped. A store that is away is waited for."""
+        waiting = deque(view for view in self.views if view.move is not None and view.is_beside)
+        attempt = 0
+        while waiting and not self.stop.is_set():
+            try:
+                if self._move(waiting[0]):
+                    waiting.popleft()
+            except ViewtailError as error:
+                _log.warning("copies wait on their way", view=waiting[0].view.id, reason=str(error))
+                attempt += 1
+                self.stop.wait(reaction_to(error).pause_s(attempt))
+
+    def _move(self, former: BoundView) -> bool:
+        swapping = self.store.swapping(self.deployment.access(self.store))
+        assert isinstance(swapping, GradualSwapping), "it has begun to"
+        with closing(swapping):
+            if not swapping.move(former, self.stop, self._rest):
+                return False
+        with closing(OwnSession(self.deployment.open_store)) as session:
+            rebuilds = Rebuilds(session, self.deployment.database, self.pipeline)
+            rebuilds.moved(former.view.id)
+        self.wake.set()
+        _log.info("the copy is whole in its place", view=former.view.id)
+        return True
+
+    def _rest(self, seconds: float) -> None:
+        self.stop.wait(seconds * REST)
 
 
 def _drop(swapping: Swapping, beside: BoundView) -> str | None:

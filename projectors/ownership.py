@@ -37,6 +37,7 @@ from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
+from projectors.rebuilds import Rebuild
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.access import Access
@@ -89,7 +90,7 @@ class Ownership:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
-    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import made_by
 from projectors.view_states import State, ViewStates, known_views
-from projectors.views import BoundView, copy_id, view_of
+from projectors.views import BoundView, Move, copy_id, view_of
 from servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0
@@ -28,6 +29,7 @@ class Stage(StrEnum):
 
     BUILDING = "building"  # it is filled and kept up to date; readers never saw it
     SWAPPING = "swapping"  # an operator asked for the swap
+    MOVING = "moving"  # readers get the other copy entity by entity; both are kept up to date
     KEPT = "kept"  # readers saw it until the swap; it is kept up to date until its time is over
     RETURNING = "returning"  # an operator asked to swap back
     DROPPING = "dropping"  # it is to be dropped
@@ -36,6 +38,8 @@ class Stage(StrEnum):
 
 IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+# What an earlier declaration made, and `previous=` does not keep, gets no changes: nobody could go back to it.
+_AFTER_SWAP = f"IF(is_automatic AND keep_s = 0, '{Stage.DROPPING}', '{Stage.KEPT}')"
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -54,6 +58,15 @@ class Rebuild:
     started_by: str
     keep_s: int
     kept_s: float | None  # how long the copy beside is kept from now on
+    upto: int | None = None  # of copies that are moved; see `Move`
+
+    @property
+    def move(self) -> Move | None:
+        """What both copies are bound with while they change places."""
+        if self.stage is not Stage.MOVING:
+            return None
+        assert self.upto is not None, "it was noted when they began to"
+        return Move(self.live, self.copy, self.upto)
 
     @property
     def copy_id(self) -> str:
@@ -183,10 +196,10 @@ class Rebuilds:
         with self._transaction("noting why a rebuild cannot go on") as cursor:
             _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
 
-    def swapped(self, one: Rebuild, owner: Owner, former_is: Stage) -> None:
+    def swapped(self, one: Rebuild, owner: Owner, upto: int | None, *, is_dropped: bool) -> None:
         """The two copies have each other's place: their rows have each other's names from now on.
 
-        `former_is`: KEPT, or DROPPING where nothing keeps the former one up to date.
+        With `upto` their entities are still to be moved. `is_dropped`: nothing keeps the former one up to date.
         """
         former, passing = copy_id(one.view, one.live), f"{one.view}~"
         with self._transaction("noting a swap") as cursor:
@@ -196,14 +209,25 @@ class Rebuilds:
                     f"UPDATE {self._view} SET name = %s WHERE name = %s AND pipeline_id = {self._id}", (to, name)
                 )
             cursor.execute(
-                f"UPDATE {self._table} SET copy = %s, stage = '{former_is}', note = NULL, compared = NULL, "
-                "declined = NULL, swapped_at = CURRENT_TIMESTAMP(6), "
+                f"UPDATE {self._table} SET copy = %s, note = NULL, compared = NULL, declined = NULL, "
+                "keep_s = IF(%s, 0, keep_s), "
+                f"stage = {_AFTER_SWAP if upto is None else repr(Stage.MOVING.value)}, moved_upto = %s, "
+                "swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
-                (one.live, one.view),
+                (one.live, is_dropped, upto, one.view),
             )
             if one.copy < one.live:  # an operator went back
                 self._decline(cursor, one.view, self._declaration(cursor, one.view), former)
+
+    def moved(self, view: str) -> None:
+        """The entities of two copies that change places are all moved."""
+        with self._transaction("noting that a copy is whole in its place") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET stage = {_AFTER_SWAP} WHERE view_name = %s AND pipeline_id = {self._id} "
+                f"AND stage = '{Stage.MOVING}'",
+                (view,),
+            )
 
     def dropped(self, one: Rebuild, note: str | None) -> None:
         """The copy beside is gone; `note` says what of it is not."""
@@ -246,11 +270,13 @@ def _move(
     return found
 
 
-def _read(cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r.compared") -> list[Rebuild]:
+def _read(
+    cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r.compared", upto: str = "r.moved_upto"
+) -> list[Rebuild]:
     cursor.execute(
         f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
         f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
-        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
+        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto} "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
@@ -259,7 +285,7 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s = row
+    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s, upto = row
     return Rebuild(
         view=view,
         live=live,
@@ -271,6 +297,7 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         started_by=started_by,
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
+        upto=upto,
     )
 
 
@@ -279,14 +306,26 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     present = migrations.columns(cursor, database).get("rebuild")
     if present is None:
         return []
-    compared = "r.compared" if "compared" in present else "NULL"  # of an earlier viewtail
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", compared)
+    # An earlier version's table has no such columns until `run` adds them.
+    compared, upto = (f"r.{name}" if name in present else "NULL" for name in ("compared", "moved_upto"))
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", compared, upto)
+
+
+def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
+    """Raises ViewtailError while the copies of one of these views change places, entity by entity."""
+    with transaction(session, "asking which copies change places") as cursor:
+        moving = [one.view for one in all_rebuilds(cursor, database) if one.move is not None and one.view in views]
+    for view in moving:
+        raise ViewtailError(
+            f"the two copies of view {view} change places, entity by entity: `viewtail status` says when that is over. "
+            "Try again then"
+        )
 
 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
     """The declared views in the places of their live copies, as those are kept: for what writes beside a pipeline."""
-    live = rebuilds.live_copies()
-    return [_kept(view, *live.get(view.id, (1, ""))) for view in views]
+    live, moves = rebuilds.live_copies(), {one.view: one.move for one in rebuilds.read().values()}
+    return [replace(_kept(view, *live.get(view.id, (1, ""))), move=moves.get(view.id)) for view in views]
 
 
 def _kept(view: BoundView, copy: int, declaration: str) -> BoundView:

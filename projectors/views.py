@@ -148,6 +148,15 @@ class View:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Two copies of a view change places, entity by entity, while both are written."""
+
+    copy: int  # the number of the copy that readers get
+    former: int  # and of the one that goes beside
+    upto: int  # the version up to which `copy` was whole when it began: a key that it lacked was gone by then
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundView:
     """A declaration with its described table: what projections and stores work from.
@@ -166,6 +175,7 @@ class BoundView:
     previous: BoundView | None = None  # by the declaration before this one, where there is one that fits the table
     previous_misfit: str = ""  # why that one does not
     is_beside: bool = False  # readers do not see it
+    move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
 
     @property
     def id(self) -> str:

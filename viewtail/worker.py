@@ -25,7 +25,9 @@ from operations.check import tables_of
 from operations.cleaner import Cleaner
 from operations.new_declarations import NewDeclarations
 from projectors.backfills import Backfills
+from projectors.copies import Mover
 from projectors.ownership import Ownership, take
+from projectors.stores.registry import store_named
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
@@ -157,7 +159,7 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
+        backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
         is_said = self.reporter.state == "running"  # it is taken again, and changes wait
@@ -169,6 +171,7 @@ class Worker:
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
+            threading.Thread(target=mover.run, name="mover", daemon=True),
             threading.Thread(target=new.run, name="new declarations", daemon=True),
         ]
         for thread in threads:
@@ -206,9 +209,21 @@ class Worker:
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
-            return _is_behind(own) or bool(own.backfills)
+            return _is_behind(own) or bool(own.backfills) or any(view.move for view in own.life.views.values())
 
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
+
+    @staticmethod
+    def _mover(deployment: Deployment, own: Ownership) -> Mover:
+        """Of an ownership, for copies that change places meanwhile."""
+        return Mover(
+            deployment=deployment,
+            pipeline=own.identity.name,
+            store=store_named(own.identity.store),
+            views=tuple(own.life.views.values()),
+            stop=own.stop,
+            wake=own.life.wake,
+        )
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
