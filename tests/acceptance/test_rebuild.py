@@ -275,10 +275,8 @@ def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have
 def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
     shop: Shop, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "viewtail.toml").write_text("[run]\nchunk_rows = 15\n")
     with kept(request, "mysql", shop, tmp_path) as (place, run):
-        assert run.stop() == 0
-        run.start(VIEWTAIL_RUN__CHUNK_ROWS="15")
-        wait_for("all is well", run.is_well)
         command = run.background("rebuild", "people", "--hold")
         wait_for("the copy is being filled", lambda: _filled(shop) > 0)
         other = shop.connect()
