@@ -100,7 +100,7 @@ class NewDeclarations:
             beside.passed_within_s = PASSED_WITHIN_S
             losses = beside.first[0].loss_count
             pace = Share(0, stop, share=SHARE, is_busy=self.is_busy)
-            report = rebuild.compared(beside, pace)
+            report = rebuild.compared(beside, pace, "compare the new declaration before the swap")
             forget_but_last(beside.session, self.deployment.database, COMPARISON, copy.id, KEPT_RUNS)
         differences = rebuild.differences(report)
         return losses, f"it is not as its table is: {'; '.join(differences)}" if differences else None

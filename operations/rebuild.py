@@ -38,12 +38,12 @@ SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts f
 _SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
 
 
-def compared(beside: Beside, pace: Pace) -> Report:
-    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was."""
-    view = beside.view
-    run = Run(
-        beside.session, beside.deployment.database, COMPARISON, view.id, "compare before the swap", view.fingerprint
-    )
+def compared(beside: Beside, pace: Pace, what: str) -> Report:
+    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was.
+
+    `what`: for the record. Two of one kind do not run at once.
+    """
+    run = Run(beside.session, beside.deployment.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
     return Verify(beside=beside, run=run, pace=pace).execute()
 
 

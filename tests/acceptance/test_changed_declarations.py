@@ -132,6 +132,17 @@ class Story:
             (self.run.folder / "views.py").write_text(views)
         self.run.start(**{**BESIDE, **environment})
 
+    def commands_know_of_both(self) -> None:
+        """While the new copy differs, and key 5 changed."""
+        told = self.run.command("status").stdout
+        assert "It could not be swapped: it is not as its table is: 1 entities are wrong" in told
+        recorded = json.loads(self.run.command("replays", "--json").stdout)
+        (one,) = [one for one in recorded if (one["kind"], one["state"]) == ("rebuild", "done")]
+        assert one["view"] == f"{self.store}:people~2" and "1 wrong" in one["result"]
+        assert self.run.command("why", "people", "5").returncode == 0
+        assert "meanwhile" in self.run.command("get", "people", "5").stdout
+        assert "200 would go" in self.run.command("preview", "people", "--sample", "1000").stdout
+
     def killed_at(self, step: str) -> None:
         """Return when the pipeline's process was killed there."""
         self.restart(VIEWTAIL_FAILPOINT=step if ":" in step else f"{step}:1")
@@ -160,30 +171,22 @@ def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_fo
         story.restart()
         story.spoil_until_told(4)
         assert story.is_old() and place.copies() == {2}
-        told = run.command("status")
-        assert "It could not be swapped: it is not as its table is: 1 entities are wrong" in told.stdout
-        recorded = json.loads(run.command("replays", "--json").stdout)[0]
-        assert (recorded["kind"], recorded["view"]) == ("rebuild", f"{store}:people~2")
-        assert "1 wrong" in recorded["result"]
         shop.execute("UPDATE shop.user SET email = 'mended' WHERE id = 4")
         wait_for("it is mended", lambda: story.copy_is(2, story.even()))
         assert story.is_old(), "it is compared again in a minute"
         assert run.command("verify", "people").returncode == 0, "the live copy is compared by the previous declaration"
-        assert run.command("why", "people", "5").returncode == 0
-        assert "meanwhile" in run.command("get", "people", "5").stdout
-        assert "200 would go" in run.command("preview", "people", "--sample", "1000").stdout
+        if store == "mysql":
+            story.commands_know_of_both()
         story.killed_at("before swapping")
         assert story.is_old()
         # Redis moves keys one by one then.
         story.killed_at("in swapping:3" if store == "redis" else "after swapping")
         assert store == "redis" or story.is_new(), "the store swapped them"
         story.restart()
-        wait_for("all is well", run.is_well)
-        assert story.is_new() and place.copies() == {1}
+        wait_for("readers have the new one", lambda: story.is_new() and place.copies() == {1} and run.is_well())
         shop.execute("UPDATE shop.user SET email = 'after' WHERE id IN (9, 10)", "DELETE FROM shop.user WHERE id = 11")
         wait_for("the former copy is kept", lambda: story.copy_is(1, without_busy(shop.wanted())))
         wait_for("readers have the new one", story.is_new)
-        assert run.command("verify", "people").returncode == 0
         erased = run.command("forget", "shop.user", "11", "--json", timeout_s=60)
         assert erased.returncode == 0, erased.stdout + erased.stderr
         looked = {one["view"] for one in json.loads(erased.stdout)["looked"]}
@@ -195,10 +198,12 @@ def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_fo
         shop.execute("UPDATE shop.user SET email = 'back' WHERE id IN (12, 13)")
         wait_for("it stays so, and is kept", lambda: story.is_old() and story.copy_is(2, story.even()))
         assert run.command("verify", "people").returncode == 0
-        assert rebuilt(run)["live_copy"] == 2, "until it is asked for"
-        assert story.is_new()
-        assert rebuilt(run, "--rollback")["live_copy"] == 1
+        if store == "mysql":
+            assert rebuilt(run)["live_copy"] == 2, "until it is asked for"
+            assert story.is_new()
+            assert rebuilt(run, "--rollback")["live_copy"] == 1
         filled = shop.rows("SELECT filled_at FROM viewtail.view WHERE name NOT LIKE '%~%'")
+        assert run.stop() == 0  # a store that was not told how far it is would be filled again
         story.restart(declared(store))
         wait_for("what nobody declares goes", lambda: place.copies() == set() and run.is_well())
         assert story.is_old()

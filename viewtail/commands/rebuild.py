@@ -91,7 +91,7 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
 def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
     with Beside(deployment, copy, stop, print_remark, chunk_rows=GIVING_WAY_ROWS) as beside:
-        report = operation.compared(beside, GivingWay(stop=stop))
+        report = operation.compared(beside, GivingWay(stop=stop), "compare before the swap")
     if report.parked:
         print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
     return operation.differences(report)
