@@ -1,8 +1,9 @@
-"""What the owner of a pipeline does about copies as it takes the pipeline: it swaps them, drops them, begins new ones.
+"""What the owner of a pipeline does about copies: it swaps them, begins new ones, drops old ones.
 
-Nothing writes then, and readers read on. Where a store moves entities one by one, a thread does it beside the pipeline
-(`Mover`). What is asked for is in projectors/rebuilds.py; each step can be done again,
-so an owner that was killed in it is followed by one that finishes.
+Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. Where a store moves entities one
+by one, a thread does it beside the pipeline (`Mover`). A new copy gets its place before the pipeline is taken with it,
+and an old one loses it after the pipeline was taken without it: changes need not wait for that. What is asked for is in
+projectors/rebuilds.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -21,7 +22,7 @@ from changes.errors import StoreError, ViewtailError
 from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
@@ -58,15 +59,14 @@ class Placed:
 def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
     """The declared views where they are now, each copy by the declaration that keeps it; the lease must be held.
 
-    First it does what is asked for: swaps copies, drops them. Raises StoreUnavailableError; taken again, it goes on.
+    First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
     """
     single = {view.id: why for view in views if (why := store.no_copies(view.view))}
     is_beside = deployment.limits.on_change == "beside"
     _say_ignored(views, single, is_beside=is_beside)
-    of_two = {view.id for view in views if is_beside and view.id not in single}
     with closing(OwnSession(deployment.open_store)) as session:
-        rebuilds = Rebuilds(session, deployment.database, pipeline)
-        copies = _Copies(rebuilds, views, of_two)
+        copies = _copies(deployment, pipeline, store, views, session)
+        rebuilds = copies.rebuilds
         if is_beside:
             _say_in_place(copies, single)
         _drop_copies(rebuilds, single)
@@ -76,6 +76,43 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
         for view in copies.changed():
             _begin(copies, view)
         return copies.placed()
+
+
+def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+    """Make the places of copies that are to come, so that the pipeline need not stand still for that when it is taken.
+
+    Whatever is wrong with one is told then.
+    """
+    access = deployment.access(store)
+    with closing(OwnSession(deployment.open_store)) as session:
+        copies = _copies(deployment, pipeline, store, views, session)
+        for one in copies.beside.values():
+            if one.stage is Stage.BUILDING and one.copy_id not in copies.known:
+                sink, _ = store.for_backfill(access, copies.copy(one), pipeline, session)
+                with closing(sink), suppress(ViewtailError):
+                    sink.prepare()
+
+
+def drop_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+    """Drop the copies that are to go, and that the pipeline was taken without.
+
+    Raises StoreUnavailableError; called again, it goes on.
+    """
+    swapping = store.swapping(deployment.access(store))
+    assert swapping is not None, "no command asks it of another store"
+    with closing(swapping), closing(OwnSession(deployment.open_store)) as session:
+        copies = _copies(deployment, pipeline, store, views, session)
+        for one in copies.beside.values():
+            if one.stage is Stage.DROPPING:
+                _drop_one(swapping, copies, one)
+
+
+def _copies(
+    deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView], session: Session
+) -> _Copies:
+    is_beside = deployment.limits.on_change == "beside"
+    of_two = {view.id for view in views if is_beside and not store.no_copies(view.view)}
+    return _Copies(Rebuilds(session, deployment.database, pipeline), views, of_two)
 
 
 class _Copies:
@@ -127,7 +164,9 @@ class _Copies:
         return self._choices.get(view) == choice(self.known[view].declaration, declared)
 
     def asked(self) -> list[Rebuild]:
-        """What is to be done now, with copies that are there for nothing any more.
+        """What is to be done while nothing writes, with copies that are there for nothing any more.
+
+        Those that are to go can wait, but where they make room for the copy of a changed declaration.
 
         What is asked of a view that is not declared waits until it is, or is forgotten.
         """
@@ -136,7 +175,9 @@ class _Copies:
             if {one.view, one.copy_id} <= self.known.keys() and self._is_over(one):
                 self.rebuilds.ask(one.view, {one.stage}, Stage.DROPPING)
         self.look()
-        return [one for one in self.beside.values() if one.stage in ASKED]
+        in_the_way = self.changed()
+        asked = (one for one in self.beside.values() if one.stage in ASKED)
+        return [one for one in asked if one.stage is not Stage.DROPPING or one.view in in_the_way]
 
     def _is_over(self, one: Rebuild) -> bool:
         live, copy = self.known[one.view], self.known[one.copy_id]
@@ -168,8 +209,9 @@ class _Copies:
             if maker is not None or view not in changed:
                 number, _ = numbers.get(view, (1, ""))
                 found.append(replace(maker or declared, copy=number, move=moves.get(view)))
-        beside = [replace(self.copy(one), move=one.move) for one in self.beside.values()]
-        return Placed([*found, *beside], self.beside)
+        kept = {name: one for name, one in self.beside.items() if one.stage is not Stage.DROPPING}
+        beside = [replace(self.copy(one), move=one.move) for one in kept.values()]
+        return Placed([*found, *beside], kept)
 
 
 def _say_ignored(views: Sequence[BoundView], single: Mapping[str, str], *, is_beside: bool) -> None:
@@ -237,11 +279,11 @@ def _do(deployment: Deployment, pipeline: str, store: Store, copies: _Copies, as
 
 
 def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> None:
+    if one.stage is Stage.DROPPING:
+        _drop_one(swapping, copies, one)
+        return
     rebuilds, live, beside = copies.rebuilds, copies.live(one), copies.copy(one)
     failpoints.reach(f"before {one.stage}")
-    if one.stage is Stage.DROPPING:
-        rebuilds.dropped(one, _drop(swapping, beside))
-        return
     record = rebuilds.states.read_all([beside.id]).get(beside.id)
     if record is None or record.state is not State.FILLED:
         state = "not there" if record is None else record.state
@@ -260,6 +302,11 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     is_dropped = one.is_automatic and one.stage is Stage.SWAPPING and not is_kept
     rebuilds.swapped(one, owner, upto if isinstance(swapping, GradualSwapping) else None, is_dropped=is_dropped)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+
+
+def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
+    failpoints.reach(f"before {one.stage}")
+    copies.rebuilds.dropped(one, _drop(swapping, copies.copy(one)))
 
 
 @dataclass(eq=False, kw_only=True)

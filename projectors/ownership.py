@@ -31,6 +31,7 @@ from projectors.backfill import Backfill, BackfillVitals
 from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -102,6 +103,18 @@ class Ownership:
         """What its pipeline reads."""
         return self.pipeline.source
 
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest change that is not durable yet; 0 at the source's end."""
+        vitals, progress = self.pipeline.vitals, self.source.progress
+        if vitals.oldest_waiting_us:
+            return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
+        if progress.trouble:
+            return time.monotonic() - progress.received_at
+        if progress.is_at_end or not vitals.last_commit_us:
+            return 0.0
+        return max(0.0, time.time() - vitals.last_commit_us / 1e6)
+
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""
         # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
@@ -135,6 +148,8 @@ class Ownership:
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
+        gives_way = self._gives_way(view)
+        most_rows = self.deployment.limits.chunk_rows
         make: Callable[..., Backfill] = Backfill
         if pipeline.windows is not None:
             make = partial(StreamFill, windows=pipeline.windows)
@@ -148,7 +163,7 @@ class Ownership:
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
-                chunk_rows=self.deployment.limits.chunk_rows,
+                chunk_rows=most_rows if gives_way is None else min(most_rows, GIVING_WAY_ROWS),
                 chunk_bytes=chunk_bytes,
             ),
             projections=projections_for(store, [view], followed_tables([view])),
@@ -165,7 +180,15 @@ class Ownership:
             watermarks=self.pipeline.watermarks,
             stop=self.stop,
             vitals=vitals,
+            gives_way=gives_way,
         )
+
+    def _gives_way(self, view: BoundView) -> GivingWay | None:
+        """A copy beside one that readers have, and that gets changes, is in no hurry; None for others."""
+        if not view.is_beside or not self.life.gets_changes(view.view.id):
+            return None
+        vitals = self.pipeline.vitals
+        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s)
 
     def look(self, session: Session) -> None:
         """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""

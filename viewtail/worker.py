@@ -33,7 +33,7 @@ from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
-from viewtail.reports import Reporter, lag_s
+from viewtail.reports import Reporter
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -162,8 +162,10 @@ class Worker:
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
+        is_said = self.reporter.state == "running"  # it is taken again, and changes wait
         self.reporter.say("running", None)
-        self.reporter.save()
+        if not is_said:
+            self.reporter.save()
         lease.look = own.look
         threads = [
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
@@ -225,7 +227,7 @@ class Worker:
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
-        while not own.stop.is_set() and not self.stop.wait(0.1):
+        while not own.stop.wait(0.1) and not self.stop.is_set():
             pass
         own.stop.set()
         own.source.interrupt()
@@ -233,4 +235,4 @@ class Worker:
 
 def _is_behind(own: Ownership) -> bool:
     """Whether it is left alone by what can wait."""
-    return own.pipeline.vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S
+    return own.pipeline.vitals.state != "running" or own.lag_s > BUSY_ABOVE_S

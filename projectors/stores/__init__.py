@@ -163,8 +163,8 @@ class GuardedSink(WitnessedSink, Protocol):
 class Swapping(Protocol):
     """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
 
-    Nothing writes either copy while `swap` and `drop` run; readers read on. Raises StoreUnavailableError (call again),
-    or StoreError when nothing was changed.
+    Nothing writes either copy while `swap` runs, nor `beside` while `drop` runs: then the live one is written. Readers
+    read on. Raises StoreUnavailableError (call again), or StoreError when nothing was changed.
     """
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:

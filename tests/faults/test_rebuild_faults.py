@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.copies import STORES, Place, Shop, kept, rebuilt
+from tests.support.copies import LISTS, STORES, Place, Shop, kept, rebuilt, store_of
 from tests.support.running import Run, wait_for
 
 ROWS = 3_000
@@ -33,7 +33,7 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, LISTS])
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
@@ -60,10 +60,10 @@ def _killed(run: Run, store: str, step: str, options: tuple[str, ...]) -> None:
     """Return when the process of the store died at the step; the command is killed then."""
     run.kill()
     run.start(VIEWTAIL_FAILPOINT=step if ":" in step else f"{step}:1")
-    first = wait_for("the pipeline's process runs", lambda: run.workers().get(store))
+    first = wait_for("the pipeline's process runs", lambda: run.workers().get(store_of(store)))
     command = run.background("rebuild", "people", *options)
     try:
-        wait_for(f"it is killed {step}", lambda: run.workers().get(store) != first, 60)
+        wait_for(f"it is killed {step}", lambda: run.workers().get(store_of(store)) != first, 60)
     finally:
         command.kill()
         command.wait()
@@ -79,7 +79,8 @@ def _is_as_said(shop: Shop, place: Place, store: str, copies: tuple[int, int | N
     live, beside = copies
     others = set() if beside is None else {beside}
     wait_for("no other copy is there", lambda: place.copies() == others)
-    names = {f"{store}:people": live, **{f"{store}:people~{number}": number for number in others}}
+    view = f"{store_of(store)}:people"
+    names = {view: live, **{f"{view}~{number}": number for number in others}}
     assert dict(shop.rows("SELECT name, copy FROM viewtail.view")) == names
     if beside is not None:
         wait_for("the copy beside is kept", lambda: place.copy(beside) == shop.wanted())

@@ -25,12 +25,20 @@ STORES = [
     pytest.param("elasticsearch", marks=pytest.mark.elasticsearch),
 ]
 
+LISTS = pytest.param("list", marks=pytest.mark.mysql)  # an index table over a list: two tables
+
 VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
+    "list": 'IndexTable("people", Entity("shop.user"), value="tags", each="VARCHAR(60)")',
     "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
     "elasticsearch": 'SearchIndex("people", Entity("shop.user"), fields={"email": "keyword"})',
 }
 Rows = dict[int, str]
+
+
+def store_of(kind: str) -> str:
+    """The name of the store, and so of the pipeline, of one of these views."""
+    return "mysql" if kind == "list" else kind
 
 
 def declared(*stores: str) -> str:
@@ -147,6 +155,58 @@ class Table(Place):
         return read
 
 
+class Lists(Table):
+    """In MySQL, a list an entity: its email, and `all`. Whoever reads finds both tables of one copy."""
+
+    def __init__(self, shop: Shop) -> None:
+        super().__init__(shop)
+        of_email = "IF(email IS NULL, NULL, JSON_ARRAY(email, 'all'))"
+        shop.execute(f"ALTER TABLE shop.user ADD tags JSON AS ({of_email}) STORED")
+
+    def shown(self) -> Rows:
+        return self._read("")
+
+    def copy(self, number: int) -> Rows:
+        return self._read(f"__viewtail_{number}")
+
+    def _read(self, behind: str) -> Rows:
+        found = self.shop.rows(
+            f"SELECT id, tags, NULL FROM viewtail.people{behind} "
+            f"UNION ALL SELECT id, NULL, tags FROM viewtail.people__version{behind} WHERE tags IS NOT NULL"
+        )
+        values = {(key, value) for key, value, listed in found if listed is None}
+        listed = {(key, one) for key, _, listed in found if listed is not None for one in json.loads(listed)}
+        assert values == listed, f"the tables are not of one copy: {sorted(values ^ listed)[:5]}"
+        return {key: value for key, value in values if value != "all"}
+
+    def copies(self) -> set[int]:
+        names = {name for (name,) in self.shop.rows("SHOW TABLES FROM viewtail LIKE 'people%'")}
+        first, second = ({name.removeprefix(of) for name in names if name.startswith(of)} for of in _BESIDE)
+        assert first == second, "a copy has two tables"
+        return set(map(int, first))
+
+    def damage(self, key: int, email: str) -> None:
+        self.shop.execute(
+            f"DELETE FROM viewtail.people WHERE id = {key}",
+            f"INSERT INTO viewtail.people (id, tags) VALUES ({key}, 'all'), ({key}, '{email}')",
+            "INSERT INTO viewtail.people__version (id, tags, version) "
+            f"""VALUES ({key}, '["all", "{email}"]', 5) AS new ON DUPLICATE KEY UPDATE tags = new.tags""",
+        )
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        cursor = self.shop.connect().cursor()
+
+        def read() -> str | None:
+            cursor.execute(f"SELECT tags FROM viewtail.people WHERE id = {key} AND tags <> 'all'")
+            row = cursor.fetchone()
+            return None if row is None else row[0]
+
+        return read
+
+
+_BESIDE = ("people__viewtail_", "people__version__viewtail_")
+
+
 class Keys(Place):
     """In Redis."""
 
@@ -248,6 +308,8 @@ def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Plac
     """The view of a store, and the addresses of the servers."""
     if store == "mysql":
         return Table(shop), addresses(shop.server)
+    if store == "list":
+        return Lists(shop), addresses(shop.server)
     server: Server = request.getfixturevalue(f"{store}_server")
     if store == "redis":
         return Keys(shop, server), addresses(shop.server, redis=server)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from changes.errors import MisuseError, StopRequested
 from offsets.pauses import this_person
 from operations import rebuild as operation
-from projectors.pace import Pace
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild
 from projectors.views import BoundView
@@ -90,8 +90,8 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
 
 def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    with Beside(deployment, copy, stop, print_remark) as beside:
-        report = operation.compared(beside, Pace(0, stop), "compare before the swap")
+    with Beside(deployment, copy, stop, print_remark, chunk_rows=GIVING_WAY_ROWS) as beside:
+        report = operation.compared(beside, GivingWay(stop=stop), "compare before the swap")
     if report.parked:
         print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
     return operation.differences(report)

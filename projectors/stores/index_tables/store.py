@@ -104,12 +104,7 @@ class IndexTablesStore(Store):
         return sink, lambda: sink.connection
 
     def no_copies(self, view: View) -> str:
-        assert isinstance(view, IndexTable)
-        if view.each is None:
-            return ""
-        return (
-            f"with each= it has two tables, which are not swapped. Project it again in place: viewtail replay {view.id}"
-        )
+        return ""
 
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping
@@ -118,8 +113,8 @@ class IndexTablesStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return (
-            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
-            f"was rebuilt lately, or `{database}`.`{name}__version`, the second table of a view with each="
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__version`, the second "
+            "table of a view with each=. Where it was rebuilt lately, also those whose names go on with __viewtail_N"
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
