@@ -354,7 +354,7 @@ def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuil
     live, beside = replace(view, copy=one.live), replace(view, copy=one.copy, is_beside=True)
     failpoints.reach(f"before {one.stage}")
     if one.stage is Stage.DROPPING:
-        rebuilds.dropped(one, _drop(swapping, beside))
+        rebuilds.dropped(one, _drop(swapping, live, beside))
         return
     record = rebuilds.states.read_all([beside.id]).get(beside.id)
     if record is None or record.state is not State.FILLED:
@@ -372,9 +372,9 @@ def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuil
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
 
 
-def _drop(swapping: Swapping, beside: BoundView) -> str | None:
+def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
     try:
-        swapping.drop(beside)
+        swapping.drop(live, beside)
     except StoreError as error:
         _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
         return str(error)
@@ -388,6 +388,15 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     if "rebuild" not in migrations.columns(cursor, database):
         return []
     return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
+
+
+def as_live(cursor: Any, database: str, view: BoundView) -> BoundView:
+    """A declared view in the place of its live copy: for whatever reads beside the pipelines."""
+    if "copy" not in migrations.columns(cursor, database).get("view", ()):
+        return view  # no viewtail that knows copies ever ran
+    cursor.execute(f"SELECT MAX(copy) FROM {quote(database, 'view')} WHERE name = %s", (view.id,))
+    (copy,) = cursor.fetchone()
+    return replace(view, copy=copy or 1)
 
 
 def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:

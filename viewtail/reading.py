@@ -16,11 +16,12 @@ def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])
-    (bound,) = deployment.views
+    (declared,) = deployment.views
     store = store_of(chosen)
+    bound, remark = reading.found(deployment.open_store, settings.store_address(), deployment.database, declared)
     return reading.Reader(
         view=bound,
-        remark=reading.remark(deployment.open_store, settings.store_address(), deployment.database, chosen),
+        remark=remark,
         open_source=deployment.open_source,
         open_reader=lambda: store.reader(deployment.access(store), bound),
     )

@@ -173,8 +173,8 @@ class Swapping(Protocol):
         lacks was gone by then.
         """
 
-    def drop(self, beside: BoundView) -> None:
-        """Nothing stays of a copy that readers do not see."""
+    def drop(self, live: BoundView, beside: BoundView) -> None:
+        """Nothing stays of a copy that readers do not see; they see `live`."""
 
     def close(self) -> None:
         """Give the connection up."""
@@ -280,6 +280,10 @@ class ViewReader(ABC):
         Names that look like a key's, and are none's, are added to `foreign`: the first MOST_FOREIGN.
         """
         raise NotImplementedError
+
+    def misleads(self) -> str:
+        """Why readers are not led to what this reads, where something leads them, and what to do; '': they are."""
+        return ""
 
     def strays(self) -> Iterator[list[Key]]:
         """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.

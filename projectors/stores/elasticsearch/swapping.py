@@ -31,7 +31,7 @@ class AliasSwapping(Swapping):
             others = [one for one in actions if one["remove"]["index"] != new.index]
             ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*others, add]})
 
-    def drop(self, beside: BoundView) -> None:
+    def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its index, and its alias with it."""
         with _told(beside):
             target = f"{path(Names(beside).index)}?ignore_unavailable=true"

@@ -62,7 +62,7 @@ class TableSwapping(Swapping):
             "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
         )
 
-    def drop(self, beside: BoundView) -> None:
+    def drop(self, live: BoundView, beside: BoundView) -> None:
         """Drop its table."""
         with self._mapped(beside):
             connection = self._living()

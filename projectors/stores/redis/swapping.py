@@ -1,12 +1,14 @@
-"""Swaps two copies of a view key by key: readers know the names of the keys, so each one's content changes place.
+"""Swaps two copies of a view: with `{generation}` in its key template by its pointer, otherwise key by key.
 
-One script does it for some entities at a time, so a reader finds each key as the one copy has it or as the other does.
+A pointer is set in one step, and both copies stay where they are. Without one, readers know the names of the keys, so
+each one's content changes place. One script does it for some entities at a time, so a reader finds each key as the one copy has it or as the other does.
 What is done already shows by itself: the key of the copy beside is gone, and the former content is in its new place.
 Between the first key and the last the view holds keys of both copies.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,12 +22,13 @@ from changes.versions import WIDTH
 from changes.writes import Key
 from projectors import failpoints
 from projectors.stores import Swapping, takes_equal_versions
-from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.keys import RedisKeys, keys_of, leading
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
 ENTITIES_A_SCRIPT = 50  # Redis serves nobody else meanwhile: well under a millisecond
+READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
 # KEYS: of each entity its row and tombstone in the live place, in that of the copy beside, and where the former content
 # goes. ARGV[1]: 'hash' or 'json'. ARGV[2]: the version of the tombstone for what only the former copy has; '' where
@@ -110,7 +113,11 @@ class KeySwapping(Swapping):
         self._client = client
 
     def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
-        """Every key that the copy beside has takes its place; then those go that it lacks."""
+        """Every key that the copy beside has takes its place; then those go that it lacks. Or the pointer moves."""
+        if (leading_ := leading(beside)) is not None:
+            with _unavailable("swapping two copies"):
+                self._client.set(leading_.pointer, beside.copy)
+            return
         places = [RedisKeys(one) for one in (live, beside, replace(live, is_beside=True))]
         tombstone = "" if takes_equal_versions(live) else f"{upto:0{WIDTH}d}"
         arguments = ("hash" if isinstance(live.view, RedisHash) else "json", tombstone)
@@ -122,12 +129,17 @@ class KeySwapping(Swapping):
                 self._run(RETIRE, places, some, arguments)
                 failpoints.reach(failpoints.SWAP_STEP)
 
-    def drop(self, beside: BoundView) -> None:
-        """Delete its keys."""
-        keys = RedisKeys(beside)
+    def drop(self, live: BoundView, beside: BoundView) -> None:
+        """Delete its keys; those that a pointer led to once nobody is led there any more."""
+        keys, *sets = keys_of(beside)
         with _unavailable("dropping a copy"):
+            if (leading_ := leading(live)) is not None:
+                self._client.set(leading_.pointer, live.copy)
+                time.sleep(READ_WITHIN_S)
             for some in _some(self._entities(keys)):
                 self._client.unlink(*(name for key in some for name in keys.names(key)))
+            for of in sets:
+                self._drop_sets(of)
 
     def close(self) -> None:
         self._client.close()
@@ -138,6 +150,14 @@ class KeySwapping(Swapping):
             for name in self._client.scan_iter(match=match, count=KEYS_A_SCAN):
                 if (key := read(as_text(name))) is not None:
                     yield key
+
+    def _drop_sets(self, keys: RedisKeys) -> None:
+        """Of one copy; sets that copies share stay."""
+        if not keys.has_generation:
+            return
+        for name in self._client.scan_iter(match=keys.scan_match, count=KEYS_A_SCAN):
+            if keys.key_of(as_text(name)) is not None:
+                self._client.unlink(name)
 
     def _run(self, script: str, places: Iterable[RedisKeys], keys: Sequence[Key], arguments: tuple[str, ...]) -> None:
         names = [name for key in keys for place in places for name in place.names(key)]
