@@ -28,6 +28,7 @@ STORES = [
 VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
     "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
+    "generations": 'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
     "elasticsearch": 'SearchIndex("people", Entity("shop.user"), fields={"email": "keyword"})',
 }
 Rows = dict[int, str]
@@ -81,6 +82,8 @@ class Shop:
 class Place:
     """The view of one store."""
 
+    store: str
+
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
 
@@ -110,6 +113,8 @@ class Place:
 
 class Table(Place):
     """In MySQL."""
+
+    store = "mysql"
 
     def shown(self) -> Rows:
         return self._read("people")
@@ -143,12 +148,14 @@ class Table(Place):
 class Keys(Place):
     """In Redis."""
 
+    store = "redis"
+
     def __init__(self, shop: Shop, server: Server) -> None:
         super().__init__(shop)
-        self._client = redis.Redis(port=server.port)
+        self.client = redis.Redis(port=server.port)
 
     def clear(self) -> None:
-        self._client.flushall()
+        self.client.flushall()
 
     def shown(self) -> Rows:
         return self._read("people:*", lambda name: name.removeprefix("people:"))
@@ -158,31 +165,74 @@ class Keys(Place):
         return self._read(f"{{people:*{behind}", lambda name: name.removeprefix("{people:").removesuffix(behind))
 
     def _read(self, match: str, key_of: Callable[[str], str]) -> Rows:
-        names = list(self._client.scan_iter(match=match, count=5000))
-        with self._client.pipeline(transaction=False) as asked:
+        names = list(self.client.scan_iter(match=match, count=5000))
+        with self.client.pipeline(transaction=False) as asked:
             for name in names:
                 asked.hget(name, "email")
             found = asked.execute()
         return {int(key_of(name.decode())): email.decode() for name, email in zip(names, found, strict=True) if email}
 
     def copies(self) -> set[int]:
-        names = [name.decode() for name in self._client.scan_iter(match="{people:*", count=5000)]
+        names = [name.decode() for name in self.client.scan_iter(match="{people:*", count=5000)]
         numbers = [name.rpartition(":")[2].rstrip("t") for name in names]
         return {int(number) for number in numbers if number}
 
     def damage(self, key: int, email: str) -> None:
-        self._client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
+        self.client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
 
     def one(self, key: int) -> Callable[[], str | None]:
         def read() -> str | None:
-            found: Any = self._client.hget(f"people:{key}", "email")
+            found: Any = self.client.hget(f"people:{key}", "email")
             return None if found is None else found.decode()
+
+        return read
+
+
+class Generations(Keys):
+    """In Redis, with the number of its copy in each key."""
+
+    def pointer(self) -> int:
+        """The number that readers put into keys."""
+        found: Any = self.client.get("people:generation")
+        return int(found)
+
+    def shown(self) -> Rows:
+        return self.copy(self.pointer())
+
+    def copy(self, number: int) -> Rows:
+        before = f"people:{number}:"
+        return self._read(f"{before}*", lambda name: name.removeprefix(before))
+
+    def copies(self) -> set[int]:
+        names = [name.decode().lstrip("{") for name in self.client.scan_iter(match="*people:*:*", count=5000)]
+        return {int(name.split(":")[1]) for name in names} - {self.pointer()}
+
+    def damage(self, key: int, email: str) -> None:
+        name = f"people:{self.pointer()}:{key}"
+        self.client.hset(name, mapping={"email": email, "_version": f"{5:019d}"})
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        """As docs/views.md says: the pointer and the key at once, and again where the pointer has moved."""
+        number = self.pointer()
+
+        def read() -> str | None:
+            nonlocal number
+            while True:
+                with self.client.pipeline(transaction=True) as asked:
+                    asked.get("people:generation")
+                    asked.hget(f"people:{number}:{key}", "email")
+                    now, found = asked.execute()
+                if int(now) == number:
+                    return None if found is None else found.decode()
+                number = int(now)
 
         return read
 
 
 class Documents(Place):
     """In Elasticsearch."""
+
+    store = "elasticsearch"
 
     def __init__(self, shop: Shop, server: Server) -> None:
         super().__init__(shop)
@@ -232,9 +282,11 @@ def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Plac
     """The view of a store, and the addresses of the servers."""
     if store == "mysql":
         return Table(shop), addresses(shop.server)
+    if store in ("redis", "generations"):
+        redis_server: Server = request.getfixturevalue("redis_server")
+        keys = (Keys if store == "redis" else Generations)(shop, redis_server)
+        return keys, addresses(shop.server, redis=redis_server)
     server: Server = request.getfixturevalue(f"{store}_server")
-    if store == "redis":
-        return Keys(shop, server), addresses(shop.server, redis=server)
     return Documents(shop, server), addresses(shop.server, elasticsearch=server)
 
 

@@ -5,8 +5,8 @@ percent-encoded), which is what makes keys distinct, readable backwards, and saf
 key K is `{K}:t`, and the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2`
 (or another number) and the tombstone `{K}:2t`, in the slot of K too.
 
-A template may have `{generation}`: the number of a copy, so that each copy's keys have names of their own. Readers learn
-from a pointer which number to put there: the key that is the template up to `{generation}`, and that word.
+A template may have `{generation}`: the number of a copy, so that each copy's keys have names of their own. Readers
+learn from a pointer which number to put there: the key that is the template up to `{generation}`, and that word.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class RedisKeys:
         self._placed = [column for _, column in declared if column is not None and column is not _NUMBER]
         self._check(declared)
         self.shape = _shape(declared)  # its template, with the kind of each column in place of its name
-        self.pointer = (
-            f"{declared[0][0]}{GENERATION}"  # the key that readers learn the generation from, if there is one
-        )
+        # The key from which readers learn the generation, where there is one.
+        self.pointer = f"{declared[0][0]}{GENERATION}"
         self._parts = _numbered(declared, view.copy)
         self._own_shape = _shape(self._parts)  # of this copy alone
         self._pattern = re.compile(pattern_of(self._own_shape))
@@ -219,8 +218,8 @@ class RedisKeys:
             )
         if any(column is _NUMBER for _, column in parts[1:]):
             raise self._wrong(
-                f"the key template has {{{GENERATION}}} once, before all columns: readers find the number under the key "
-                f"that is the template up to there, e.g. key='{self._name}:{{{GENERATION}}}:{self._names}'"
+                f"the key template has {{{GENERATION}}} once, before all columns: readers find the number under the "
+                f"key that is the template up to there, e.g. key='{self._name}:{{{GENERATION}}}:{self._names}'"
             )
         for (_, left), (between, right) in itertools.pairwise(parts):
             if left and right and not _keeps_apart(left, between):

@@ -7,8 +7,8 @@ a batch have answered, on their connection, so it is never ahead of the rows; an
 left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
 is refused.
 
-The pointers of views whose key template has `{generation}` are written by the sink of the pipeline alone: viewtail's own
-tables say which copy is live, and what somebody else left in a pointer is put right within LOOK_EVERY_S.
+The pointers of views whose key template has `{generation}` are written by the sink of the pipeline alone: viewtail's
+own tables say which copy is live, and what somebody else left in a pointer is put right within LOOK_EVERY_S.
 """
 
 from __future__ import annotations

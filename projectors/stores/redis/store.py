@@ -104,8 +104,8 @@ class RedisStore(Store):
             yield str(error)
         if isinstance(view.view, RedisSet) and view.view.has_generation and view.table.column(GENERATION) is not None:
             yield (
-                f"{{{GENERATION}}} in a key template is the number of a copy of the view, and {view.table.full_name} has "
-                "a column of that name; to name sets by it, add a generated column of another name"
+                f"{{{GENERATION}}} in a key template is the number of a copy of the view, and {view.table.full_name} "
+                "has a column of that name; to name sets by it, add a generated column of another name"
             )
         yield from score_problems(view)
 
@@ -141,7 +141,7 @@ class RedisStore(Store):
         return RedisSink(open_, [view], access.database, pipeline, read_position=read), session
 
     def no_copies(self, view: View) -> str:
-        if not isinstance(view, RedisSet):
+        if not isinstance(view, RedisSet) or view.has_generation:
             return ""
         return (
             "readers know its sets by their names, which two copies would share. Project it again in place: "

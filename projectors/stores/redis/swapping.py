@@ -1,9 +1,9 @@
 """Swaps two copies of a view: with `{generation}` in its key template by its pointer, otherwise key by key.
 
 A pointer is set in one step, and both copies stay where they are. Without one, readers know the names of the keys, so
-each one's content changes place. One script does it for some entities at a time, so a reader finds each key as the one copy has it or as the other does.
-What is done already shows by itself: the key of the copy beside is gone, and the former content is in its new place.
-Between the first key and the last the view holds keys of both copies.
+each one's content changes place. One script does it for some entities at a time, so a reader finds each key as the one
+copy has it or as the other does. What is done already shows by itself: the key of the copy beside is gone, and the
+former content is in its new place. Between the first key and the last the view holds keys of both copies.
 """
 
 from __future__ import annotations
