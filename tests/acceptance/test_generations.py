@@ -122,7 +122,7 @@ def test_readers_of_the_pointer_never_miss_and_a_rollback_is_exact(kept: tuple[G
 
     assert "damaged" not in run.command("get", "people", "7").stdout, "it reads the live copy"
     assert len(run.command("find", "teams", "3").stdout.splitlines()) > 100
-    assert run.command("preview", "people").stdout.splitlines()[0].endswith("200 stay as they are")
+    assert run.command("preview", "people").stdout.splitlines()[0].endswith(", 100 stay as they are")
     assert run.command("why", "people", "7", timeout_s=60).returncode == 0
     shop.execute("DELETE FROM shop.user WHERE id = 7")
     done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
@@ -210,7 +210,7 @@ def test_a_new_declaration_comes_by_the_pointer_and_a_forgotten_view_goes_in_eve
 
     place.client.mset({"people:note": "a", "people:3:9:9": "b", "team:x": "c", "people:1:3": "d"})
     views.write_text(
-        'from viewtail import Entity, IndexTable\nviews = [IndexTable("by_email", Entity("shop.user"), value="email")]\n'
+        'from viewtail import Entity, IndexTable as Table\nviews = [Table("of", Entity("shop.user"), value="email")]\n'
     )
     for view in ("people", "teams"):
         done = run.command("forget", view, "--yes", timeout_s=60)

@@ -157,9 +157,10 @@ class RedisSink(GuardedSink):
         if changed is None:
             self._drop()
             raise StoreUnavailableError(_WITNESS_CHANGED)
+        say = _log.warning if self._led_at else _log.info  # somebody changed it, or it is set for the first time
         self._led_at = now
         for at in changed:
-            _log.warning("pointer set", key=names[at], generation=self._pointers[names[at]])
+            say("pointer set", key=names[at], generation=self._pointers[names[at]])
 
     def _move_witness(self, to: bytes) -> None:
         if not self._ask("EVAL", MOVE_WITNESS, 1, self._witness_key, self._mark, to):
