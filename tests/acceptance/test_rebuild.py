@@ -21,7 +21,7 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, pytest.param("sets", marks=pytest.mark.redis)])
 def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_copy_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -45,7 +45,7 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
         done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
         assert done.returncode == 0, done.stderr
         assert place.copies() == set()
-        assert shop.states() == {f"{store}:people": "filled"}
+        assert shop.states() == {f"{place.store}:people": "filled"}
         assert rebuilt(run)["live_copy"] == 3, "no number comes twice"
         assert place.shown() == shop.wanted()
 

@@ -33,7 +33,9 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", [*STORES, pytest.param("generations", marks=pytest.mark.redis)])
+@pytest.mark.parametrize(
+    "store", [*STORES, *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("generations", "sets"))]
+)
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
@@ -42,7 +44,7 @@ def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
     """The process that does it is killed, and the command too."""
     with kept(request, store, shop, tmp_path) as (place, run):
         for number, (options, step, copies) in enumerate(STEPS):
-            if store == "redis" or not step.startswith(_IN_REDIS):
+            if store in ("redis", "sets") or not step.startswith(_IN_REDIS):
                 _killed(run, place.store, step, options)
                 assert place.shown() == shop.wanted(), f"nothing half-done shows: {step}"
                 run.kill()

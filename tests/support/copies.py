@@ -29,6 +29,7 @@ VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
     "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
     "generations": 'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
+    "sets": 'RedisSortedSet("people", Entity("shop.user"), key="of:{email}", score="id")',
     "elasticsearch": 'SearchIndex("people", Entity("shop.user"), fields={"email": "keyword"})',
 }
 Rows = dict[int, str]
@@ -37,7 +38,7 @@ Rows = dict[int, str]
 def declared(*stores: str) -> str:
     """A views.py with the views of these stores."""
     views = ", ".join(VIEWS[store] for store in stores)
-    return f"from viewtail import Entity, IndexTable, RedisHash, SearchIndex\nviews = [{views}]\n"
+    return f"from viewtail import Entity, IndexTable, RedisHash, RedisSortedSet, SearchIndex\nviews = [{views}]\n"
 
 
 class Shop:
@@ -229,6 +230,40 @@ class Generations(Keys):
         return read
 
 
+class Sets(Keys):
+    """In Redis: each email is a sorted set of the users with it."""
+
+    def shown(self) -> Rows:
+        found: Rows = {}
+        names = list(self.client.scan_iter(match="of:*", count=5000))
+        with self.client.pipeline(transaction=False) as asked:
+            for name in names:
+                asked.zrange(name, 0, -1, withscores=True)
+            for name, members in zip(names, asked.execute(), strict=True):
+                for member, score in members:
+                    assert int(member) == score and int(member) not in found, "it is in one set, with its score"
+                    found[int(member)] = name.decode().removeprefix("of:").replace("%20", " ")
+        return found
+
+    def copy(self, number: int) -> Rows:
+        behind = f"}}:{number}"
+        names = list(self.client.scan_iter(match=f"{{people:*{behind}", count=5000))
+        with self.client.pipeline(transaction=False) as asked:
+            for name in names:
+                asked.hmget(name, "set", "member", "in")
+            rows = [row for row in asked.execute() if row[2] is not None]
+        assert all(float(member) == float(score) for _, member, score in rows)
+        return {int(member): name.decode().removeprefix("of:").replace("%20", " ") for name, member, _ in rows}
+
+    def damage(self, key: int, email: str) -> None:
+        place = f"people:{key}"
+        former: Any = self.client.hget(place, "set")
+        if former is not None:
+            self.client.zrem(former, str(key))
+        self.client.zadd(f"of:{email}", {str(key): key})
+        self.client.hset(place, mapping={"set": f"of:{email}", "member": str(key), "_version": f"{5:019d}"})
+
+
 class Documents(Place):
     """In Elasticsearch."""
 
@@ -278,14 +313,16 @@ class Documents(Place):
         return read
 
 
+IN_REDIS: dict[str, type[Keys]] = {"redis": Keys, "generations": Generations, "sets": Sets}
+
+
 def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Place, dict[str, str]]:
     """The view of a store, and the addresses of the servers."""
     if store == "mysql":
         return Table(shop), addresses(shop.server)
-    if store in ("redis", "generations"):
+    if store in IN_REDIS:
         redis_server: Server = request.getfixturevalue("redis_server")
-        keys = (Keys if store == "redis" else Generations)(shop, redis_server)
-        return keys, addresses(shop.server, redis=redis_server)
+        return IN_REDIS[store](shop, redis_server), addresses(shop.server, redis=redis_server)
     server: Server = request.getfixturevalue(f"{store}_server")
     return Documents(shop, server), addresses(shop.server, elasticsearch=server)
 

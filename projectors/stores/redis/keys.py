@@ -88,6 +88,11 @@ class RedisKeys:
         return view.view.key if isinstance(view.view, RedisHash | RedisJson) else None
 
     @property
+    def is_shadow(self) -> bool:
+        """Whether they are of a copy that readers do not see, beside those that they know."""
+        return bool(self._beside)
+
+    @property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)

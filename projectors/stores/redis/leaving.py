@@ -152,7 +152,8 @@ class RedisTraces(Traces):
     def __init__(self, client: Redis, view: BoundView) -> None:
         self._client, self._keys = client, RedisKeys(view)
         self._kind = kind_of(view)
-        self._sets = _Sets(client, view) if isinstance(view.view, RedisSet) else None
+        has_sets = isinstance(view.view, RedisSet) and not self._keys.is_shadow
+        self._sets = _Sets(client, view) if has_sets else None
 
     def of(self, key: Key) -> list[Trace]:
         name, side = self._keys.names(key)

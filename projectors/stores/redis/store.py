@@ -141,12 +141,7 @@ class RedisStore(Store):
         return RedisSink(open_, [view], access.database, pipeline, read_position=read), session
 
     def no_copies(self, view: View) -> str:
-        if not isinstance(view, RedisSet) or view.has_generation:
-            return ""
-        return (
-            "readers know its sets by their names, which two copies would share. Project it again in place: "
-            f"viewtail replay {view.id}"
-        )
+        return ""
 
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping

@@ -24,86 +24,11 @@ from projectors import failpoints
 from projectors.stores import Swapping, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys, keys_of, leading
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
-from projectors.stores.redis.views import RedisHash
+from projectors.stores.redis.swap_script import scripts_of
 from projectors.views import BoundView
 
 ENTITIES_A_SCRIPT = 50  # Redis serves nobody else meanwhile: well under a millisecond
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
-
-# KEYS: of each entity its row and tombstone in the live place, in that of the copy beside, and where the former content
-# goes. ARGV[1]: 'hash' or 'json'. ARGV[2]: the version of the tombstone for what only the former copy has; '' where
-# rows have versions of their own, and a delete is one above. A key that viewtail did not write stays where it is.
-_COMMON = r"""
-local call, pcall = redis.call, redis.pcall
-local none = string.rep('0', 19)
-
-local function version_of(key)
-  local stored
-  if ARGV[1] == 'hash' then
-    stored = pcall('HGET', key, '_version')
-  else
-    stored = pcall('GETRANGE', key, 0, 31)
-  end
-  if type(stored) ~= 'string' then return nil end
-  stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
-  return stored and #stored == 19 and stored or nil
-end
-
--- One above an even version of 19 digits.
-local function above(version)
-  return string.sub(version, 1, 18) .. tostring(math.floor(tonumber(string.sub(version, 19)) / 2) * 2 + 1)
-end
-"""
-EXCHANGE = (
-    _COMMON
-    + r"""
-for at = 1, #KEYS, 6 do
-  local row, tombstone, new_row, new_tombstone = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
-  local old_row, old_tombstone = KEYS[at + 4], KEYS[at + 5]
-  local has_row = call('EXISTS', row) == 1
-  if call('EXISTS', new_row, new_tombstone) > 0 then
-    if has_row and not version_of(row) then
-      call('DEL', new_row, new_tombstone)
-    else
-      call('DEL', old_row, old_tombstone)
-      if has_row then
-        call('RENAME', row, old_row)
-        call('DEL', tombstone)
-      elseif call('EXISTS', tombstone) == 1 then
-        call('RENAME', tombstone, old_tombstone)
-      else
-        call('SET', old_tombstone, none)
-      end
-      if call('EXISTS', new_row) == 1 then
-        call('RENAME', new_row, row)
-        call('DEL', new_tombstone)
-      else
-        call('RENAME', new_tombstone, tombstone)
-      end
-    end
-  end
-end
-"""
-)
-RETIRE = (
-    _COMMON
-    + r"""
-for at = 1, #KEYS, 6 do
-  local row, tombstone, old_row, old_tombstone = KEYS[at], KEYS[at + 1], KEYS[at + 4], KEYS[at + 5]
-  if call('EXISTS', old_row, old_tombstone) == 0 then
-    if call('EXISTS', row) == 1 then
-      local version = version_of(row)
-      if version then
-        call('RENAME', row, old_row)
-        call('SET', tombstone, ARGV[2] ~= '' and ARGV[2] or above(version))
-      end
-    elseif call('EXISTS', tombstone) == 1 then
-      call('SET', old_tombstone, call('GET', tombstone))
-    end
-  end
-end
-"""
-)
 
 
 class KeySwapping(Swapping):
@@ -120,13 +45,13 @@ class KeySwapping(Swapping):
             return
         places = [RedisKeys(one) for one in (live, beside, replace(live, is_beside=True))]
         tombstone = "" if takes_equal_versions(live) else f"{upto:0{WIDTH}d}"
-        arguments = ("hash" if isinstance(live.view, RedisHash) else "json", tombstone)
+        exchange, retire, kind = scripts_of(live)
         with _unavailable("swapping two copies"):
             for some in _some(self._entities(places[1])):
-                self._run(EXCHANGE, places, some, arguments)
+                self._run(exchange, places, some, (kind, tombstone))
                 failpoints.reach(failpoints.SWAP_STEP)
             for some in _some(self._entities(places[0])):
-                self._run(RETIRE, places, some, arguments)
+                self._run(retire, places, some, (kind, tombstone))
                 failpoints.reach(failpoints.SWAP_STEP)
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
