@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from string import Formatter
-from typing import Any
+from typing import Any, ClassVar
 
 from changes.errors import DeclarationError, MisuseError
 from changes.rendering import integer_parser, key_renderer, parse_key
@@ -50,6 +50,8 @@ def version_of(text: bytes) -> int | None:
 class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
+    _is_shared: ClassVar[bool] = False  # all copies have the same ones, but for those with a generation
+
     def __init__(self, view: BoundView) -> None:
         self._name = view.view.name
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
@@ -72,7 +74,8 @@ class RedisKeys:
         self._own_shape = _shape(self._parts)  # of this copy alone
         self._pattern = re.compile(pattern_of(self._own_shape))
         # What stands behind the key of a copy that readers do not see.
-        self._beside = f"}}:{view.copy}" if view.is_beside and not self.has_generation else ""
+        is_apart = view.is_beside and not self.has_generation and not self._is_shared
+        self._beside = f"}}:{view.copy}" if is_apart else ""
         is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
         self._integer = integer_parser(self._columns[0]) if is_integer else None
         names: dict[str, Any] = {}
@@ -236,6 +239,8 @@ class RedisKeys:
 
 class SetKeys(RedisKeys):
     """The sets of one view, by the columns that name them. Its entities' own keys are its `RedisKeys`."""
+
+    _is_shared = True
 
     @staticmethod
     def _columns_of(view: BoundView) -> tuple[Column, ...]:
