@@ -379,9 +379,9 @@ def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_i
     write(sink, live, {(key,): Write(5, values(7)) for key in (1, 2, 3, 4, 6)} | {(5,): Write(5, None)})
     (client.zrem if is_sorted else client.srem)(f"company{live.view.name}:7:users", "6")  # damage goes along
     write(sink, new, {(1,): Write(6, values(8, 3)), (2,): Write(6, values(7, 4)), (3,): Write(6, None)})
-    write(sink, new, {(5,): Write(6, values(7)), (6,): Write(6, values(7))})
+    write(sink, new, {(2,): Write(7, values(7, 4)), (5,): Write(6, values(7)), (6,): Write(6, values(7))})
     client.set(f"company{live.view.name}:9:users", "a text of somebody else's")
-    assert len(write(sink, new, {(2,): Write(7, values(9))})) == 1, "what no set can have parks its entity beside too"
+    assert len(write(sink, new, {(2,): Write(8, values(9))})) == 1, "what no set can have parks its entity beside too"
     before = dict.fromkeys("1234", 1.0)
     assert members(7) == before and members(8) == {}
     assert held_of(client, new, 1, 3, 4) == [
@@ -392,7 +392,7 @@ def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_i
     for _ in range(2):  # a second time it finds all done
         swapping.swap(live, new, 9)
         assert members(7) == after and members(8) == {"1": 3.0 if is_sorted else 1.0}
-        assert [one and one[0] for one in held_of(client, live, 1, 2, 3, 4, 5, 6)] == [6, 6, 6, 9, 6, 6]
+        assert [one and one[0] for one in held_of(client, live, 1, 2, 3, 4, 5, 6)] == [6, 7, 6, 9, 6, 6]
         assert [one and one[0] for one in held_of(client, former, 1, 2, 3, 4, 5, 6)] == [5, 5, 5, 5, 5, 5]
     sink = sink_of(client, live, former)
     write(sink, live, {(2,): Write(10, None)})
