@@ -9,7 +9,7 @@ former content is in its new place. Between the first key and the last the view 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -23,11 +23,13 @@ from changes.writes import Key
 from projectors import failpoints
 from projectors.stores import Swapping, takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys, keys_of, leading
+from projectors.stores.redis.packing import argument
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.swap_script import scripts_of
 from projectors.views import BoundView
 
 ENTITIES_A_SCRIPT = 50  # Redis serves nobody else meanwhile: well under a millisecond
+SCRIPTS_UNDER_WAY = 8  # sent before the first answer is read; Redis serves others between two or three of them
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
 
@@ -47,12 +49,11 @@ class KeySwapping(Swapping):
         tombstone = "" if takes_equal_versions(live) else f"{upto:0{WIDTH}d}"
         exchange, retire, kind = scripts_of(live)
         with _unavailable("swapping two copies"):
-            for some in _some(self._entities(places[1])):
-                self._run(exchange, places, some, (kind, tombstone))
-                failpoints.reach(failpoints.SWAP_STEP)
-            for some in _some(self._entities(places[0])):
-                self._run(retire, places, some, (kind, tombstone))
-                failpoints.reach(failpoints.SWAP_STEP)
+            for script, of in ((exchange, places[1]), (retire, places[0])):
+                with self._running(script, (kind, tombstone)) as run:
+                    for some in _some(self._entities(of)):
+                        run([name for key in some for place in places for name in place.names(key)])
+                        failpoints.reach(failpoints.SWAP_STEP)
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
@@ -84,9 +85,37 @@ class KeySwapping(Swapping):
             if keys.key_of(as_text(name)) is not None:
                 self._client.unlink(name)
 
-    def _run(self, script: str, places: Iterable[RedisKeys], keys: Sequence[Key], arguments: tuple[str, ...]) -> None:
-        names = [name for key in keys for place in places for name in place.names(key)]
-        self._client.eval(script, len(names), *names, *arguments)
+    @contextmanager
+    def _running(self, script: str, arguments: Sequence[str]) -> Iterator[Callable[[Sequence[str]], None]]:
+        """Sends the script with names of keys, some before the first answer; all have been answered at the end."""
+        before = "$7\r\nEVALSHA\r\n" + argument(str(self._client.script_load(script)))
+        behind = "".join(map(argument, arguments))
+        connection: Any = self._client.connection_pool.get_connection()
+        waiting = 0
+
+        def run(names: Sequence[str]) -> None:
+            nonlocal waiting
+            head = f"*{3 + len(names) + len(arguments)}\r\n{before}{argument(str(len(names)))}"
+            command = "".join([head, *map(argument, names), behind]).encode()
+            connection.send_packed_command((command,), check_health=False)
+            waiting += 1
+            if waiting == SCRIPTS_UNDER_WAY:
+                settle(1)
+
+        def settle(count: int) -> None:
+            nonlocal waiting
+            for _ in range(count):
+                connection.read_response()
+                waiting -= 1
+
+        try:
+            yield run
+            settle(waiting)
+        except BaseException:
+            connection.disconnect()  # answers that were not read must not be taken for later ones
+            raise
+        finally:
+            self._client.connection_pool.release(connection)
 
 
 def _some(keys: Iterator[Key]) -> Iterator[list[Key]]:
