@@ -26,7 +26,7 @@ from offsets.mysql import OwnSession, transaction
 from operations import passing
 from projectors.binding import declaration_hash
 from projectors.dead_letters import erase_letters
-from projectors.rebuilds import everywhere
+from projectors.rebuilds import everywhere, require_not_moving
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.leaving import Holds, Trace
@@ -131,6 +131,7 @@ def erase(
     parsed = parse_key(key, views[0].key)
     _require_gone(deployment, views[0], parsed)
     with closing(OwnSession(deployment.open_store)) as session:
+        require_not_moving(session, deployment.database, [view.id for view in views])
         views = everywhere(session, deployment.database, views)
     keepers = _keepers(deployment, views)
     version = passing.passed_now(deployment, sorted({name for of in keepers.values() for name in of}), timeout_s)

@@ -159,7 +159,7 @@ class Operation:
 
     def _settled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
         """The rebuild when nothing is asked for any more."""
-        while one.stage in (Stage.SWAPPING, Stage.RETURNING):
+        while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
             self._wait(pipeline, "swapping", None)
             one = self._now(rebuilds)
         return one

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -21,9 +21,10 @@ from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
 from projectors import log_fill
 from projectors.ownership import Ownership
-from projectors.rebuilds import ASKED, Rebuilds
+from projectors.rebuilds import ASKED, Rebuild, Rebuilds
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
+from projectors.views import Move
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -109,7 +110,7 @@ class Backfills:
         found = [one for one in rebuilds.read().values() if one.view in declared]
         if rebuilds.due(found, time.monotonic() - self._began_at):
             return True
-        return any(one.stage in ASKED for one in found) or {one.view: one.copy for one in found} != own.copies
+        return any(one.stage in ASKED for one in found) or _bound_as(found) != _bound_as(own.copies.values())
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""
@@ -178,3 +179,8 @@ class Backfills:
             backfill.run()
         del self._own.backfills[view]
         self._own.life.on(session).look()  # a round may take long, and reports say what was seen last
+
+
+def _bound_as(rebuilds: Iterable[Rebuild]) -> dict[str, tuple[int, Move | None]]:
+    """What the views of a pipeline are bound by: the copies beside, and which of them change places."""
+    return {one.view: (one.copy, one.move) for one in rebuilds}

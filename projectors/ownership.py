@@ -25,7 +25,7 @@ from ingest.limits import Limits
 from offsets import OffsetStore, Owner, owners, pauses
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, Session
-from projectors import log_fill, rebuilds
+from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
 from projectors.dead_letters import DeadLetters
@@ -35,6 +35,7 @@ from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
 from projectors.proving.recent import RecentKeys
 from projectors.proving.view_lock import ViewLock
+from projectors.rebuilds import Rebuild
 from projectors.siblings import SharedProgress, Siblings
 from projectors.stores import GuardedSink, Store, guarded
 from projectors.stores.access import Access
@@ -87,7 +88,7 @@ class Ownership:
     offset: Position  # to begin at
     taken_from: str | None  # a process that had not given it up
     stop: threading.Event
-    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
+    copies: Mapping[str, Rebuild]  # by view, those that have a copy beside the live one
     backfills: dict[str, BackfillVitals] = field(default_factory=dict)  # that are under way
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
@@ -103,7 +104,7 @@ class Ownership:
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""
         views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
-        return list({view.view.id: replace(view, copy=1, is_beside=False) for view in views}.values())
+        return list({view.view.id: replace(view, copy=1, is_beside=False, move=None) for view in views}.values())
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -194,7 +195,7 @@ def take(
     """
     history, database = deployment.history(identity), deployment.database
     store = store_named(identity.store)
-    found = rebuilds.placed(deployment, identity.name, store, deployment.views_of(identity.store))
+    found = copies.placed(deployment, identity.name, store, deployment.views_of(identity.store))
     views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
     with ExitStack() as on_failure:

@@ -2,34 +2,22 @@
 
 A copy is, for all that writes, one more view of its pipeline, with a row of its own in the table `view` and another
 place in the store. The table `rebuild` says which views have one and what is asked for it; commands ask, and the owner
-of the pipeline does it as it takes the pipeline: nothing writes then, and readers read on. Each step can be done
-again, so an owner that was killed in it is followed by one that finishes.
+of the pipeline does it (projectors/copies.py). Here is what is known and asked for, not what is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-import structlog
-
-from changes.errors import StoreError
-from ingest.limits import Limits
+from changes.errors import ViewtailError
 from offsets import Owner, migrations
-from offsets.mysql import OwnSession, Session, check_fence, transaction
-from projectors import failpoints
-from projectors.binding import declaration_hash
-from projectors.stores import Store, Swapping
-from projectors.stores.access import Access
+from offsets.mysql import Session, check_fence, transaction
 from projectors.view_states import State, ViewStates
-from projectors.views import BoundView, copy_id, view_of
-from servers.sessions import Connection, quote
-
-_log = structlog.get_logger("viewtail.rebuild")
+from projectors.views import BoundView, Move, copy_id, view_of
+from servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0
 
@@ -39,6 +27,7 @@ class Stage(StrEnum):
 
     BUILDING = "building"  # it is filled and kept up to date; readers never saw it
     SWAPPING = "swapping"  # an operator asked for the swap
+    MOVING = "moving"  # readers get the other copy entity by entity; both are kept up to date
     KEPT = "kept"  # readers saw it until the swap; it is kept up to date until its time is over
     RETURNING = "returning"  # an operator asked to swap back
     DROPPING = "dropping"  # it is to be dropped
@@ -47,6 +36,8 @@ class Stage(StrEnum):
 
 IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
+# What an earlier declaration made gets no changes: nobody could go back to it.
+_AFTER_SWAP = f"IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}')"
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -64,6 +55,15 @@ class Rebuild:
     started_by: str
     keep_s: int
     kept_s: float | None  # how long the copy beside is kept from now on
+    upto: int | None = None  # of copies that are moved; see `Move`
+
+    @property
+    def move(self) -> Move | None:
+        """What both copies are bound with while they change places."""
+        if self.stage is not Stage.MOVING:
+            return None
+        assert self.upto is not None, "it was noted when they began to"
+        return Move(self.live, self.copy, self.upto)
 
     @property
     def copy_id(self) -> str:
@@ -137,8 +137,11 @@ class Rebuilds:
         with self._transaction("noting why a rebuild cannot go on") as cursor:
             _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
 
-    def swapped(self, one: Rebuild, owner: Owner) -> None:
-        """The two copies have each other's place: their rows have each other's names from now on."""
+    def swapped(self, one: Rebuild, owner: Owner, upto: int | None) -> None:
+        """The two copies have each other's place: their rows have each other's names from now on.
+
+        With `upto` their entities are still to be moved.
+        """
         former, passing = copy_id(one.view, one.live), f"{one.view}~"
         with self._transaction("noting a swap") as cursor:
             check_fence(cursor, owner)
@@ -148,11 +151,20 @@ class Rebuilds:
                 )
             cursor.execute(
                 f"UPDATE {self._table} SET copy = %s, note = NULL, "
-                # What an earlier declaration made gets no changes: nobody could go back to it.
-                f"stage = IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}'), swapped_at = CURRENT_TIMESTAMP(6), "
+                f"stage = {_AFTER_SWAP if upto is None else repr(Stage.MOVING.value)}, moved_upto = %s, "
+                "swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
-                (one.live, one.view),
+                (one.live, upto, one.view),
+            )
+
+    def moved(self, view: str) -> None:
+        """The entities of two copies that change places are all moved."""
+        with self._transaction("noting that a copy is whole in its place") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET stage = {_AFTER_SWAP} WHERE view_name = %s AND pipeline_id = {self._id} "
+                f"AND stage = '{Stage.MOVING}'",
+                (view,),
             )
 
     def dropped(self, one: Rebuild, note: str | None) -> None:
@@ -196,10 +208,11 @@ def _move(
     return found
 
 
-def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
+def _read(cursor: Any, rebuilds: str, views: str, which: str, upto: str = "r.moved_upto") -> list[Rebuild]:
     cursor.execute(
         "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
-        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6 "
+        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, "
+        f"{upto} "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
     )
@@ -207,7 +220,7 @@ def _read(cursor: Any, rebuilds: str, views: str, which: str) -> list[Rebuild]:
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s = row
+    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s, upto = row
     return Rebuild(
         view=view,
         live=live,
@@ -218,176 +231,40 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         started_by=started_by,
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
+        upto=upto,
     )
 
 
-# --- What the owner of a pipeline does ---
+def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
+    """Of every pipeline; none where no viewtail of this kind ever ran."""
+    present = migrations.columns(cursor, database).get("rebuild")
+    if present is None:
+        return []
+    # An earlier version's table has no such column until `run` adds it.
+    upto = "r.moved_upto" if "moved_upto" in present else "NULL"
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", upto)
 
 
-class Deployment(Protocol):
-    """What is asked of the composition root."""
-
-    @property
-    def database(self) -> str: ...  # of viewtail's own tables
-    @property
-    def limits(self) -> Limits: ...  # with what to do about a changed declaration
-    def open_store(self) -> Connection: ...
-    def access(self, store: Store) -> Access: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The views of a pipeline with their places in the store."""
-
-    views: list[BoundView]  # that get changes: live ones, and copies beside
-    copies: Mapping[str, int]  # by view, the number of the copy beside the live one
-
-
-def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
-    """The declared views where they are now; the lease must be held.
-
-    First it does what is asked for: swaps copies, drops them. Raises StoreUnavailableError; taken again, it goes on.
-    """
-    by_id = {view.id: view for view in views}
-    with closing(OwnSession(deployment.open_store)) as session:
-        rebuilds = Rebuilds(session, deployment.database, pipeline)
-        single = {view.id: why for view in views if (why := store.no_copies(view.view))}
-        if deployment.limits.on_change == "beside":
-            _say_in_place(rebuilds.states, views, single)
-            may_change = [view for view in views if view.id not in single]
-        else:
-            may_change = []
-        _drop_copies(rebuilds, single)
-        changed = _changed(rebuilds.states, may_change)
-        while asked := _asked(rebuilds, by_id, changed):
-            _do(deployment, pipeline, store, by_id, rebuilds, asked)
-            changed = _changed(rebuilds.states, may_change)
-        for view in sorted(changed):
-            _set_aside(rebuilds, view)
-        found = where_live(rebuilds, views)
-        beside = {one.view: one.copy for one in rebuilds.read().values() if one.view in by_id}
-    copies = [replace(view, copy=beside[view.id], is_beside=True) for view in found if view.id in beside]
-    return Placed([*(view for view in found if view.id not in changed), *copies], beside)
+def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
+    """Raises ViewtailError while the copies of one of these views change places, entity by entity."""
+    with transaction(session, "asking which copies change places") as cursor:
+        moving = [one.view for one in all_rebuilds(cursor, database) if one.move is not None and one.view in views]
+    for view in moving:
+        raise ViewtailError(
+            f"the two copies of view {view} change places, entity by entity: `viewtail status` says when that is over. "
+            "Try again then"
+        )
 
 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
     """The declared views in the places of their live copies: for whatever writes beside a pipeline."""
-    live = rebuilds.live_copies()
-    return [replace(view, copy=live.get(view.id, 1)) for view in views]
+    live, moves = rebuilds.live_copies(), {one.view: one.move for one in rebuilds.read().values()}
+    return [replace(view, copy=live.get(view.id, 1), move=moves.get(view.id)) for view in views]
 
 
 def copies_beside(rebuilds: Rebuilds) -> list[str]:
     """The ids of the copies that readers do not see."""
     return [one.copy_id for one in rebuilds.read().values()]
-
-
-def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:
-    """Views that readers read, and whose declaration is another than the live copy was made with."""
-    known = states.declarations([view.id for view in views])
-    return {
-        view.id
-        for view in views
-        if view.id in known
-        and known[view.id].state != State.NEW
-        and known[view.id].declaration not in ("", declaration_hash(view.view))
-    }
-
-
-def _say_in_place(states: ViewStates, views: Sequence[BoundView], single: Mapping[str, str]) -> None:
-    """Readers of a view that has no second copy see it change."""
-    for view in sorted(_changed(states, [view for view in views if view.id in single])):
-        _log.warning("the declaration changed, and the view is backfilled in place", view=view, reason=single[view])
-
-
-def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
-    """As they are declared now these views have no second copy: the one of an earlier declaration goes."""
-    for one in rebuilds.read().values():
-        if one.view in single:
-            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED}, Stage.DROPPING)
-
-
-def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
-    """What is to be done now; a former copy goes to make room for that of a changed declaration.
-
-    What is asked of a view that is not declared waits until it is, or is forgotten.
-    """
-    for one in rebuilds.read().values():
-        if one.view in changed and one.stage is Stage.KEPT:
-            rebuilds.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
-    return [one for one in rebuilds.read().values() if one.stage in ASKED and one.view in views]
-
-
-def _set_aside(rebuilds: Rebuilds, view: str) -> None:
-    """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
-    if view not in rebuilds.read():
-        now = datetime.now(UTC)
-        rebuilds.states.halt(
-            view,
-            f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. The new one is built "
-            "beside it, and readers get that when it is filled (run.on_change). You need do nothing",
-        )
-        rebuilds.begin(view, "run.on_change", 0, is_automatic=True)
-
-
-def _do(
-    deployment: Deployment,
-    pipeline: str,
-    store: Store,
-    views: Mapping[str, BoundView],
-    rebuilds: Rebuilds,
-    asked: Sequence[Rebuild],
-) -> None:
-    access = deployment.access(store)
-    swapping = store.swapping(access)
-    assert swapping is not None, "no command asks it of another store"
-    offsets = access.background_offsets(pipeline)
-    with closing(swapping):
-        try:
-            owner = offsets.take().owner  # whoever had the pipeline before writes nothing from now on
-        finally:
-            offsets.abandon()
-        for one in asked:
-            _do_one(swapping, views[one.view], rebuilds, one, owner)
-
-
-def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuild, owner: Owner) -> None:
-    live, beside = replace(view, copy=one.live), replace(view, copy=one.copy, is_beside=True)
-    failpoints.reach(f"before {one.stage}")
-    if one.stage is Stage.DROPPING:
-        rebuilds.dropped(one, _drop(swapping, live, beside))
-        return
-    record = rebuilds.states.read_all([beside.id]).get(beside.id)
-    if record is None or record.state is not State.FILLED:
-        state = "not there" if record is None else record.state
-        rebuilds.could_not(one, f"the copy beside is {state}, and only a filled one may be read")
-        return
-    try:
-        swapping.swap(live, beside, record.watermark_version or 0)
-    except StoreError as error:
-        rebuilds.could_not(one, str(error))
-        _log.warning("the copies were not swapped", view=one.view, reason=str(error))
-        return
-    failpoints.reach(f"after {one.stage}")
-    rebuilds.swapped(one, owner)
-    _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
-
-
-def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
-    try:
-        swapping.drop(live, beside)
-    except StoreError as error:
-        _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
-        return str(error)
-    failpoints.reach("after dropping")
-    _log.info("copy dropped", view=beside.id)
-    return None
-
-
-def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
-    """Of every pipeline; none where no viewtail of this kind ever ran."""
-    if "rebuild" not in migrations.columns(cursor, database):
-        return []
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE")
 
 
 def as_live(cursor: Any, database: str, view: BoundView) -> BoundView:

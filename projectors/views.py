@@ -119,6 +119,15 @@ class View:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Two copies of a view change places, entity by entity, while both are written."""
+
+    copy: int  # the number of the copy that readers get
+    former: int  # and of the one that goes beside
+    upto: int  # the version up to which `copy` was whole when it began: a key that it lacked was gone by then
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundView:
     """A declaration with its described table: what projections and stores work from.
@@ -135,6 +144,7 @@ class BoundView:
     fingerprint: str  # hex; differs when the view's content would
     copy: int = 1  # the number of this copy; no two copies of a view ever have the same
     is_beside: bool = False  # readers do not see it
+    move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
 
     @property
     def id(self) -> str:

@@ -23,7 +23,9 @@ from offsets.mysql import OwnSession
 from operations.check import tables_of
 from operations.cleaner import Cleaner
 from projectors.backfills import Backfills
+from projectors.copies import Mover
 from projectors.ownership import Ownership, take
+from projectors.stores.registry import store_named
 from projectors.view_life import ReadAgain
 from projectors.views import View
 from viewtail import declarations, settings
@@ -155,7 +157,7 @@ class Worker:
         if own.taken_from is not None:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
-        backfills, cleaner = Backfills(own), self._cleaner(deployment, own)
+        backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
         self.reporter.own = own
         self.reporter.say("running", None)
         self.reporter.save()
@@ -164,6 +166,7 @@ class Worker:
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
+            threading.Thread(target=mover.run, name="mover", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -201,9 +204,22 @@ class Worker:
 
         def is_busy() -> bool:
             vitals = own.pipeline.vitals
-            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or bool(own.backfills)
+            is_at_work = bool(own.backfills) or any(view.move for view in own.life.views.values())
+            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or is_at_work
 
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
+
+    @staticmethod
+    def _mover(deployment: Deployment, own: Ownership) -> Mover:
+        """Of an ownership, for copies that change places meanwhile."""
+        return Mover(
+            deployment=deployment,
+            pipeline=own.identity.name,
+            store=store_named(own.identity.store),
+            views=tuple(own.life.views.values()),
+            stop=own.stop,
+            wake=own.life.wake,
+        )
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""

@@ -27,6 +27,7 @@ from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
+from projectors.rebuilds import require_not_moving
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
@@ -196,6 +197,7 @@ class Beside:
                     f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
                     f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
                 )
+        require_not_moving(self.session, self.deployment.database, [self.view.view.id])
 
     def _trouble(self) -> str | None:
         for one in self.keepers():

@@ -5,6 +5,7 @@ Each store has a folder here; projectors/stores/registry.py lists them. See READ
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,15 +163,15 @@ class GuardedSink(WitnessedSink, Protocol):
 class Swapping(Protocol):
     """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
 
-    Nothing writes either copy meanwhile; readers read on. Raises StoreUnavailableError (call again), or StoreError
-    when nothing was changed.
+    Nothing writes either copy while `swap` and `drop` run; readers read on. Raises StoreUnavailableError (call again),
+    or StoreError when nothing was changed.
     """
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """Readers get `beside` from now on, and `live` lies where the copy of its number lies beside another.
 
         No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
-        lacks was gone by then.
+        lacks was gone by then. Returns False where that is only prepared: see GradualSwapping.
         """
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
@@ -178,6 +179,17 @@ class Swapping(Protocol):
 
     def close(self) -> None:
         """Give the connection up."""
+
+
+@runtime_checkable
+class GradualSwapping(Swapping, Protocol):
+    """Some copies change places entity by entity: `swap` only prepares it. Both are written meanwhile, with `move`."""
+
+    def move(self, beside: BoundView, stop: threading.Event, pace: Callable[[float], None]) -> bool:
+        """Exchange what is left of two copies that move (`beside.move`); `beside` is the former one.
+
+        `pace` is called after each step, with the seconds that it took. Returns False where it was stopped.
+        """
 
 
 def guarded(sink: Sink) -> GuardedSink | None:

@@ -162,9 +162,9 @@ def test_who_lost_the_pipeline_does_not_lead_readers_back(
     before.prepare()
     if has_written:
         before.write([], position(10))
-    swapping = KeySwapping(opened(client)())
+    swapping = KeySwapping(opened(client)(), "viewtail")
     live, beside = hashes("u:{generation}:{id}", copy=1), hashes("u:{generation}:{id}", copy=2, is_beside=True)
-    swapping.swap(live, beside, 5)
+    assert swapping.swap(live, beside, 5), "nothing is moved"
     swapping.close()
     now = sink_of(client, hashes("u:{generation}:{id}", copy=2))
     now.prepare()
@@ -183,7 +183,7 @@ def test_a_dropped_copy_takes_its_keys_and_sets_and_no_others(client: redis.Redi
     for copy in (1, 2):
         client.hset(f"m:{copy}:7", mapping={"_version": "0" * 19, "set": f"s:{copy}:x", "member": "7"})
         client.set(f"{{m:{copy}:8}}:t", "0" * 19)
-    swapping = KeySwapping(opened(client)())
+    swapping = KeySwapping(opened(client)(), "viewtail")
     live, beside = members("s:{generation}:{name}", copy=2), members("s:{generation}:{name}", copy=1)
     swapping.drop(live, replace(beside, is_beside=True))
     swapping.close()

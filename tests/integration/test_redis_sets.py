@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -21,7 +22,7 @@ from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.swapping import KeySwapping
 from projectors.stores.redis.views import RedisHash, RedisSet, RedisSortedSet
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, Move
 from stack.server import Server
 
 _tokens = itertools.count(1)
@@ -387,17 +388,23 @@ def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_i
     assert held_of(client, new, 1, 3, 4) == [
         (6, held_of(client, new, 1)[0][1]), (6, None), None,  # type: ignore[index]
     ]  # fmt: skip
-    swapping = KeySwapping(redis.Redis(port=client.connection_pool.connection_kwargs["port"]))
+    swapping = KeySwapping(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), "viewtail")
+
+    def moved(was_live: BoundView, coming: BoundView, upto: int) -> None:
+        move = Move(copy=coming.copy, former=was_live.copy, upto=upto)
+        assert swapping.swap(was_live, coming, upto) is False
+        assert swapping.move(replace(was_live, is_beside=True, move=move), threading.Event(), lambda _: None)
+
     after = {"2": 4.0 if is_sorted else 1.0, "5": 1.0, "6": 1.0}
     for _ in range(2):  # a second time it finds all done
-        swapping.swap(live, new, 9)
+        moved(live, new, 9)
         assert members(7) == after and members(8) == {"1": 3.0 if is_sorted else 1.0}
         assert [one and one[0] for one in held_of(client, live, 1, 2, 3, 4, 5, 6)] == [6, 7, 6, 9, 6, 6]
         assert [one and one[0] for one in held_of(client, former, 1, 2, 3, 4, 5, 6)] == [5, 5, 5, 5, 5, 5]
     sink = sink_of(client, live, former)
     write(sink, live, {(2,): Write(10, None)})
     write(sink, former, {(2,): Write(10, None)})
-    swapping.swap(replace(live, copy=2), former, 11)
+    moved(replace(live, copy=2), former, 11)
     del before["2"]
     assert members(7) == before and members(8) == {}
     rest = list(client.scan_iter(match=f"{{{live.view.name}:*}}:*"))

@@ -211,6 +211,8 @@ def _of_rebuild(one: Rebuild) -> str:
     note = "" if one.note is None else f" It could not be swapped: {one.note}."
     kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
     what = f"{one.copy_id} is the copy beside view {one.view}, {one.stage}, asked for by {one.started_by}.{note}{kept}"
+    if one.move is not None:
+        return f"{what} Readers get the other copy entity by entity; the view is up to date meanwhile"
     if one.live > one.copy:
         return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
     return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"

@@ -41,13 +41,13 @@ class TableSwapping(Swapping):
         self._database = database
         self._connection: Connection | None = None
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """The name of the live table is that of the other copy's table from now on."""
         name, former, new = table_name(live), table_name(live, is_beside=True), table_name(beside)
         with self._mapped(live):
             present = self._present(name, former, new)
             if new not in present:  # an earlier call did it, and did not come to say so
-                return
+                return True
             self._wait_for_snapshots(beside)
             if former in present:
                 raise StoreError(f"{self._named(former)} is in the way; rename or drop it, then ask again")
@@ -55,7 +55,7 @@ class TableSwapping(Swapping):
             renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in [*pairs, (new, name)])
             for _ in range(ATTEMPTS):
                 if self._renamed(f"RENAME TABLE {renames}"):
-                    return
+                    return True
                 time.sleep(PAUSE_S)
         raise StoreError(
             f"a session reads {self._named(name)} in a transaction that does not end, and the tables can be renamed "

@@ -33,6 +33,7 @@ from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
+from projectors.stores.redis.moving import Moves
 from projectors.stores.redis.packing import Packer
 from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS
 from projectors.stores.redis.set_packing import SetPacker
@@ -83,6 +84,7 @@ class RedisSink(GuardedSink):
         self._views = {view.id: view for view in views}
         self._keys = {view.id: RedisKeys(view) for view in views}
         self._packers = {view.id: packer_of(view, self._keys[view.id]) for view in views}
+        self._moves = {view.id: Moves(view, database) for view in views if view.move is not None}
         # Deployments may share a Redis, so their database is in it.
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
         self._client: Redis | None = None
@@ -233,7 +235,7 @@ class RedisSink(GuardedSink):
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
     def _load_scripts(self) -> None:
-        for script in sorted({packer.script for packer in self._packers.values()}):
+        for script in sorted({one.script for one in (*self._packers.values(), *self._moves.values())}):
             self._ask("SCRIPT", "LOAD", script)
 
     def _connect(self) -> None:
@@ -255,6 +257,9 @@ class RedisSink(GuardedSink):
             items = list(of_view.writes.items())
             for start in range(0, len(items), ROWS_A_SCRIPT):
                 some = items[start : start + ROWS_A_SCRIPT]
+                if (moves := self._moves.get(of_view.view)) is not None:
+                    self._living().send_command(*moves.command([key for key, _ in some]), check_health=False)
+                    waiting.append((of_view.view, some))
                 for command, part in self._commands(of_view.view, some, letters):
                     self._living().send_packed_command((command,), check_health=False)
                     waiting.append((of_view.view, part))

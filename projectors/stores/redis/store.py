@@ -146,7 +146,7 @@ class RedisStore(Store):
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping
 
-        return KeySwapping(access.section.client())
+        return KeySwapping(access.section.client(), access.database)
 
     def left_behind(self, name: str, database: str) -> str:
         return (
