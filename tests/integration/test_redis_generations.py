@@ -176,6 +176,20 @@ def test_who_lost_the_pipeline_does_not_lead_readers_back(
     now.close()
 
 
+def test_a_store_that_is_emptied_while_a_pipeline_begins_is_no_new_one(client: redis.Redis) -> None:
+    view = hashes("u:{generation}:{id}")
+    sink = sink_of(client, view)
+    sink.prepare()
+    sink.write([], position(10))
+    assert sink.missing() == frozenset()
+    client.flushall()
+    sink.prepare()
+    with pytest.raises(StoreUnavailableError, match="witness"):
+        sink.witness(position(10))
+    assert sink.missing() == {view.id} and client.get("u:generation") == b"1"
+    sink.close()
+
+
 def test_a_dropped_copy_takes_its_keys_and_sets_and_no_others(client: redis.Redis) -> None:
     for name in ("s:1:x", "s:2:x", "s:12:x", "s:generation:x"):
         client.sadd(name, "7")

@@ -90,6 +90,7 @@ class RedisSink(GuardedSink):
         self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._mark = b""  # what the witness's key holds, as far as this sink knows
+        self._had_witness = False  # when `missing` was asked last
         self._pointers = dict(pointers or {})
         self._looked_at = self._led_at = 0.0
 
@@ -124,7 +125,8 @@ class RedisSink(GuardedSink):
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
         self.prepare()
-        return frozenset() if self._ask_witness() is not None else frozenset(self._views)
+        self._had_witness = self._ask_witness() is not None
+        return frozenset() if self._had_witness else frozenset(self._views)
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
@@ -173,6 +175,9 @@ class RedisSink(GuardedSink):
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
         text = self._ask_witness()
+        if text is None and self._had_witness:  # it went since `missing` was asked, and everything with it
+            self._drop()
+            raise StoreUnavailableError(_WITNESS_CHANGED)
         if text is None:
             return None
         try:
