@@ -291,7 +291,7 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
         return
     upto = record.watermark_version or 0
     try:
-        swapping.swap(live, beside, upto)
+        is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
         _log.warning("the copies were not swapped", view=one.view, reason=str(error))
@@ -300,13 +300,13 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
     is_kept = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
     is_dropped = one.is_automatic and one.stage is Stage.SWAPPING and not is_kept
-    rebuilds.swapped(one, owner, upto if isinstance(swapping, GradualSwapping) else None, is_dropped=is_dropped)
+    rebuilds.swapped(one, owner, None if is_done else upto, is_dropped=is_dropped)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
 
 
 def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
     failpoints.reach(f"before {one.stage}")
-    copies.rebuilds.dropped(one, _drop(swapping, copies.copy(one)))
+    copies.rebuilds.dropped(one, _drop(swapping, copies.live(one), copies.copy(one)))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -355,9 +355,9 @@ class Mover:
         self.stop.wait(seconds * REST)
 
 
-def _drop(swapping: Swapping, beside: BoundView) -> str | None:
+def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
     try:
-        swapping.drop(beside)
+        swapping.drop(live, beside)
     except StoreError as error:
         _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
         return str(error)

@@ -347,6 +347,15 @@ def copies_beside(rebuilds: Rebuilds) -> list[str]:
     return [one.copy_id for one in rebuilds.read().values()]
 
 
+def as_live(cursor: Any, database: str, view: BoundView) -> BoundView:
+    """A declared view in the place of its live copy: for whatever reads beside the pipelines."""
+    if "copy" not in migrations.columns(cursor, database).get("view", ()):
+        return view  # no viewtail that knows copies ever ran
+    cursor.execute(f"SELECT MAX(copy) FROM {quote(database, 'view')} WHERE name = %s", (view.id,))
+    (copy,) = cursor.fetchone()
+    return replace(view, copy=copy or 1)
+
+
 def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
     """The declared views where their live copies are, and each copy beside: all places that hold what they show.
 

@@ -22,11 +22,12 @@ def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     deployment = deploy(settings, [chosen])
     (declared,) = deployment.views
     with closing(OwnSession(deployment.open_store)) as session:
-        bound = live_now(session, deployment.database, declared)
+        declared = live_now(session, deployment.database, declared)
     store = store_of(chosen)
+    bound, remark = reading.found(deployment.open_store, settings.store_address(), deployment.database, declared)
     return reading.Reader(
         view=bound,
-        remark=reading.remark(deployment.open_store, settings.store_address(), deployment.database, chosen),
+        remark=remark,
         open_source=deployment.open_source,
         open_reader=lambda: store.reader(deployment.access(store), bound),
     )

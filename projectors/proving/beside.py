@@ -183,6 +183,11 @@ class Beside:
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
         for one in self.keepers():
+            if one.copy != self.view.copy:
+                raise ViewtailError(
+                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {one.copy} now. Run "
+                    "the same command again"
+                )
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
             if one.state == State.PAUSED:

@@ -12,7 +12,7 @@ import pytest
 
 from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
-from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, rebuilt, store_of
+from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, rebuilt
 from tests.support.running import Run, addresses, wait_for
 from viewtail.commands import rebuild as commands
 
@@ -24,7 +24,7 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", [*STORES, LISTS])
+@pytest.mark.parametrize("store", [*STORES, LISTS, pytest.param("sets", marks=pytest.mark.redis)])
 def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_copy_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -48,7 +48,7 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
         done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
         assert done.returncode == 0, done.stderr
         assert place.copies() == set()
-        assert shop.states() == {f"{store_of(store)}:people": "filled"}
+        assert shop.states() == {f"{place.store}:people": "filled"}
         assert rebuilt(run)["live_copy"] == 3, "no number comes twice"
         assert place.shown() == shop.wanted()
 

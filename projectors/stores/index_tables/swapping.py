@@ -47,28 +47,28 @@ class TableSwapping(Swapping):
         self._database = database
         self._connection: Connection | None = None
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """The names of the live tables are those of the other copy's tables from now on."""
         first = table_name(live), table_name(live, is_beside=True), table_name(beside)
         second = second_name(live), second_name(live, is_beside=True), second_name(beside)
         with self._mapped(live):
             present = self._present(*first, *second)
             if first[2] not in present:  # an earlier call did it, and did not come to say so
-                return
+                return True
             self._wait_for_snapshots(beside)
             ours = {*present} - {name for name in second if not present.get(name)}  # what another view has stays
             pairs = self._pairs(present, ours, [first, second])
             renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in pairs)
             for _ in range(ATTEMPTS):
                 if self._renamed(f"RENAME TABLE {renames}"):
-                    return
+                    return True
                 time.sleep(PAUSE_S)
         raise StoreError(
             f"a session reads {self._named(first[0])} in a transaction that does not end, and tables can be renamed "
             "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
         )
 
-    def drop(self, beside: BoundView) -> None:
+    def drop(self, live: BoundView, beside: BoundView) -> None:
         """Drop its tables."""
         first, second = table_name(beside), second_name(beside)
         with self._mapped(beside):

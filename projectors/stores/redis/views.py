@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
 
+GENERATION = "generation"  # in a key template: the number of the copy that a key is of
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class _RedisView(View):
@@ -41,7 +43,9 @@ class _RedisView(View):
 class RedisHash(_RedisView):
     """A Redis hash per entity: the declared fields and `_version`; a NULL is an absent field.
 
-    `key` is a template over the key columns, e.g. 'user:{id}'; by default 'NAME:' and the rendered key.
+    `key` is a template over the key columns, e.g. 'user:{id}'; by default 'NAME:' and the rendered key. With
+    `{generation}`, e.g. 'user:{generation}:{id}', each copy of the view has keys of its own, and the key
+    'user:generation' says which number readers put there; a key column of that name is taken for itself.
     """
 
     def __init__(
@@ -99,7 +103,8 @@ class RedisSet(View):
     """Redis sets whose members are entities, by their rendered keys.
 
     `key` is a template over any columns, e.g. 'company:{company_id}:users': an entity is a member of the set that its
-    row names, of no other, and of none where one of these columns is NULL.
+    row names, of no other, and of none where one of these columns is NULL. `{generation}` is no column, but what it is
+    for RedisHash.
     """
 
     store: ClassVar[str] = "redis"
@@ -125,7 +130,7 @@ class RedisSet(View):
         label, example = f"{type(self).__name__}({self.name!r})", "e.g. key='company:{company_id}:users'"
         if not isinstance(key, str) or not key:
             raise DeclarationError(f"{label}: key is a template over the columns that name an entity's set, {example}")
-        names = _placeholders(key)
+        names = [name for name in _placeholders(key) if name != GENERATION]
         if not names:
             raise DeclarationError(f"{label}: the key template {key!r} names no column in braces, {example}")
         column_names(names, f"{label}: key")
@@ -134,7 +139,12 @@ class RedisSet(View):
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that name the set, in the template's order."""
-        return _placeholders(self.key)
+        return tuple(name for name in _placeholders(self.key) if name != GENERATION)
+
+    @property
+    def has_generation(self) -> bool:
+        """Whether each copy of the view has sets of its own."""
+        return GENERATION in _placeholders(self.key)
 
     @property
     def fixed(self) -> dict[str, Any]:
