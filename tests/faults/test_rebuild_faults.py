@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.copies import LISTS, STORES, Place, Shop, kept, rebuilt, store_of
+from tests.support.copies import LISTS, STORES, Place, Shop, kept, rebuilt
 from tests.support.running import Run, wait_for
 
 ROWS = 3_000
