@@ -62,10 +62,10 @@ def _killed(run: Run, store: str, step: str, options: tuple[str, ...]) -> None:
     """Return when the process of the store died at the step; the command is killed then."""
     run.kill()
     run.start(VIEWTAIL_FAILPOINT=step if ":" in step else f"{step}:1")
-    first = wait_for("the pipeline's process runs", lambda: run.workers().get(store_of(store)))
+    first = wait_for("the pipeline's process runs", lambda: run.workers().get(store))
     command = run.background("rebuild", "people", *options)
     try:
-        wait_for(f"it is killed {step}", lambda: run.workers().get(store_of(store)) != first, 60)
+        wait_for(f"it is killed {step}", lambda: run.workers().get(store) != first, 60)
     finally:
         command.kill()
         command.wait()
