@@ -431,7 +431,7 @@ def test_keys_below_gives_keys_as_they_were_written(store: GuardedStore, sink: G
 
 def test_a_sweep_over_fresh_keys_comes_back_between_its_pages(store: GuardedStore, sink: GuardedSink) -> None:
     # Whoever sweeps looks between two pages whether it is to stop.
-    apply(store, sink, {(number,): Write(5, ("fresh", None)) for number in range(3_500)})
+    apply(store, sink, {(number,): Write(5, ("fresh", None)) for number in range(7_500)})
     pages = list(sink.keys_below(store.person.id, 5))
     assert pages and not any(pages)
     assert len(pages) >= (1 if isinstance(store, MySQLOne) else 3)  # MySQL looks at 20,000 rows a page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -258,6 +259,24 @@ def test_fields_of_an_earlier_declaration_do_not_stay(client: redis.Redis) -> No
     write(sink, after, {(1,): Write(6, ("new",))})
     assert get(client, after, (1,)) == (6, {"email": b"new"})
     sink.close()
+
+
+def test_a_row_that_has_as_many_fields_as_before_keeps_none_of_them(client: redis.Redis) -> None:
+    """Neither a field of another name nor an expiry that somebody set."""
+    view = hash_view([EMAIL, NOTE])
+    name = RedisKeys(view).redis_key((1,))
+    with contextlib.closing(sink_of(client, view)) as sink:
+        write(sink, view, {(1,): Write(5, ("e", "n"))})
+        client.hdel(name, "note")
+        client.hset(name, "earlier", "x")
+        client.expire(name, 1_000)
+        write(sink, view, {(1,): Write(6, ("e2", "n2"))})
+    assert client.hgetall(name) == {b"_version": b"%019d" % 6, b"email": b"e2", b"note": b"n2"}
+    client.expire(name, 1_000)
+    with contextlib.closing(sink_of(client, view)) as sink:
+        write(sink, view, {(1,): Write(7, ("e3", "n3"))})
+    assert client.hgetall(name) == {b"_version": b"%019d" % 7, b"email": b"e3", b"note": b"n3"}
+    assert client.ttl(name) == -1
 
 
 def test_documents_of_a_function_get_their_version_in_front(client: redis.Redis) -> None:

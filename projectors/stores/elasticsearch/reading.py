@@ -3,12 +3,18 @@
 `rows` sees each acknowledged write at once (realtime). `search` sees it after the index's refresh interval: a second,
 or for an index that nobody searched for 30 s, at the search that follows. Both go through the alias; the filter that
 hides tombstones does not apply to a get by id, so `rows` looks at the flag.
+
+To get many documents by id takes Elasticsearch several times as long as to search for the same ids (3 to 5 times,
+measured with 9.2). So `unequal` searches first, in an index that was refreshed a moment ago, and gets only those that
+are not as they should be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 from urllib.parse import quote
 
@@ -35,7 +41,12 @@ from projectors.views import BoundView
 
 MAX_HITS = 10_000  # index.max_result_window, which viewtail leaves as it is
 KEYS_A_PAGE = 1_000
+IDS_A_PAGE = 3_000  # of a sweep without the documents
+SEARCHED_FROM = 500  # keys; fewer are got at once, as they are now
+KEYS_A_SEARCH = 3_000
+REFRESHED_FOR_S = 5.0
 _KEEP_ALIVE = "5m"  # between two pages of keys
+_Found = tuple[Key, dict[str, Any] | None]  # a document, as _mget and _search give it
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
 
@@ -48,6 +59,7 @@ class DocumentReader(ViewReader):
         self._names = Names(view)
         self._id_of = id_of(view)
         self._encode = encoder(view)
+        self._refreshed_at = -inf
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         return [row for key in keys if (row := self._row(key)) is not None]
@@ -57,14 +69,17 @@ class DocumentReader(ViewReader):
 
     def unequal(self, wanted: Mapping[Key, Write]) -> list[Key]:
         """A document that is byte by byte as it would be written is compared no further."""
-        found = []
-        for (key, write), line, (_, doc) in zip(
-            wanted.items(), self._lines(wanted), self._documents(list(wanted)), strict=True
-        ):
-            is_same = doc is not None and doc["_version"] <= write[0] and _dumped(doc["_source"]) == line
-            if not is_same and self.is_unequal(key, write, NOTHING_HELD if doc is None else _held(doc)):
-                found.append(key)
-        return found
+        lines = dict(zip(wanted, self._lines(wanted), strict=True))
+        if len(wanted) >= SEARCHED_FROM:
+            self._refresh()
+            pages = self._ahead(list(wanted), KEYS_A_SEARCH, self._searched_page)
+            wanted = {key: wanted[key] for key, doc in pages if not _is_same(doc, wanted[key], lines[key])}
+        return [
+            key
+            for key, doc in self._documents(list(wanted))
+            if not _is_same(doc, wanted[key], lines[key])
+            and self.is_unequal(key, wanted[key], NOTHING_HELD if doc is None else _held(doc))
+        ]
 
     def _lines(self, wanted: Mapping[Key, Write]) -> list[bytes]:
         """The document of each write, as it is sent; b'' of all where one of them cannot be written."""
@@ -73,30 +88,51 @@ class DocumentReader(ViewReader):
         except (Unfit, ValueError, TypeError):
             return [b""] * len(wanted)
 
-    def _documents(self, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, Any] | None]]:
-        """The document of each key, a tombstone too; None where the store has nothing.
+    def _documents(self, keys: Sequence[Key]) -> Iterator[_Found]:
+        """The document of each key, a tombstone too; None where the store has nothing."""
+        return self._ahead(keys, KEYS_A_PAGE, self._page)
 
-        A page is asked for in a thread while the one before it is looked at; one alone is not.
-        """
-        pages = [keys[start : start + KEYS_A_PAGE] for start in range(0, len(keys), KEYS_A_PAGE)]
+    @staticmethod
+    def _ahead(keys: Sequence[Key], count: int, ask_for: Callable[[Sequence[Key]], list[_Found]]) -> Iterator[_Found]:
+        """A page is asked for in a thread while the one before it is looked at; one alone is not."""
+        pages = [keys[start : start + count] for start in range(0, len(keys), count)]
         if len(pages) <= 1:
             for page in pages:
-                yield from self._page(page)
+                yield from ask_for(page)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="documents") as ahead:
-            asked = ahead.submit(self._page, pages[0])
+            asked = ahead.submit(ask_for, pages[0])
             for following in pages[1:]:
                 found = asked.result()
-                asked = ahead.submit(self._page, following)
+                asked = ahead.submit(ask_for, following)
                 yield from found
             yield from asked.result()
 
-    def _page(self, keys: Sequence[Key]) -> list[tuple[Key, dict[str, Any] | None]]:
-        ids = {"ids": [self._id_of(key) for key in keys]}
+    def _refresh(self) -> None:
+        """What was written until now can be searched; unless it could a moment ago."""
+        now = time.monotonic()
+        if now - self._refreshed_at > REFRESHED_FOR_S:
+            self._asked("refreshing", f"{path(self._names.reads)}/_refresh", None)
+            self._refreshed_at = now
+
+    def _searched_page(self, keys: Sequence[Key]) -> list[_Found]:
+        """The document of each key as a search shows it; None for what it does not show, such as tombstones."""
+        ids = [self._id_of(key) for key in keys]
+        body = {"query": {"ids": {"values": ids}}, "size": len(ids), "sort": ["_doc"]}
+        body |= {"version": True, "track_total_hits": False}
+        found = self._asked("reading", f"{path(self._names.reads)}/_search", body)
+        hits = {hit["_id"]: hit for hit in found["hits"]["hits"]}
+        return [(key, hits.get(id_)) for key, id_ in zip(keys, ids, strict=True)]
+
+    def _asked(self, doing: str, target: str, body: dict[str, Any] | None) -> Any:
         try:
-            docs = ask(self._client, "reading", "POST", f"{path(self._names.reads)}/_mget", ids)["docs"]
+            return ask(self._client, doing, "POST", target, body)
         except Refused as refused:
             raise self._not_there(refused) from None
+
+    def _page(self, keys: Sequence[Key]) -> list[_Found]:
+        ids = {"ids": [self._id_of(key) for key in keys]}
+        docs = self._asked("reading", f"{path(self._names.reads)}/_mget", ids)["docs"]
         for doc in docs:
             if "error" in doc:
                 raise StoreUnavailableError(
@@ -177,6 +213,10 @@ class DocumentReader(ViewReader):
         return StoreError(f"{self._names.label}: {why}")
 
 
+def _is_same(doc: dict[str, Any] | None, write: Write, line: bytes) -> bool:
+    return doc is not None and doc["_version"] <= write[0] and bool(_dumped(doc["_source"]) == line)
+
+
 def _held(doc: dict[str, Any]) -> Held:
     source, mark = doc["_source"], (doc["_seq_no"], doc["_primary_term"])
     is_tombstone = source.get(DELETED) is True
@@ -210,7 +250,8 @@ def present_documents(
         ask(client, "refreshing", "POST", f"{index}/_refresh")
         point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
         body: dict[str, Any] = {"query": PRESENT, "version": True, "_source": has_source, "track_total_hits": False}
-        body |= {"sort": [{"_shard_doc": "asc"}], "size": KEYS_A_PAGE}
+        size = KEYS_A_PAGE if has_source else IDS_A_PAGE
+        body |= {"sort": [{"_shard_doc": "asc"}], "size": size}
         while True:
             body["pit"] = {"id": point, "keep_alive": _KEEP_ALIVE}
             found = ask(client, "sweeping", "POST", "/_search", body)
@@ -224,7 +265,7 @@ def present_documents(
             if foreign is not None:
                 foreign += [hit["_id"] for one, hit in page if one is None][: MOST_FOREIGN - len(foreign)]
             yield [(one, hit) for one, hit in page if one is not None]
-            if len(hits) < KEYS_A_PAGE:
+            if len(hits) < size:
                 return
             body["search_after"] = hits[-1]["sort"]
     except Refused as refused:

@@ -83,8 +83,19 @@ for number = 1, #KEYS, 2 do
       for field = 1, field_count do
         row[2 * field + 2] = ARGV[at + field - 1]
       end
-      if in_value then call('DEL', key) elseif stored then call('DEL', tombstone) end
-      call('HSET', key, unpack(row, 1, 2 * field_count + 2))
+      -- Over a hash of the same fields there is nothing to delete, and the append-only file gets half as much.
+      local is_over = in_value and call('HLEN', key) == field_count + 1
+      if is_over then
+        call('PERSIST', key)
+      elseif in_value then
+        call('DEL', key)
+      elseif stored then
+        call('DEL', tombstone)
+      end
+      if call('HSET', key, unpack(row, 1, 2 * field_count + 2)) > 0 and is_over then
+        call('DEL', key)
+        call('HSET', key, unpack(row, 1, 2 * field_count + 2))
+      end
     end
     at = at + field_count
   else
@@ -172,23 +183,26 @@ end
 return differing
 """
 
-# KEYS: keys of rows. ARGV: 'hash' or 'json', and a version. Returns one behind the other the number (from 0) and the
-# version of each that has a smaller one; a key that is gone, or holds something foreign, has none.
+# A step of a sweep. ARGV: hash or json, a version, and SCAN's cursor, MATCH and COUNT. Returns the next cursor, then
+# one behind the other the name and the version of each key that has a smaller one; a key that holds something foreign
+# has none. The names of all others stay where they are, which is most of what a sweep would cost.
 BELOW = r"""
-local pcall, below = redis.pcall, {}
-for number = 1, #KEYS do
+local pcall = redis.pcall
+local found = redis.call('SCAN', ARGV[3], 'MATCH', ARGV[4], 'COUNT', ARGV[5])
+local below = {found[1]}
+for _, key in ipairs(found[2]) do
   local stored
   if ARGV[1] == 'hash' then
-    stored = pcall('HGET', KEYS[number], '_version')
+    stored = pcall('HGET', key, '_version')
   else
-    stored = pcall('GETRANGE', KEYS[number], 0, 31)
+    stored = pcall('GETRANGE', key, 0, 31)
   end
   if type(stored) == 'table' then
     if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
   elseif stored then
     stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
     if stored and #stored == 19 and stored < ARGV[2] then
-      below[#below + 1] = number - 1
+      below[#below + 1] = key
       below[#below + 1] = stored
     end
   end

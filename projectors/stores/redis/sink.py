@@ -45,6 +45,7 @@ SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a fe
 BYTES_A_SCRIPT = 8 << 20
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
+KEYS_A_STEP = 500  # of a sweep that looks at each: half a millisecond
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
 
 _log = structlog.get_logger("viewtail.redis")
@@ -199,9 +200,9 @@ class RedisSink(GuardedSink):
         cursor = b"0"
         while True:
             with self._mapped("scanning"):
-                cursor, found = self._ask("SCAN", cursor, "MATCH", keys.scan_match, "COUNT", KEYS_A_SCAN)
-                below = self._ask("EVAL", BELOW, len(found), *found, form, f"{version:0{WIDTH}d}") if found else []
-            stored = {as_text(found[at]): int(text) for at, text in zip(below[::2], below[1::2], strict=True)}
+                scan = (cursor, keys.scan_match, KEYS_A_STEP)
+                cursor, *below = self._ask("EVAL", BELOW, 0, form, f"{version:0{WIDTH}d}", *scan)
+            stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
             yield [(key, of) for name, of in stored.items() if (key := keys.key_of(name)) is not None]
             if int(cursor) == 0:
                 return
