@@ -66,8 +66,7 @@ class KeySwapping(GradualSwapping):
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
         keys, *sets = keys_of(beside)
         with _unavailable("dropping a copy"):
-            if (leading_ := leading(live)) is not None:
-                self._client.set(leading_.pointer, live.copy)
+            if leading(live) is not None:
                 time.sleep(READ_WITHIN_S)
             for some in _some(self._entities(keys), ENTITIES_A_DROP):
                 self._client.unlink(*(name for key in some for name in keys.names(key)))
