@@ -137,7 +137,10 @@ CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
   `pipeline_id` SMALLINT UNSIGNED NOT NULL COMMENT 'pipeline.id of the pipeline that keeps it',
   `copy` SMALLINT UNSIGNED NOT NULL COMMENT 'number of the copy beside the live one',
   `stage` VARCHAR(16) NOT NULL COMMENT 'building, swapping, moving, kept, returning, dropping or ended',
-  `is_automatic` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'a changed declaration began it: swapped when filled',
+  `is_automatic` TINYINT(1) NOT NULL DEFAULT 0 COMMENT 'a changed declaration began it: swapped when compared',
+  `compared` INT UNSIGNED NULL COMMENT 'view.loss_count of the copy beside when it was compared and found equal',
+  `declined` VARCHAR(160) NULL
+    COMMENT 'hashes of the declaration that an operator went back to, and from: that one waits to be asked for',
   `note` VARCHAR(2000) NULL COMMENT 'why what was asked for last could not be done',
   `moved_upto` BIGINT UNSIGNED NULL COMMENT 'version up to which the copy was whole that is moved into place',
   `started_by` VARCHAR(255) NOT NULL COMMENT 'user and host of the command',

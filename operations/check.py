@@ -60,7 +60,9 @@ def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
         with closing(open_session(source, role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
-            return fit + [one for view in bound for one in (*_misnamed(view), *_tried(connection, view))]
+            return fit + [
+                one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))
+            ]
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
@@ -74,6 +76,13 @@ def _functions(bound: BoundView) -> str:
     if read.why_all:
         return f"; uses every column of it, for {read.why_all}"
     return f"; its functions use {', '.join(sorted(read.columns))}" if read.columns else ""
+
+
+def _previous(bound: BoundView) -> Iterator[Finding]:
+    if bound.previous_misfit:
+        why = "a copy that this declaration made gets no changes, so there is no way back to it"
+        mend = "mend it, or take previous= out of views.py"
+        yield warn("views", f"view {bound.id}, previous", f"{bound.previous_misfit}: it has no effect", why, mend)
 
 
 def _misnamed(bound: BoundView) -> Iterator[Finding]:

@@ -117,11 +117,16 @@ class Contract:
         if self.describe is not None:
             try:
                 (bound,) = bind([view], self.describe)
-                return Followed(bound.table, bound.needed, tuple(keys_relied_on(bound)))
+                # Readers may still have the copy that the previous declaration keeps.
+                needed = {*bound.needed, *(bound.previous.needed if bound.previous is not None else ())}
+                names = tuple(column.name for column in bound.table.columns if column.name in needed)
+                return Followed(bound.table, names, tuple(keys_relied_on(bound)))
             except DeclarationError:
                 pass  # the migration may be what it waits for
         schema, name = view.entity.schema_and_table
         columns, _ = named_columns(view)
+        if view.previous is not None:
+            columns |= named_columns(view.previous)[0]
         known = tuple(map(_undescribed, sorted(columns)))
         table = Table(schema=schema, name=name, columns=known, primary_key=_UNKNOWN_KEY)
         key = view.entity.key

@@ -16,6 +16,7 @@ from changes.writes import Key
 from ingest.canonical.sampling import sampled
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
+from projectors.rebuilds import as_live
 from projectors.stores import Store, Unfit
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
@@ -28,7 +29,10 @@ Content = Mapping[str, Any]
 class Deployment(Protocol):
     """What is asked of the composition root."""
 
+    @property
+    def database(self) -> str: ...  # of viewtail's own tables
     def open_source(self) -> Connection: ...
+    def open_store(self) -> Connection: ...
     def access(self, store: Store) -> Access: ...
 
 
@@ -59,6 +63,8 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
     store = store_of(view.view)
     if store.keeps_every_change:
         raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
+    with closing(deployment.open_store()) as connection, connection.cursor() as cursor:
+        view = as_live(cursor, deployment.database, view)
     with closing(deployment.open_source()) as connection:
         rows = sampled(connection, view.table, view.needed, count)
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)

@@ -25,6 +25,7 @@ from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from offsets import migrations, pauses
 from projectors.function_columns import UnforeseenColumn, row_type
+from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
@@ -122,13 +123,17 @@ def choose(views: Sequence[View], name: str) -> View:
 # --- The state of a view ---
 
 
-def remark(open_store: Open, address: MySQLAddress, database: str, view: View) -> str | None:
-    """What a reader must know about the view's state, one sentence; None when it is complete and follows its table."""
+def found(open_store: Open, address: MySQLAddress, database: str, view: BoundView) -> tuple[BoundView, str | None]:
+    """The view where it is now, and what a reader must know about its state, one sentence; None when it is complete
+    and follows its table."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            row = _state_of(cursor, database, view)
+            return as_live(cursor, database, view), _remark(_state_of(cursor, database, view.view), view.view)
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, "store") from None
+
+
+def _remark(row: tuple[Any, ...] | None, view: View) -> str | None:
     if row is None:
         return f"view {view.id} was never backfilled. Start one: viewtail run"
     state, reason, count, estimate, *pauses_of = row

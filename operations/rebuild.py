@@ -11,28 +11,50 @@ What was asked for is in MySQL, so each of these may be cut off, and goes on whe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from changes.errors import MisuseError, StopRequested, ViewtailError
 from changes.pipelines import PipelineId
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
 from operations import replay, status
+from operations.runs import COMPARISON, Run
 from operations.status import PipelineStatus, ViewStatus
+from operations.verify import Report, Verify
 from projectors.binding import declaration_hash
+from projectors.pace import Pace
+from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild, Rebuilds, Stage
 from projectors.stores.registry import store_of
 from projectors.view_states import KnownView, known_views
 from projectors.views import BoundView, View, view_of
 
 LOOK_EVERY_S = 0.5
+SHOWN = 5  # entities in a sentence
 SWAP_AGAIN_S = 10.0  # after one that could not be done: the pipeline restarts for each
-DEFAULT_KEEP_S = 24 * 3600
-
 
 _SWAPS = {Stage.BUILDING: Stage.SWAPPING, Stage.KEPT: Stage.RETURNING}
+
+
+def compared(beside: Beside, pace: Pace, what: str) -> Report:
+    """A whole pass over a copy, which writes nothing. Raises ViewtailError, StopRequested; it goes on where it was.
+
+    `what`: for the record. Two of one kind do not run at once.
+    """
+    run = Run(beside.session, beside.deployment.database, COMPARISON, beside.view.id, what, beside.view.fingerprint)
+    return Verify(beside=beside, run=run, pace=pace).execute()
+
+
+def differences(report: Report) -> list[str]:
+    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
+    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
+    if report.found:
+        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
+    if report.foreign:
+        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
+    return found
 
 
 class Proof(Protocol):
@@ -99,7 +121,9 @@ class Operation:
     def abort(self) -> None:
         """The copy beside the live one goes: one that is being built, or the former one before its time."""
         with self._rebuilds() as (rebuilds, pipeline):
-            self._settled(rebuilds, pipeline, self._present(rebuilds))
+            one = self._settled(rebuilds, pipeline, self._present(rebuilds))
+            if one.stage is Stage.BUILDING:
+                rebuilds.decline(self.view.id)
             rebuilds.ask(self.view.id, {Stage.BUILDING, Stage.KEPT}, Stage.DROPPING)
             while self.view.id in rebuilds.read():
                 self._wait(pipeline, "dropping", None)
@@ -111,20 +135,22 @@ class Operation:
         """Those of the view's pipeline, and its name. Raises MisuseError where the store keeps no second copy."""
         if why := store_of(self.view.view).no_copies(self.view.view):
             raise MisuseError(f"view {self.view.id} cannot be rebuilt: {why}")
-        pipeline = self._pipeline()
         with closing(OwnSession(self.deployment.open_store)) as session:
-            yield Rebuilds(session, self.deployment.database, pipeline), pipeline
+            pipeline = self._pipeline(session)
+            rebuilds = Rebuilds(session, self.deployment.database, pipeline)
+            yield rebuilds, pipeline
 
-    def _pipeline(self) -> str:
+    def _pipeline(self, session: Session) -> str:
         """The one that keeps the view; for others there is no second copy."""
-        view = self.view.view
-        with closing(OwnSession(self.deployment.open_store)) as session:
-            found = known_views(session, self.deployment.database)
-        # Of a view whose declaration changed, the copy beside is what views.py declares.
-        copies = {pipeline: one for (pipeline, name), one in found.items() if view_of(name) == view.id != name}
-        known = {pipeline: one for (pipeline, name), one in found.items() if name == view.id}
-        check_can_be_rebuilt(view, {**known, **copies})
-        return next(iter(known))
+        view, database = self.view.view, self.deployment.database
+        known: dict[str, list[KnownView]] = {}
+        for (pipeline, name), one in known_views(session, database).items():
+            if view_of(name) == view.id:
+                known.setdefault(pipeline, []).append(one)
+        found = only_pipeline(view, known)
+        choice = Rebuilds(session, database, found).choices().get(view.id, "")
+        check_is_kept(view, known[found], choice)
+        return found
 
     def _wait_until_filled(self, pipeline: str, one: Rebuild) -> None:
         while True:
@@ -195,8 +221,8 @@ class Operation:
         return next((one for one in views if one.name == name), None)
 
 
-def check_can_be_rebuilt(view: View, known: dict[str, KnownView]) -> None:
-    """Raises MisuseError for a view that has no pipeline yet, or several; `known` is by pipeline."""
+def only_pipeline(view: View, known: Mapping[str, Sequence[KnownView]]) -> str:
+    """The one that keeps the view, of `known` by pipeline. Raises MisuseError for a view that has none, or several."""
     if not known:
         raise MisuseError(
             f"view {view.id} was never backfilled, so there is nothing to rebuild. `viewtail run` backfills it first "
@@ -207,8 +233,16 @@ def check_can_be_rebuilt(view: View, known: dict[str, KnownView]) -> None:
             f"view {view.id} is kept by {', '.join(sorted(known))}, and a view has a second copy only where one "
             f"pipeline of the binlog keeps it. To project it again in place: viewtail replay {view.id}"
         )
-    (one,) = known.values()
-    if one.declaration not in ("", declaration_hash(view)):
+    return next(iter(known))
+
+
+def check_is_kept(view: View, copies: Sequence[KnownView], choice: str) -> None:
+    """Raises MisuseError where the viewtail that ran last did not know this declaration.
+
+    It did where a copy is of it, or where an operator went back from it (`choice`).
+    """
+    declared = declaration_hash(view)
+    if all(one.declaration not in ("", declared) for one in copies) and not choice.endswith(declared):
         raise MisuseError(
             f"views.py declares view {view.id} otherwise than the viewtail that ran last, which does not read views.py "
             "again. Start `viewtail run` again: it backfills the view first"

@@ -70,7 +70,7 @@ def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0
                 unknown.append(view.id)
             elif any(one.state == State.PAUSED for one in known.values()):
                 paused.append(view.id)
-            elif any(one.declaration not in ("", declaration_hash(view)) for one in known.values()):
+            elif any(one.declaration not in _declarations(view) for one in known.values()):
                 redeclared.append(view.id)
             elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
                 refused[view.id] = why
@@ -89,6 +89,11 @@ def about(deployment: Deployment, views: Sequence[View]) -> int:
     wanted = {view.id for view in views}
     shown = [view for one in deployment.pipelines_now().values() for view in one.views if view.name in wanted]
     return sum(max(view.row_count, view.row_estimate if view.state != "filled" else 0) for view in shown)
+
+
+def _declarations(view: View) -> set[str]:
+    """Hashes of those that the process which keeps the view knows; '': an earlier viewtail kept none."""
+    return {"", *(declaration_hash(one) for one in (view, view.previous) if one is not None)}
 
 
 def _is_halted(known: Mapping[str, KnownView]) -> bool:

@@ -16,6 +16,7 @@ import orjson
 import pymysql
 
 from changes.errors import MisuseError, StoreUnavailableError, ViewtailError
+from offsets import migrations
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import this_person
@@ -23,6 +24,7 @@ from projectors import failpoints
 from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
+COMPARISON = "rebuild"  # the kind of a pass over the copy beside a live one, before it is swapped
 GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
 
@@ -167,6 +169,22 @@ def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> l
         )
         rows = list(cursor.fetchall())
         return [_past(cursor, database, row) for row in rows]
+
+
+def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, Any]]:
+    """By view, how far the runs of a kind are that a process is at now."""
+    if "operator_run" not in migrations.columns(cursor, database):
+        return {}
+    cursor.execute(
+        f"SELECT id, view, progress FROM {quote(database, 'operator_run')} WHERE kind = %s AND state = '{RUNNING}'",
+        (kind,),
+    )
+    found = {}
+    for number, view, progress in cursor.fetchall():
+        cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
+        if cursor.fetchone()[0] is not None:
+            found[view] = orjson.loads(progress)
+    return found
 
 
 def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:

@@ -35,6 +35,8 @@ REPAIRS = 3  # of one entity: a change may come between its row's reading and th
 SAVE_EVERY_S = 5.0
 MOST_LISTED = 1_000  # entities that are told of one by one
 SAMPLED_ROWS = 500  # of a chunk of a sample
+LED_WITHIN_S = 15.0  # readers, by the running viewtail, once something else leads them
+MISLED = "misled"  # counted with the kinds of difference: what leads readers to the view leads elsewhere
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class Report:
     repaired: tuple[Found, ...]  # of these, those that were written again and are equal now
     parked: tuple[str, ...]
     foreign: tuple[str, ...]
+    misled: str  # how readers were led elsewhere, in a sentence; '' where they were not
     is_equal: bool  # by now
     is_whole: bool  # a pass over all of it, which a sample is not
     proven_through: str | None  # UTC
@@ -152,7 +155,8 @@ class Verify:
         settle()
         beside.require_place()
         self.counts.foreign = len(comparison.reader.foreign)
-        return self._report(keepers, estimate, began, tuple(comparison.reader.foreign))
+        misled = self._misled(comparison)
+        return self._report(keepers, estimate, began, tuple(comparison.reader.foreign), misled)
 
     def _stand_still_if_down(self) -> None:
         """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
@@ -281,7 +285,24 @@ class Verify:
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def _report(self, keepers: Sequence[Keeper], estimate: int, began: float, foreign: tuple[str, ...]) -> Report:
+    def _misled(self, comparison: Comparison) -> str:
+        """How readers are led elsewhere. The pipeline alone puts that right, and a repair waits for it."""
+        first = why = comparison.reader.misleads()
+        if not first:
+            return ""
+        self.counts.differing[MISLED] += 1
+        began = time.monotonic()
+        while why and self.is_repair and time.monotonic() - began < LED_WITHIN_S:
+            if self.beside.stop.wait(0.5):
+                raise StopRequested
+            self.beside.check()
+            why = comparison.reader.misleads()
+        self.counts.repaired += not why
+        return why or first
+
+    def _report(
+        self, keepers: Sequence[Keeper], estimate: int, began: float, foreign: tuple[str, ...], misled: str
+    ) -> Report:
         counts = self.counts
         left = counts.differing.total() - counts.repaired
         is_equal = not (left or counts.parked or counts.changing or foreign)
@@ -304,6 +325,7 @@ class Verify:
             repaired=tuple(self._repaired),
             parked=tuple(sorted(self._parked))[:MOST_LISTED],
             foreign=foreign,
+            misled=misled,
             is_equal=is_equal,
             is_whole=is_whole,
             proven_through=through,

@@ -104,6 +104,8 @@ class Why:
         held = comparison.reader.held([key]).get(key, NOTHING_HELD)
         letter = self._letter(comparison.name_of(key))
         verdict, why, run_next = self._verdict(comparison, key, keeper, pipeline, expected, held, letter, has_row)
+        if verdict.is_well and (misled := comparison.reader.misleads()):
+            verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
         if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
             held = comparison.reader.held([key]).get(key, NOTHING_HELD)
         change, note = self._change(key, held, pipeline)

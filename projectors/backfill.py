@@ -25,7 +25,7 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters, Parking
-from projectors.pace import Pace
+from projectors.pace import GivingWay, Pace
 from projectors.projection import Projected, Projections
 from projectors.stores import GuardedSink, Sink, guarded
 from projectors.view_life import ViewLife
@@ -66,6 +66,7 @@ class Backfill:
     watermarks: Watermarks
     stop: threading.Event
     vitals: BackfillVitals
+    gives_way: GivingWay | None = None  # where readers have another copy, and nobody waits for this one
     _kept_count: int = 0  # of the rows that were read, those that the view shows
     _parking: Parking = field(init=False)
     _pace: Pace | None = None
@@ -145,6 +146,23 @@ class Backfill:
         return record, is_resumed
 
     def _write_chunks(self, after: tuple[Any, ...] | None, version: int) -> None:
+        if self.gives_way is None:
+            self._write_at_once(after, version)
+        else:
+            self._write_giving_way(self.gives_way, after, version)
+
+    def _write_giving_way(self, gives_way: GivingWay, after: tuple[Any, ...] | None, version: int) -> None:
+        """One chunk after the other: beside the pipeline's threads there is one, and most of the time it rests."""
+        gives_way.begin()
+        while (found := self._read(version, after)) is not None:
+            chunk, projected = found
+            if self._write(chunk, projected):
+                if chunk.is_last:
+                    return
+                after = chunk.last_key
+            gives_way.after(0)
+
+    def _write_at_once(self, after: tuple[Any, ...] | None, version: int) -> None:
         """The next chunk is read and projected in a thread while one is written."""
         read = partial(self._read, version)
         with ThreadPoolExecutor(1, thread_name_prefix="chunk") as reader:
@@ -193,9 +211,14 @@ class Backfill:
         for page in () if sink is None else sink.keys_below(self.view.id, self._sweep_below(version)):
             if page:
                 return True
-            if self.stop.is_set():
-                raise StopRequested
+            self._rest()
         return False
+
+    def _rest(self) -> None:
+        if self.gives_way is not None:
+            self.gives_way.after(0)
+        if self.stop.is_set():
+            raise StopRequested
 
     def _sweep_below(self, version: int) -> int:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
@@ -219,8 +242,7 @@ class Backfill:
             if stale:
                 self.sink.write([ViewWrites(self.view.id, stale)], None)
                 self.progress.commit_rows()
-            if self.stop.is_set():
-                raise StopRequested
+            self._rest()
 
     def _absent(self, keys: list[Key], version: int) -> set[Key]:
         absent = self.rows.absent(self.view.key, keys, version)

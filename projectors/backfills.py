@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -19,12 +19,14 @@ from changes.errors import AnotherServerError, FencedError, StopRequested, Viewt
 from changes.retrying import reaction_to
 from ingest.canonical.chunks import CHUNK_BYTES
 from offsets.mysql import OwnSession
-from projectors import log_fill
+from projectors import copies, log_fill
 from projectors.ownership import Ownership
-from projectors.rebuilds import ASKED, Rebuild, Rebuilds
+from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage
+from projectors.stores import Store
+from projectors.stores.registry import store_named
 from projectors.view_life import ViewLife
 from projectors.view_states import BackfillProgress
-from projectors.views import Move
+from projectors.views import BoundView, Move
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -90,6 +92,7 @@ class Backfills:
     def _round(self, session: OwnSession) -> None:
         own, life = self._own, self._own.life.on(session)
         if self._are_rebuilds_asked_for(session):
+            self._with_copies(copies.make_places)
             self.is_taken_again = True
             return self._restart("rebuilds", own.copies)
         views = life.to_backfill()
@@ -103,14 +106,27 @@ class Backfills:
         return self._begin(views)
 
     def _are_rebuilds_asked_for(self, session: OwnSession) -> bool:
-        """Whether a copy came, is to go or to be swapped: the owner does that as it takes the pipeline."""
+        """Whether a copy came, is not to be written any more, or is to be swapped: the pipeline is taken again for it.
+
+        What it does not write any more is dropped.
+        """
         own = self._own
         rebuilds = Rebuilds(session, own.deployment.database, own.identity.name)
         declared = {view.view.id for view in own.life.views.values()}
         found = [one for one in rebuilds.read().values() if one.view in declared]
         if rebuilds.due(found, time.monotonic() - self._began_at):
             return True
-        return any(one.stage in ASKED for one in found) or _bound_as(found) != _bound_as(own.copies.values())
+        kept = [one for one in found if one.stage is not Stage.DROPPING]
+        if any(one.stage in ASKED for one in kept) or _bound_as(kept) != _bound_as(own.copies.values()):
+            return True
+        if kept != found:
+            self._with_copies(copies.drop_places)
+        return False
+
+    def _with_copies(self, work: Callable[[copies.Deployment, str, Store, Sequence[BoundView]], None]) -> None:
+        own = self._own
+        views = own.deployment.views_of(own.identity.store)
+        work(own.deployment, own.identity.name, store_named(own.identity.store), views)
 
     def _why_restart(self, life: ViewLife, views: Collection[str]) -> tuple[str, Collection[str]] | None:
         """For what, and which views; None: the pipeline goes on as it is."""

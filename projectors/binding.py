@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -45,7 +46,7 @@ def bind(views: Sequence[View], describe: Describe) -> list[BoundView]:
         if not found:
             candidate = _bound(view, table)
             found = list(store_of(view).problems(candidate))
-            bound.append(candidate)
+            bound.append(_with_previous(candidate))
         problems += [f"view {view.id}: {problem}" for problem in found]
     problems += _targets(views)
     if not problems:
@@ -252,6 +253,30 @@ def _bound(view: View, table: Table) -> BoundView:
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed)
     return BoundView(view=view, table=table, key=key, values=values, needed=needed, fingerprint=fingerprint)
+
+
+def _with_previous(bound: BoundView) -> BoundView:
+    """One that the table does not fit any more, whose columns are gone, must not keep the present one from running."""
+    before = bound.view.previous
+    if before is None:
+        return bound
+    problems = list(_column_problems(before, bound.table))
+    if not problems:
+        previous = _bound(before, bound.table)
+        problems = list(store_of(before).problems(previous))
+        if not problems:
+            return replace(bound, previous=previous)
+    return replace(bound, previous_misfit="; ".join(problems))
+
+
+def made_by(view: BoundView, declaration: str) -> BoundView | None:
+    """The view by the declaration of that hash, in the same place: it or its previous one; None: neither is that."""
+    if declaration in ("", declaration_hash(view.view)):  # an earlier viewtail kept none
+        return view
+    previous = view.previous
+    if previous is None or declaration != declaration_hash(previous.view):
+        return None
+    return replace(previous, copy=view.copy, is_beside=view.is_beside, move=view.move)
 
 
 def _columns(table: Table, names: Sequence[str]) -> Iterator[Column]:

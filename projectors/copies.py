@@ -1,8 +1,9 @@
-"""What the owner of a pipeline does about copies as it takes the pipeline: it swaps them, drops them, begins new ones.
+"""What the owner of a pipeline does about copies: it swaps them, begins new ones, drops old ones.
 
-Nothing writes then, and readers read on. Where a store moves entities one by one, a thread does it beside the pipeline
-(`Mover`). What is asked for is in projectors/rebuilds.py; each step can be done again,
-so an owner that was killed in it is followed by one that finishes.
+Copies are swapped as the pipeline is taken: nothing writes then, and readers read on. Where a store moves entities one
+by one, a thread does it beside the pipeline (`Mover`). A new copy gets its place before the pipeline is taken with it,
+and an old one loses it after the pipeline was taken without it: changes need not wait for that. What is asked for is in
+projectors/rebuilds.py; each step can be done again, so an owner that was killed in it is followed by one that finishes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -21,14 +22,14 @@ from changes.errors import StoreError, ViewtailError
 from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
-from offsets.mysql import OwnSession
+from offsets.mysql import OwnSession, Session
 from projectors import failpoints
-from projectors.binding import declaration_hash
-from projectors.rebuilds import ASKED, Rebuild, Rebuilds, Stage, where_live
+from projectors.binding import declaration_hash, made_by
+from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
 from projectors.stores import GradualSwapping, Store, Swapping
 from projectors.stores.access import Access
-from projectors.view_states import State, ViewStates
-from projectors.views import BoundView
+from projectors.view_states import KEPT, KnownView, State
+from projectors.views import BoundView, view_of
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
@@ -56,48 +57,178 @@ class Placed:
 
 
 def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> Placed:
-    """The declared views where they are now; the lease must be held.
+    """The declared views where they are now, each copy by the declaration that keeps it; the lease must be held.
 
-    First it does what is asked for: swaps copies, drops them. Raises StoreUnavailableError; taken again, it goes on.
+    First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
     """
-    by_id = {view.id: view for view in views}
+    single = {view.id: why for view in views if (why := store.no_copies(view.view))}
+    is_beside = deployment.limits.on_change == "beside"
+    _say_ignored(views, single, is_beside=is_beside)
     with closing(OwnSession(deployment.open_store)) as session:
-        rebuilds = Rebuilds(session, deployment.database, pipeline)
-        single = {view.id: why for view in views if (why := store.no_copies(view.view))}
-        if deployment.limits.on_change == "beside":
-            _say_in_place(rebuilds.states, views, single)
-            may_change = [view for view in views if view.id not in single]
-        else:
-            may_change = []
+        copies = _copies(deployment, pipeline, store, views, session)
+        rebuilds = copies.rebuilds
+        if is_beside:
+            _say_in_place(copies, single)
         _drop_copies(rebuilds, single)
-        changed = _changed(rebuilds.states, may_change)
-        while asked := _asked(rebuilds, by_id, changed):
-            _do(deployment, pipeline, store, by_id, rebuilds, asked)
-            changed = _changed(rebuilds.states, may_change)
-        for view in sorted(changed):
-            _set_aside(rebuilds, view)
-        found = where_live(rebuilds, views)
-        beside = {one.view: one for one in rebuilds.read().values() if one.view in by_id}
-    copies = [replace(view, copy=beside[view.id].copy, is_beside=True) for view in found if view.id in beside]
-    return Placed([*(view for view in found if view.id not in changed), *copies], beside)
+        while asked := copies.asked():
+            _do(deployment, pipeline, store, copies, asked)
+        copies.forget_choices()
+        for view in copies.changed():
+            _begin(copies, view)
+        return copies.placed()
 
 
-def _changed(states: ViewStates, views: Sequence[BoundView]) -> set[str]:
-    """Views that readers read, and whose declaration is another than the live copy was made with."""
-    known = states.declarations([view.id for view in views])
-    return {
-        view.id
-        for view in views
-        if view.id in known
-        and known[view.id].state != State.NEW
-        and known[view.id].declaration not in ("", declaration_hash(view.view))
-    }
+def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+    """Make the places of copies that are to come, so that the pipeline need not stand still for that when it is taken.
+
+    Whatever is wrong with one is told then.
+    """
+    access = deployment.access(store)
+    with closing(OwnSession(deployment.open_store)) as session:
+        copies = _copies(deployment, pipeline, store, views, session)
+        for one in copies.beside.values():
+            if one.stage is Stage.BUILDING and one.copy_id not in copies.known:
+                sink, _ = store.for_backfill(access, copies.copy(one), pipeline, session)
+                with closing(sink), suppress(ViewtailError):
+                    sink.prepare()
 
 
-def _say_in_place(states: ViewStates, views: Sequence[BoundView], single: Mapping[str, str]) -> None:
+def drop_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
+    """Drop the copies that are to go, and that the pipeline was taken without.
+
+    Raises StoreUnavailableError; called again, it goes on.
+    """
+    swapping = store.swapping(deployment.access(store))
+    assert swapping is not None, "no command asks it of another store"
+    with closing(swapping), closing(OwnSession(deployment.open_store)) as session:
+        copies = _copies(deployment, pipeline, store, views, session)
+        for one in copies.beside.values():
+            if one.stage is Stage.DROPPING:
+                _drop_one(swapping, copies, one)
+
+
+def _copies(
+    deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView], session: Session
+) -> _Copies:
+    is_beside = deployment.limits.on_change == "beside"
+    of_two = {view.id for view in views if is_beside and not store.no_copies(view.view)}
+    return _Copies(Rebuilds(session, deployment.database, pipeline), views, of_two)
+
+
+class _Copies:
+    """The copies of a pipeline that is being taken, and which declaration made each."""
+
+    def __init__(self, rebuilds: Rebuilds, views: Sequence[BoundView], of_two: Collection[str]) -> None:
+        """`of_two`: the ids of views whose copies may be of two declarations; others change in place."""
+        self.rebuilds = rebuilds
+        self.views = {
+            view.id: view if view.id in of_two else replace(view, previous=None, previous_misfit="") for view in views
+        }
+        self._of_two = of_two
+        self.look()
+
+    def look(self) -> None:
+        """At what is in the tables now."""
+        self.known: Mapping[str, KnownView] = self.rebuilds.states.declarations()
+        self.beside = {name: one for name, one in self.rebuilds.read().items() if name in self.views}
+        self._choices = self.rebuilds.choices()
+
+    def forget_choices(self) -> None:
+        """Where views.py is back at what readers have, nothing is declined any more."""
+        for view in self._choices.keys() & self.views.keys() & self.known.keys():
+            if self.maker(view) is self.views[view]:
+                self.rebuilds.choose_again(view)
+
+    def maker(self, name: str) -> BoundView | None:
+        """The view by the declaration that made a copy, which is to be found by its id; None: views.py has it no more.
+
+        One that is not there yet is made by the present declaration.
+        """
+        view = self.views[view_of(name)]
+        return made_by(view, self.known[name].declaration) if name in self.known else view
+
+    def changed(self) -> list[str]:
+        """Views that readers read, and whose live copy another declaration made than the present one."""
+        return [view for view in sorted(self._of_two) if view in self.known and self._is_changed(view)]
+
+    def _is_changed(self, view: str) -> bool:
+        maker = self.maker(view)
+        # One that is new shows nothing that readers could rely on, unless its declaration is there to fill it.
+        return maker is not self.views[view] and (maker is not None or self.known[view].state != State.NEW)
+
+    def is_declined(self, view: str) -> bool:
+        """Whether an operator went back from the present declaration to the one that made the live copy."""
+        if self.maker(view) is None:
+            return False
+        declared = declaration_hash(self.views[view].view)
+        return self._choices.get(view) == choice(self.known[view].declaration, declared)
+
+    def asked(self) -> list[Rebuild]:
+        """What is to be done while nothing writes, with copies that are there for nothing any more.
+
+        Those that are to go can wait, but where they make room for the copy of a changed declaration.
+
+        What is asked of a view that is not declared waits until it is, or is forgotten.
+        """
+        self.look()
+        for one in self.beside.values():
+            if {one.view, one.copy_id} <= self.known.keys() and self._is_over(one):
+                self.rebuilds.ask(one.view, {one.stage}, Stage.DROPPING)
+        self.look()
+        in_the_way = self.changed()
+        asked = (one for one in self.beside.values() if one.stage in ASKED)
+        return [one for one in asked if one.stage is not Stage.DROPPING or one.view in in_the_way]
+
+    def _is_over(self, one: Rebuild) -> bool:
+        live, copy = self.known[one.view], self.known[one.copy_id]
+        if one.stage is Stage.BUILDING:  # the change that it is for was taken back, and nothing was missed
+            is_present = self.maker(one.view) is self.views[one.view]
+            return one.is_automatic and is_present and live.state != State.HALTED
+        if one.stage is not Stage.KEPT:
+            return False
+        if one.view in self.changed():  # it makes room for that of the changed declaration, unless it is that
+            return self.maker(one.copy_id) is not self.views[one.view] or not self.is_declined(one.view)
+        return self.maker(one.copy_id) is None and copy.declaration != live.declaration
+
+    def live(self, one: Rebuild) -> BoundView:
+        """The copy that readers see."""
+        return replace(self.maker(one.view) or self.views[one.view], copy=one.live)
+
+    def copy(self, one: Rebuild) -> BoundView:
+        """The one beside it. One that is being built is that of the present declaration, whatever began it."""
+        maker = None if one.stage is Stage.BUILDING else self.maker(one.copy_id)
+        return replace(maker or self.views[one.view], copy=one.copy, is_beside=True)
+
+    def placed(self) -> Placed:
+        """Where all are; without live copies that nothing can keep up to date."""
+        self.look()
+        numbers, moves = self.rebuilds.live_copies(), {name: one.move for name, one in self.beside.items()}
+        changed, found = self.changed(), []
+        for view, declared in self.views.items():
+            maker = self.maker(view)
+            if maker is not None or view not in changed:
+                number, _ = numbers.get(view, (1, ""))
+                found.append(replace(maker or declared, copy=number, move=moves.get(view)))
+        kept = {name: one for name, one in self.beside.items() if one.stage is not Stage.DROPPING}
+        beside = [replace(self.copy(one), move=one.move) for one in kept.values()]
+        return Placed([*found, *beside], kept)
+
+
+def _say_ignored(views: Sequence[BoundView], single: Mapping[str, str], *, is_beside: bool) -> None:
+    for view in views:
+        if view.view.previous is None:
+            continue
+        why = single.get(view.id, "") or ("" if is_beside else "run.on_change is in_place") or view.previous_misfit
+        if why:
+            _log.warning("previous= has no effect", view=view.id, reason=why)
+
+
+def _say_in_place(copies: _Copies, single: Mapping[str, str]) -> None:
     """Readers of a view that has no second copy see it change."""
-    for view in sorted(_changed(states, [view for view in views if view.id in single])):
-        _log.warning("the declaration changed, and the view is backfilled in place", view=view, reason=single[view])
+    for view in sorted(single):
+        known = copies.known.get(view)
+        if known is not None and known.state != State.NEW and copies.maker(view) is None:
+            _log.warning("the declaration changed, and the view is backfilled in place", view=view, reason=single[view])
 
 
 def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
@@ -107,37 +238,33 @@ def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
             rebuilds.ask(one.view, set(Stage) - {Stage.ENDED, Stage.MOVING}, Stage.DROPPING)
 
 
-def _asked(rebuilds: Rebuilds, views: Collection[str], changed: Collection[str]) -> list[Rebuild]:
-    """What is to be done now; a former copy goes to make room for that of a changed declaration.
-
-    What is asked of a view that is not declared waits until it is, or is forgotten.
-    """
-    for one in rebuilds.read().values():
-        if one.view in changed and one.stage is Stage.KEPT:
-            rebuilds.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
-    return [one for one in rebuilds.read().values() if one.stage in ASKED and one.view in views]
-
-
-def _set_aside(rebuilds: Rebuilds, view: str) -> None:
+def _begin(copies: _Copies, view: str) -> None:
     """Readers keep what an earlier declaration made, and a copy of the new one is begun beside it."""
-    if view not in rebuilds.read():
-        now = datetime.now(UTC)
-        rebuilds.states.halt(
-            view,
-            f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. The new one is built "
-            "beside it, and readers get that when it is filled (run.on_change). You need do nothing",
-        )
-        rebuilds.begin(view, "run.on_change", 0, is_automatic=True)
+    is_kept, is_begun = copies.maker(view) is not None, view in copies.beside
+    if not is_kept and (not is_begun or copies.known[view].state != State.HALTED):
+        copies.rebuilds.states.halt(view, _why_halted(copies.views[view]))
+    if is_begun:
+        if not is_kept:
+            copies.rebuilds.adopt(view)
+    elif is_kept and copies.is_declined(view):
+        _log.info("readers keep the previous declaration, to which an operator went back", view=view)
+    else:
+        copies.rebuilds.begin(view, "run.on_change", DEFAULT_KEEP_S if is_kept else 0, is_automatic=True)
 
 
-def _do(
-    deployment: Deployment,
-    pipeline: str,
-    store: Store,
-    views: Mapping[str, BoundView],
-    rebuilds: Rebuilds,
-    asked: Sequence[Rebuild],
-) -> None:
+def _why_halted(view: BoundView) -> str:
+    now, why = datetime.now(UTC), ""
+    if view.previous_misfit:
+        why = f"previous= does not fit the table ({view.previous_misfit}), so it cannot keep it. "
+    elif view.previous is not None:
+        why = "Its previous= is not the declaration that made it, so it cannot keep it. "
+    return (
+        f"its declaration changed: it gets no changes since {now:%Y-%m-%d %H:%M:%S} UTC. {why}The new one is built "
+        "beside it, compared with its table, and then swapped in (run.on_change). You need do nothing"
+    )
+
+
+def _do(deployment: Deployment, pipeline: str, store: Store, copies: _Copies, asked: Sequence[Rebuild]) -> None:
     access = deployment.access(store)
     swapping = store.swapping(access)
     assert swapping is not None, "no command asks it of another store"
@@ -148,15 +275,15 @@ def _do(
         finally:
             offsets.abandon()
         for one in asked:
-            _do_one(swapping, views[one.view], rebuilds, one, owner)
+            _do_one(swapping, copies, one, owner)
 
 
-def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuild, owner: Owner) -> None:
-    live, beside = replace(view, copy=one.live), replace(view, copy=one.copy, is_beside=True)
-    failpoints.reach(f"before {one.stage}")
+def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> None:
     if one.stage is Stage.DROPPING:
-        rebuilds.dropped(one, _drop(swapping, beside))
+        _drop_one(swapping, copies, one)
         return
+    rebuilds, live, beside = copies.rebuilds, copies.live(one), copies.copy(one)
+    failpoints.reach(f"before {one.stage}")
     record = rebuilds.states.read_all([beside.id]).get(beside.id)
     if record is None or record.state is not State.FILLED:
         state = "not there" if record is None else record.state
@@ -164,14 +291,22 @@ def _do_one(swapping: Swapping, view: BoundView, rebuilds: Rebuilds, one: Rebuil
         return
     upto = record.watermark_version or 0
     try:
-        swapping.swap(live, beside, upto)
+        is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
         _log.warning("the copies were not swapped", view=one.view, reason=str(error))
         return
     failpoints.reach(f"after {one.stage}")
-    rebuilds.swapped(one, owner, upto if isinstance(swapping, GradualSwapping) else None)
+    # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
+    is_kept = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
+    is_dropped = one.is_automatic and one.stage is Stage.SWAPPING and not is_kept
+    rebuilds.swapped(one, owner, None if is_done else upto, is_dropped=is_dropped)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+
+
+def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
+    failpoints.reach(f"before {one.stage}")
+    copies.rebuilds.dropped(one, _drop(swapping, copies.live(one), copies.copy(one)))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -220,9 +355,9 @@ class Mover:
         self.stop.wait(seconds * REST)
 
 
-def _drop(swapping: Swapping, beside: BoundView) -> str | None:
+def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:
     try:
-        swapping.drop(beside)
+        swapping.drop(live, beside)
     except StoreError as error:
         _log.warning("a copy was not dropped", view=beside.id, reason=str(error))
         return str(error)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -28,8 +28,10 @@ from offsets.mysql import OwnSession, Session
 from projectors import copies, log_fill
 from projectors.asked_watermarks import PassedWatermarks
 from projectors.backfill import Backfill, BackfillVitals
+from projectors.binding import bind
 from projectors.dead_letters import DeadLetters
 from projectors.every_change import projections_for
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from projectors.pipeline import Pipeline
 from projectors.projection import NewestOnly, Projections, followed_tables
 from projectors.proving.cascades import Cascades, followed_parents
@@ -101,10 +103,32 @@ class Ownership:
         """What its pipeline reads."""
         return self.pipeline.source
 
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest change that is not durable yet; 0 at the source's end."""
+        vitals, progress = self.pipeline.vitals, self.source.progress
+        if vitals.oldest_waiting_us:
+            return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
+        if progress.trouble:
+            return time.monotonic() - progress.received_at
+        if progress.is_at_end or not vitals.last_commit_us:
+            return 0.0
+        return max(0.0, time.time() - vitals.last_commit_us / 1e6)
+
     def bound_views(self) -> list[BoundView]:
         """The declared views as they are bound now, wherever they are in the store."""
-        views = sorted(self.life.views.values(), key=lambda view: not view.is_beside)  # live ones win
-        return list({view.view.id: replace(view, copy=1, is_beside=False, move=None) for view in views}.values())
+        # A copy may be of another declaration: only its table is what the stream has come to. Live ones win.
+        kept = sorted(self.life.views.values(), key=lambda view: not view.is_beside)
+        tables = {view.view.id: view.table for view in kept}
+        declared = self.deployment.views_of(self.identity.store)
+        return [self._bound(view, tables.get(view.id, view.table)) for view in declared]
+
+    def _bound(self, view: BoundView, table: Table) -> BoundView:
+        try:
+            (found,) = bind([view.view], lambda *_: table)
+        except DeclarationError:  # nothing of it is kept now; where it is to be, that halts it
+            return view
+        return found
 
     def row_estimates(self, views: Collection[str]) -> dict[str, int]:
         """By view, about how many rows its table has."""
@@ -124,6 +148,8 @@ class Ownership:
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
+        gives_way = self._gives_way(view)
+        most_rows = self.deployment.limits.chunk_rows
         make: Callable[..., Backfill] = Backfill
         if pipeline.windows is not None:
             make = partial(StreamFill, windows=pipeline.windows)
@@ -137,7 +163,7 @@ class Ownership:
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
-                chunk_rows=self.deployment.limits.chunk_rows,
+                chunk_rows=most_rows if gives_way is None else min(most_rows, GIVING_WAY_ROWS),
                 chunk_bytes=chunk_bytes,
             ),
             projections=projections_for(store, [view], followed_tables([view])),
@@ -154,7 +180,15 @@ class Ownership:
             watermarks=self.pipeline.watermarks,
             stop=self.stop,
             vitals=vitals,
+            gives_way=gives_way,
         )
+
+    def _gives_way(self, view: BoundView) -> GivingWay | None:
+        """A copy beside one that readers have, and that gets changes, is in no hurry; None for others."""
+        if not view.is_beside or not self.life.gets_changes(view.view.id):
+            return None
+        vitals = self.pipeline.vitals
+        return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s)
 
     def look(self, session: Session) -> None:
         """See what operators asked meanwhile: for the pipeline to pause, or its views, or to forget dead letters."""

@@ -1,4 +1,4 @@
-"""How fast something may go beside live traffic: a limit of rows a second, and a source that has time for it."""
+"""How fast something may go beside live traffic: a limit of rows a second, a source that has time, and giving way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ MAX_THREADS_RUNNING = 25  # as pt-online-schema-change has it by default
 MAX_REPLICA_LAG_S = 5.0
 LOOK_EVERY_S = 1.0
 _WAIT_S = 0.5
+
+# Of work that gives way. Each chunk is a transaction, and rows of the pipeline wait behind it: so it is short, and most
+# of the time there is none (measured: bench/operators.py, docs/performance.md).
+GIVING_WAY_ROWS = 500  # of a chunk
+REST = 2.0  # times as long as a chunk took
+MOST_RESTED_S = 1.0
+LIVE_WITHIN_S = 1.0  # a pipeline that had no change for so long does not mind
+LATE_ABOVE_S = 1.0
+MOST_WAITED_S = 10.0  # for one that is late: then the next chunk comes all the same
+LOOK_AGAIN_S = 0.05
 
 
 @dataclass(eq=False)
@@ -93,3 +103,40 @@ def _replica_lag_s(session: Connection) -> float:
         found = [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in cursor.fetchall()]
         return max((float(one) for one in found if one is not None), default=0.0)
     return 0.0
+
+
+@dataclass(eq=False, kw_only=True)
+class GivingWay(Pace):
+    """Work that nobody waits for: behind each step a rest of its length, and longer while the pipeline is late.
+
+    Args:
+        changes: how many changes the pipeline has had; None: it is not known, and each rest is taken.
+        lag_s: of that pipeline.
+    """
+
+    rows_a_second: float = 0
+    changes: Callable[[], int] | None = None
+    lag_s: Callable[[], float] = lambda: 0.0
+    _step_at: float = field(default_factory=time.monotonic)  # when the present step began
+    _seen: int = -1
+    _live_at: float = 0.0
+
+    def begin(self) -> None:
+        """A step begins now; it would have begun when the rest before it ended."""
+        self._step_at = time.monotonic()
+
+    def after(self, rows: int) -> None:
+        super().after(rows)
+        now = time.monotonic()
+        if self._is_live(now):
+            self.stop.wait(min(REST * (now - self._step_at), MOST_RESTED_S))
+            while self.lag_s() > LATE_ABOVE_S and time.monotonic() - now < MOST_WAITED_S and not self.stop.is_set():
+                self.stop.wait(LOOK_AGAIN_S)
+        self.begin()
+
+    def _is_live(self, now: float) -> bool:
+        if self.changes is None:
+            return True
+        if (count := self.changes()) != self._seen:
+            self._seen, self._live_at = count, now
+        return now - self._live_at < LIVE_WITHIN_S or self.lag_s() > LATE_ABOVE_S

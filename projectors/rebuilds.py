@@ -15,11 +15,13 @@ from typing import Any
 from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
-from projectors.view_states import State, ViewStates
+from projectors.binding import made_by
+from projectors.view_states import State, ViewStates, known_views
 from projectors.views import BoundView, Move, copy_id, view_of
 from servers.sessions import quote
 
 SWAP_AGAIN_S = 10.0
+DEFAULT_KEEP_S = 24 * 3600  # how long the former copy is kept after a swap
 
 
 class Stage(StrEnum):
@@ -36,8 +38,8 @@ class Stage(StrEnum):
 
 IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
-# What an earlier declaration made gets no changes: nobody could go back to it.
-_AFTER_SWAP = f"IF(is_automatic, '{Stage.DROPPING}', '{Stage.KEPT}')"
+# What an earlier declaration made, and `previous=` does not keep, gets no changes: nobody could go back to it.
+_AFTER_SWAP = f"IF(is_automatic AND keep_s = 0, '{Stage.DROPPING}', '{Stage.KEPT}')"
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -50,7 +52,8 @@ class Rebuild:
     live: int  # the number of the live copy
     copy: int  # the number of the one beside
     stage: Stage
-    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled
+    is_automatic: bool  # a changed declaration began it: it is swapped when it is filled and was compared
+    is_compared: bool  # the copy is filled, was found to be as its table is, and has lost nothing since
     note: str | None  # why what was asked for last could not be done
     started_by: str
     keep_s: int
@@ -71,6 +74,11 @@ class Rebuild:
         return copy_id(self.view, self.copy)
 
 
+def choice(kept: str, declined: str) -> str:
+    """How it is noted that an operator went back to a declaration from another; both are hashes."""
+    return f"{kept}<{declined}"
+
+
 class Rebuilds:
     """Of one pipeline. Each method is one transaction on `session`."""
 
@@ -84,10 +92,18 @@ class Rebuilds:
         with self._transaction("reading rebuilds") as cursor:
             return {one.view: one for one in _read(cursor, self._table, self._view, f"r.pipeline_id = {self._id}")}
 
-    def live_copies(self) -> dict[str, int]:
-        """By view, the number of the copy that readers see; of those that ever had another."""
+    def live_copies(self) -> dict[str, tuple[int, str]]:
+        """By view, the number of the copy that readers see, and the hash of the declaration that it is kept by."""
         with self._transaction("reading which copies are live") as cursor:
-            cursor.execute(f"SELECT name, copy FROM {self._view} WHERE pipeline_id = {self._id} AND copy > 1")
+            cursor.execute(f"SELECT name, copy, declaration FROM {self._view} WHERE pipeline_id = {self._id}")
+            return {name: (copy, declaration) for name, copy, declaration in cursor.fetchall()}
+
+    def choices(self) -> dict[str, str]:
+        """By view, the `choice` of an operator; also where there is no copy beside the live one any more."""
+        with self._transaction("reading what operators went back to") as cursor:
+            cursor.execute(
+                f"SELECT view_name, declined FROM {self._table} WHERE pipeline_id = {self._id} AND declined IS NOT NULL"
+            )
             return dict(cursor.fetchall())
 
     def begin(self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False) -> None:
@@ -113,34 +129,77 @@ class Rebuilds:
             return _move(cursor, self._table, self._id, view, sources, to, keep_s=keep_s) == 1
 
     def due(self, present: Collection[Rebuild], owned_s: float) -> bool:
-        """Ask for what nobody has to: copies go that were kept long enough, and filled ones of new declarations come.
+        """Ask for what nobody has to: copies go that were kept long enough, and compared ones of new declarations come.
 
         Returns whether there was such a one. A swap that could not be done is asked for again after SWAP_AGAIN_S of
         this ownership.
         """
         over = [one for one in present if one.stage is Stage.KEPT and one.kept_s is not None and one.kept_s <= 0]
-        waiting = {one.copy_id: one for one in present if one.is_automatic and one.stage is Stage.BUILDING}
-        records = self.states.read_all(waiting)
-        filled = [
-            one
-            for name, one in waiting.items()
-            if name in records and records[name].state is State.FILLED and (not one.note or owned_s > SWAP_AGAIN_S)
-        ]
+        ready = [one for one in present if one.is_automatic and one.stage is Stage.BUILDING and one.is_compared]
+        ready = [one for one in ready if not one.note or owned_s > SWAP_AGAIN_S]
         for one in over:
             self.ask(one.view, {Stage.KEPT}, Stage.DROPPING)
-        for one in filled:
+        for one in ready:
             self.ask(one.view, {Stage.BUILDING}, Stage.SWAPPING)
-        return bool(over or filled)
+        return bool(over or ready)
+
+    def found(self, one: Rebuild, difference: str | None, losses: int) -> None:
+        """The copy of a new declaration was compared with its table; None: it is as that is.
+
+        `losses` is how often the copy had lost something when the comparison began.
+        """
+        with self._transaction("noting how a comparison ended") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET compared = %s, note = %s WHERE view_name = %s AND copy = %s "
+                f"AND pipeline_id = {self._id} AND stage = '{Stage.BUILDING}'",
+                (losses if difference is None else None, difference and difference[:2000], one.view, one.copy),
+            )
+
+    def adopt(self, view: str) -> None:
+        """The copy that an operator began is that of a changed declaration by now: it comes by itself."""
+        with self._transaction("taking over a rebuild") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET is_automatic = 1, keep_s = 0 WHERE view_name = %s "
+                f"AND pipeline_id = {self._id} AND stage = '{Stage.BUILDING}'",
+                (view,),
+            )
+
+    def decline(self, view: str) -> None:
+        """Readers keep what they have: the declaration of the copy beside is not built again by itself."""
+        with self._transaction("noting that a declaration is declined") as cursor:
+            cursor.execute(f"SELECT copy FROM {self._table} WHERE view_name = %s AND pipeline_id = {self._id}", (view,))
+            row = cursor.fetchone()
+            if row is not None:
+                self._decline(cursor, view, self._declaration(cursor, view), copy_id(view, row[0]))
+
+    def choose_again(self, view: str) -> None:
+        """Nothing is declined any more."""
+        with self._transaction("forgetting what was declined") as cursor:
+            cursor.execute(
+                f"UPDATE {self._table} SET declined = NULL WHERE view_name = %s AND pipeline_id = {self._id}", (view,)
+            )
+
+    def _decline(self, cursor: Any, view: str, kept: str, copy: str) -> None:
+        declined = self._declaration(cursor, copy)
+        cursor.execute(
+            f"UPDATE {self._table} SET declined = %s WHERE view_name = %s AND pipeline_id = {self._id}",
+            (choice(kept, declined) if kept != declined else None, view),
+        )
+
+    def _declaration(self, cursor: Any, name: str) -> str:
+        cursor.execute(f"SELECT declaration FROM {self._view} WHERE name = %s AND pipeline_id = {self._id}", (name,))
+        (declaration,) = cursor.fetchone() or ("",)
+        return str(declaration)
 
     def could_not(self, one: Rebuild, why: str) -> None:
         """What was asked for cannot be done now."""
         with self._transaction("noting why a rebuild cannot go on") as cursor:
             _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
 
-    def swapped(self, one: Rebuild, owner: Owner, upto: int | None) -> None:
+    def swapped(self, one: Rebuild, owner: Owner, upto: int | None, *, is_dropped: bool) -> None:
         """The two copies have each other's place: their rows have each other's names from now on.
 
-        With `upto` their entities are still to be moved.
+        With `upto` their entities are still to be moved. `is_dropped`: nothing keeps the former one up to date.
         """
         former, passing = copy_id(one.view, one.live), f"{one.view}~"
         with self._transaction("noting a swap") as cursor:
@@ -150,13 +209,16 @@ class Rebuilds:
                     f"UPDATE {self._view} SET name = %s WHERE name = %s AND pipeline_id = {self._id}", (to, name)
                 )
             cursor.execute(
-                f"UPDATE {self._table} SET copy = %s, note = NULL, "
+                f"UPDATE {self._table} SET copy = %s, note = NULL, compared = NULL, declined = NULL, "
+                "keep_s = IF(%s, 0, keep_s), "
                 f"stage = {_AFTER_SWAP if upto is None else repr(Stage.MOVING.value)}, moved_upto = %s, "
                 "swapped_at = CURRENT_TIMESTAMP(6), "
                 "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
-                (one.live, upto, one.view),
+                (one.live, is_dropped, upto, one.view),
             )
+            if one.copy < one.live:  # an operator went back
+                self._decline(cursor, one.view, self._declaration(cursor, one.view), former)
 
     def moved(self, view: str) -> None:
         """The entities of two copies that change places are all moved."""
@@ -208,25 +270,29 @@ def _move(
     return found
 
 
-def _read(cursor: Any, rebuilds: str, views: str, which: str, upto: str = "r.moved_upto") -> list[Rebuild]:
+def _read(
+    cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r.compared", upto: str = "r.moved_upto"
+) -> list[Rebuild]:
     cursor.execute(
-        "SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, r.note, r.started_by, r.keep_s, "
-        "TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, "
-        f"{upto} "
+        f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
+        f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
+        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto} "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
+        f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
     )
     return [_rebuild(row) for row in cursor.fetchall()]
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, note, started_by, keep_s, kept_s, upto = row
+    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s, upto = row
     return Rebuild(
         view=view,
         live=live,
         copy=copy,
         stage=Stage(stage),
         is_automatic=bool(is_automatic),
+        is_compared=bool(is_compared),
         note=note,
         started_by=started_by,
         keep_s=keep_s,
@@ -240,9 +306,9 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     present = migrations.columns(cursor, database).get("rebuild")
     if present is None:
         return []
-    # An earlier version's table has no such column until `run` adds it.
-    upto = "r.moved_upto" if "moved_upto" in present else "NULL"
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", upto)
+    # An earlier version's table has no such columns until `run` adds them.
+    compared, upto = (f"r.{name}" if name in present else "NULL" for name in ("compared", "moved_upto"))
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", compared, upto)
 
 
 def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:
@@ -257,9 +323,23 @@ def require_not_moving(session: Session, database: str, views: Collection[str]) 
 
 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
-    """The declared views in the places of their live copies: for whatever writes beside a pipeline."""
+    """The declared views in the places of their live copies, as those are kept: for what writes beside a pipeline."""
     live, moves = rebuilds.live_copies(), {one.view: one.move for one in rebuilds.read().values()}
-    return [replace(view, copy=live.get(view.id, 1), move=moves.get(view.id)) for view in views]
+    return [replace(_kept(view, *live.get(view.id, (1, ""))), move=moves.get(view.id)) for view in views]
+
+
+def _kept(view: BoundView, copy: int, declaration: str) -> BoundView:
+    return replace(made_by(view, declaration) or view, copy=copy)
+
+
+def gone_back(cursor: Any, database: str) -> list[str]:
+    """Views without a copy beside them that are kept as they were declared before, since an operator wants it."""
+    if "declined" not in migrations.columns(cursor, database).get("rebuild", []):
+        return []
+    cursor.execute(
+        f"SELECT view_name FROM {quote(database, 'rebuild')} WHERE stage = '{Stage.ENDED}' AND declined IS NOT NULL"
+    )
+    return sorted(name for (name,) in cursor.fetchall())
 
 
 def copies_beside(rebuilds: Rebuilds) -> list[str]:
@@ -267,16 +347,36 @@ def copies_beside(rebuilds: Rebuilds) -> list[str]:
     return [one.copy_id for one in rebuilds.read().values()]
 
 
+def as_live(cursor: Any, database: str, view: BoundView) -> BoundView:
+    """A declared view in the place of its live copy: for whatever reads beside the pipelines."""
+    if "copy" not in migrations.columns(cursor, database).get("view", ()):
+        return view  # no viewtail that knows copies ever ran
+    cursor.execute(f"SELECT MAX(copy) FROM {quote(database, 'view')} WHERE name = %s", (view.id,))
+    (copy,) = cursor.fetchone()
+    return replace(view, copy=copy or 1)
+
+
 def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
-    """The declared views where their live copies are, and each copy beside: all places that hold what they show."""
+    """The declared views where their live copies are, and each copy beside: all places that hold what they show.
+
+    Each by the declaration that it is kept by.
+    """
     with transaction(session, "reading where views are") as cursor:
-        cursor.execute(f"SELECT DISTINCT name, copy FROM {quote(database, 'view')}")
-        known = dict(cursor.fetchall())
-    found = [replace(view, copy=known.get(view.id, 1)) for view in views]
+        cursor.execute(f"SELECT DISTINCT name, copy, declaration FROM {quote(database, 'view')}")
+        known = {name: (copy, declaration) for name, copy, declaration in cursor.fetchall()}
+    found = [_kept(view, *known.get(view.id, (1, ""))) for view in views]
     beside = [
-        replace(view, copy=copy, is_beside=True)
+        replace(_kept(view, *known[name]), is_beside=True)
         for view in views
-        for name, copy in sorted(known.items())
+        for name in sorted(known)
         if view_of(name) == view.id != name
     ]
     return [*found, *beside]
+
+
+def live_now(session: Session, database: str, view: BoundView) -> BoundView:
+    """The view as its live copy is kept, for whoever reads it by its columns."""
+    if view.previous is None:
+        return view
+    kept = [one.declaration for (_, name), one in known_views(session, database).items() if name == view.id]
+    return (made_by(view, kept[0]) or view) if kept else view

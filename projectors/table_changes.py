@@ -170,7 +170,7 @@ class TableChanges:
     def _bound_now(self, view: BoundView) -> BoundView:
         with closing(self.open_source()) as connection:
             (now,) = bind([view.view], lambda schema, name: _without_new(describe(connection, schema, name), view))
-        return replace(now, copy=view.copy, is_beside=view.is_beside)
+        return replace(now, copy=view.copy, is_beside=view.is_beside, move=view.move)
 
 
 def _without_new(table: Table, view: BoundView) -> Table:

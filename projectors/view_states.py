@@ -197,15 +197,11 @@ class ViewStates:
         cursor.execute(f"SELECT name, fingerprint, version_kind, declaration FROM {self._table} {self._ours}")
         return {name: (fingerprint, kind, hashed) for name, fingerprint, kind, hashed in cursor.fetchall()}
 
-    def declarations(self, views: Collection[str]) -> dict[str, KnownView]:
-        """What each of these views that has a row was declared as, when it was bound last."""
+    def declarations(self) -> dict[str, KnownView]:
+        """By id, what each view and copy that has a row was declared as when it was bound last."""
         with self._transaction("reading declarations") as cursor:
             cursor.execute(f"SELECT name, state, declaration FROM {self._table} {self._ours}")
-            return {
-                name: KnownView(state=state, declaration=hashed)
-                for name, state, hashed in cursor.fetchall()
-                if name in views
-            }
+            return {name: KnownView(state=state, declaration=hashed) for name, state, hashed in cursor.fetchall()}
 
     def _compare(self, cursor: Any, view: BoundView, fingerprint: str, version_kind: str, declaration: str) -> None:
         if version_kind != _version_kind(view):

@@ -73,6 +73,7 @@ class View:
     where: RowFunction | None  # a row for which it is false is not in the view
     document: RowFunction | None  # makes the content from a row; None: the view shows columns
     columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
+    previous: View | None  # the declaration before this one, which keeps its copy up to date while this one's comes
 
     def _set(
         self,
@@ -98,6 +99,34 @@ class View:
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "document", document)
         object.__setattr__(self, "columns", column_names(columns, f"{label}: columns"))
+        object.__setattr__(self, "previous", None)
+
+    def _set_previous(self, previous: View | None) -> None:
+        """Last of all: it is compared with what was set."""
+        if previous is None:
+            return
+        label, kind = f"{type(self).__name__}({self.name!r}): previous", type(self).__name__
+        if type(previous) is not type(self):
+            given = type(previous).__name__
+            raise DeclarationError(f"{label} is the whole declaration before this one, a {kind}, not a {given}")
+        if previous.previous is not None:
+            raise DeclarationError(f"{label} has a previous= itself; there is one at most, so take that one out")
+        for what, now, before in (
+            ("name", self.name, previous.name),
+            ("entity", self.entity, previous.entity),
+            *((name, value, previous.fixed[name]) for name, value in self.fixed.items()),
+        ):
+            if now != before:
+                raise DeclarationError(
+                    f"{label} has another {what}, {before!r}. Both are copies of one view, which readers find in one "
+                    f"place: give it the same {what}, or leave previous= out"
+                )
+        object.__setattr__(self, "previous", previous)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What `previous` must have too, since both are the same view to readers."""
+        return {}
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -143,6 +172,8 @@ class BoundView:
     needed: tuple[str, ...]  # every column the projection reads: key, values, version, function's columns
     fingerprint: str  # hex; differs when the view's content would
     copy: int = 1  # the number of this copy; no two copies of a view ever have the same
+    previous: BoundView | None = None  # by the declaration before this one, where there is one that fits the table
+    previous_misfit: str = ""  # why that one does not
     is_beside: bool = False  # readers do not see it
     move: Move | None = None  # it is one of these two copies: whatever writes an entity has it moved first
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+from offsets.mysql import OwnSession
 from operations import reading
+from projectors.rebuilds import live_now
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -16,11 +20,14 @@ def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     chosen = view if isinstance(view, View) else reading.choose(declarations.load(settings.views), view)
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])
-    (bound,) = deployment.views
+    (declared,) = deployment.views
+    with closing(OwnSession(deployment.open_store)) as session:
+        declared = live_now(session, deployment.database, declared)
     store = store_of(chosen)
+    bound, remark = reading.found(deployment.open_store, settings.store_address(), deployment.database, declared)
     return reading.Reader(
         view=bound,
-        remark=reading.remark(deployment.open_store, settings.store_address(), deployment.database, chosen),
+        remark=remark,
         open_source=deployment.open_source,
         open_reader=lambda: store.reader(deployment.access(store), bound),
     )

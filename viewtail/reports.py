@@ -179,7 +179,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "batches": vitals.batch_count,
         "parked": own.pipeline.dead_letters.count,
         "store_retries": vitals.store_retry_count,
-        "lag_s": round(lag_s(own), 3),
+        "lag_s": round(own.lag_s, 3),
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
         "paused_views": len(own.paused_views),
@@ -218,15 +218,3 @@ def _held_back(prepared_count: int, oldest_us: int) -> str | None:
         f"prepared: {prepared_count} XA transactions are not decided, the oldest since {since} UTC; the offset stays "
         "before it, and so must the source's binlogs. XA RECOVER lists them: XA COMMIT or XA ROLLBACK each"
     )
-
-
-def lag_s(own: Ownership) -> float:
-    """Age of the oldest change that is not durable yet; 0 at the source's end."""
-    vitals, progress = own.pipeline.vitals, own.source.progress
-    if vitals.oldest_waiting_us:
-        return max(0.0, time.time() - vitals.oldest_waiting_us / 1e6)
-    if progress.trouble:
-        return time.monotonic() - progress.received_at
-    if progress.is_at_end or not vitals.last_commit_us:
-        return 0.0
-    return max(0.0, time.time() - vitals.last_commit_us / 1e6)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -22,6 +23,7 @@ from offsets.lease import Lease
 from offsets.mysql import OwnSession
 from operations.check import tables_of
 from operations.cleaner import Cleaner
+from operations.new_declarations import NewDeclarations
 from projectors.backfills import Backfills
 from projectors.copies import Mover
 from projectors.ownership import Ownership, take
@@ -31,7 +33,7 @@ from projectors.views import View
 from viewtail import declarations, settings
 from viewtail.composition import Deployment, deploy_what_works
 from viewtail.presence import Presence
-from viewtail.reports import Reporter, lag_s
+from viewtail.reports import Reporter
 
 _log = structlog.get_logger("viewtail.worker")
 
@@ -158,15 +160,19 @@ class Worker:
             self._presence.takeover_count += 1
             _log.warning("taken over from a process that had not given it up", process=own.taken_from)
         backfills, cleaner, mover = Backfills(own), self._cleaner(deployment, own), self._mover(deployment, own)
+        new = NewDeclarations(deployment=deployment, own=own, is_busy=partial(_is_behind, own))
         self.reporter.own = own
+        is_said = self.reporter.state == "running"  # it is taken again, and changes wait
         self.reporter.say("running", None)
-        self.reporter.save()
+        if not is_said:
+            self.reporter.save()
         lease.look = own.look
         threads = [
             threading.Thread(target=self._end_with_stop, args=(own,), name="stop", daemon=True),
             threading.Thread(target=backfills.run, name="backfill", daemon=True),
             threading.Thread(target=cleaner.run, name="cleaner", daemon=True),
             threading.Thread(target=mover.run, name="mover", daemon=True),
+            threading.Thread(target=new.run, name="new declarations", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -195,7 +201,7 @@ class Worker:
         if own.another_server is not None and not self.stop.is_set():
             raise own.another_server
         if own.is_paused and following is None:  # resumed, it goes on from the offset with the views of that time
-            following = replace(deployment, views=list(own.life.views.values()))
+            following = replace(deployment, views=own.bound_views())
         return following
 
     def _cleaner(self, deployment: Deployment, own: Ownership) -> Cleaner:
@@ -203,9 +209,7 @@ class Worker:
         chosen = self.settings.cleaner
 
         def is_busy() -> bool:
-            vitals = own.pipeline.vitals
-            is_at_work = bool(own.backfills) or any(view.move for view in own.life.views.values())
-            return vitals.state != "running" or lag_s(own) > BUSY_ABOVE_S or is_at_work
+            return _is_behind(own) or bool(own.backfills) or any(view.move for view in own.life.views.values())
 
         return Cleaner(deployment=deployment, own=own, share=chosen.share / 2, rest_s=chosen.rest_s, is_busy=is_busy)
 
@@ -223,7 +227,12 @@ class Worker:
 
     def _end_with_stop(self, own: Ownership) -> None:
         """Pass `stop` on, and wake a read that waits for the source."""
-        while not own.stop.is_set() and not self.stop.wait(0.1):
+        while not own.stop.wait(0.1) and not self.stop.is_set():
             pass
         own.stop.set()
         own.source.interrupt()
+
+
+def _is_behind(own: Ownership) -> bool:
+    """Whether it is left alone by what can wait."""
+    return own.pipeline.vitals.state != "running" or own.lag_s > BUSY_ABOVE_S

@@ -22,6 +22,7 @@ from offsets.lease import is_held
 from offsets.mysql import OwnSession, Session, transaction
 from projectors import ownership
 from projectors.asked_watermarks import AskedWatermarks
+from projectors.binding import made_by
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
@@ -52,6 +53,7 @@ class Keeper:
     state: str
     reason: str | None
     fingerprint: str
+    declaration: str  # hash
     loss_count: int
     copy: int  # the number of this copy of the view
     filled_at: Any
@@ -63,8 +65,8 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
     """Those of these pipelines that keep the view."""
     with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
         cursor.execute(
-            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.loss_count, v.copy, v.filled_at, "
-            "IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))) "
+            "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.declaration, v.loss_count, v.copy, "
+            "v.filled_at, IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))) "
             f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
             f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
             "WHERE v.name = %s AND p.name IN %s ORDER BY p.partition_number",
@@ -78,11 +80,12 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 state=row[3],
                 reason=row[4],
                 fingerprint=row[5],
-                loss_count=row[6],
-                copy=row[7],
-                filled_at=row[8],
+                declaration=row[6],
+                loss_count=row[7],
+                copy=row[8],
+                filled_at=row[9],
                 is_run=is_held(cursor, database, row[1]),
-                trouble=row[9],
+                trouble=row[10],
             )
             for row in cursor.fetchall()
         ]
@@ -120,7 +123,9 @@ class Beside:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
-        self.view = replace(self.view, copy=self.first[0].copy)  # where the view is by now
+        # As it is kept by now, and where.
+        kept = made_by(self.view, self.first[0].declaration) or self.view
+        self.view = replace(kept, copy=self.first[0].copy)
         self.watermarks = AskedWatermarks(
             self.deployment.open_primary,
             self.deployment.watermark_database,
@@ -178,6 +183,11 @@ class Beside:
     def check(self) -> None:
         """Raises ViewtailError where the view cannot be relied on, or is declared otherwise than its content is."""
         for one in self.keepers():
+            if one.copy != self.view.copy:
+                raise ViewtailError(
+                    f"the copies of view {self.view.id} were swapped meanwhile: readers have copy {one.copy} now. Run "
+                    "the same command again"
+                )
             if one.state == State.HALTED:
                 raise ViewtailError(f"view {self.view.id} is halted: {one.reason}")
             if one.state == State.PAUSED:

@@ -163,19 +163,19 @@ class GuardedSink(WitnessedSink, Protocol):
 class Swapping(Protocol):
     """What a store can whose views may have a second copy. Each method, cut off anywhere and called again, finishes.
 
-    Nothing writes either copy while `swap` and `drop` run; readers read on. Raises StoreUnavailableError (call again),
-    or StoreError when nothing was changed.
+    Nothing writes either copy while `swap` runs, nor `beside` while `drop` runs: then the live one is written. Readers
+    read on. Raises StoreUnavailableError (call again), or StoreError when nothing was changed.
     """
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """Readers get `beside` from now on, and `live` lies where the copy of its number lies beside another.
 
         No reader finds the view empty, or in part. `upto` is the version up to which `beside` is whole: a key that it
-        lacks was gone by then.
+        lacks was gone by then. Returns False where that is only prepared: see GradualSwapping.
         """
 
-    def drop(self, beside: BoundView) -> None:
-        """Nothing stays of a copy that readers do not see."""
+    def drop(self, live: BoundView, beside: BoundView) -> None:
+        """Nothing stays of a copy that readers do not see; they see `live`."""
 
     def close(self) -> None:
         """Give the connection up."""
@@ -183,7 +183,7 @@ class Swapping(Protocol):
 
 @runtime_checkable
 class GradualSwapping(Swapping, Protocol):
-    """Copies change places entity by entity: `swap` only prepares it. Both are written meanwhile, with `move`."""
+    """Some copies change places entity by entity: `swap` only prepares it. Both are written meanwhile, with `move`."""
 
     def move(self, beside: BoundView, stop: threading.Event, pace: Callable[[float], None]) -> bool:
         """Exchange what is left of two copies that move (`beside.move`); `beside` is the former one.
@@ -292,6 +292,10 @@ class ViewReader(ABC):
         Names that look like a key's, and are none's, are added to `foreign`: the first MOST_FOREIGN.
         """
         raise NotImplementedError
+
+    def misleads(self) -> str:
+        """Why readers are not led to what this reads, where something leads them, and what to do; '': they are."""
+        return ""
 
     def strays(self) -> Iterator[list[Key]]:
         """Pages of keys that readers find elsewhere too than `held` looks; from then on `held` looks there as well.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
-from tests.support.copies import STORES, VIEWS, Shop, declared, kept, rebuilt
+from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, rebuilt
 from tests.support.running import Run, addresses, wait_for
+from viewtail.commands import rebuild as commands
 
 ROWS = 3_000
 
@@ -21,7 +24,7 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, LISTS, pytest.param("sets", marks=pytest.mark.redis)])
 def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_copy_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -45,17 +48,18 @@ def test_a_rebuild_takes_away_what_is_wrong_and_a_rollback_brings_the_former_cop
         done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
         assert done.returncode == 0, done.stderr
         assert place.copies() == set()
-        assert shop.states() == {f"{store}:people": "filled"}
+        assert shop.states() == {f"{place.store}:people": "filled"}
         assert rebuilt(run)["live_copy"] == 3, "no number comes twice"
         assert place.shown() == shop.wanted()
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, LISTS])
 def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """0 failed reads; what a reader finds is never older than what it found before, and never nothing."""
     with kept(request, store, shop, tmp_path) as (place, run):
+        place.damage(2_500, "damaged")  # the copies differ: a reader of tables of both would see it
         stop = threading.Event()
         failures: list[str] = []
         reads = [0, 0]
@@ -109,7 +113,7 @@ def test_readers_and_writers_go_on_during_a_rebuild_and_a_rollback(
         assert failures == []
         assert min(reads) > 20
         wait_for("it is as its table", lambda: place.shown() == shop.wanted())
-        wait_for("the former copy too", lambda: place.copy(1) == shop.wanted())
+        wait_for("the former copy too", lambda: place.copy(1) == {**shop.wanted(), 2_500: "damaged"})
 
 
 def test_a_held_rebuild_changes_nothing_for_readers_until_it_is_asked_for_again(
@@ -137,6 +141,28 @@ def test_the_former_copy_is_dropped_when_its_time_is_over(
         wait_for("and forgotten", lambda: shop.states() == {"mysql:people": "filled"})
         refused = run.command("rebuild", "people", "--rollback")
         assert refused.returncode == 2 and "has no copy beside it" in refused.stderr
+
+
+def test_a_view_is_kept_while_its_former_copy_is_dropped(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The drop waits for whoever uses that copy's place; the pipeline does not."""
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        rebuilt(run)
+        with shop.connect() as long, long.cursor() as cursor:
+            long.begin()
+            cursor.execute("SELECT COUNT(*) FROM viewtail.people__viewtail_1")
+            command = run.background("rebuild", "people", "--abort", "--yes")
+            waits = (
+                "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'DROP TABLE%' AND state LIKE 'Waiting%'"
+            )
+            wait_for("the drop waits", lambda: shop.rows(waits))
+            shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 8")
+            wait_for("the view is kept meanwhile", lambda: place.shown()[8] == "meanwhile", 5)
+            assert shop.rows(waits) and place.copies() == {1}
+            long.rollback()
+        assert command.wait(60) == 0
+        assert place.copies() == set() and shop.states() == {"mysql:people": "filled"}
 
 
 def test_a_long_transaction_over_the_table_keeps_the_swap_waiting_and_no_other_reader(
@@ -246,6 +272,43 @@ def test_what_is_repaired_or_replayed_after_a_swap_is_the_copy_that_readers_have
         assert place.copies() == set()
 
 
+def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "viewtail.toml").write_text("[run]\nchunk_rows = 15\n")
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        command = run.background("rebuild", "people", "--hold")
+        wait_for("the copy is being filled", lambda: _filled(shop) > 0)
+        other = shop.connect()
+        other.begin()
+        with other.cursor() as cursor:
+            cursor.execute("SELECT * FROM viewtail.people WHERE id = 1 FOR UPDATE")
+        shop.execute("UPDATE shop.user SET email = 'late' WHERE id = 1")
+        time.sleep(2)  # it is late from the first second on
+        before = _filled(shop)
+        assert 0 < before < ROWS
+        time.sleep(1)
+        assert _filled(shop) == before
+        other.rollback()
+        assert command.wait(60) == 0
+        assert place.copy(2) == shop.wanted()
+
+        rested = []
+        monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
+        monkeypatch.chdir(tmp_path)
+        for name, value in run.environment().items():
+            monkeypatch.setenv(name, value)
+        deployment, view = commands._deployed(None, "people")
+        copy = replace(view, copy=2, is_beside=True)
+        assert commands._prove(deployment, copy, threading.Event()) == []
+        assert len(rested) >= ROWS / GIVING_WAY_ROWS, "the comparison before the swap gives way too"
+
+
+def _filled(shop: Shop) -> int:
+    found = shop.rows("SELECT fill_row_count FROM viewtail.view WHERE name = 'mysql:people~2'")
+    return found[0][0] if found else 0
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_an_entity_is_erased_from_both_copies(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
@@ -311,6 +374,39 @@ def test_a_changed_declaration_is_built_beside_while_readers_have_the_old_copy(
         shop.execute("DELETE FROM shop.user WHERE id = 4", "UPDATE shop.user SET email = 'later' WHERE id IN (5, 6)")
         wait_for("it is followed", lambda: place.shown() == {k: v for k, v in shop.wanted().items() if k % 2 == 0})
         assert shop.states() == {f"{store}:people": "filled"}
+
+
+def test_a_view_that_becomes_one_over_a_list_and_back_is_swapped_with_the_tables_that_it_has(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """One of the four names is missing each time, and nothing is left of what it had."""
+    lists = Lists(shop)
+    with kept(request, "mysql", shop, tmp_path) as (plain, run):
+        _declare(run, "list")
+        wait_for("readers have the list", lambda: lists.shown() == shop.wanted())
+        wait_for("the old one is gone", lambda: lists.copies() == set())
+        shop.execute("UPDATE shop.user SET email = 'later' WHERE id = 5")
+        wait_for("it is followed", lambda: lists.shown() == shop.wanted())
+        assert rebuilt(run)["live_copy"] == 3
+        assert lists.shown() == shop.wanted() == lists.copy(2)
+        shop.execute("DELETE FROM shop.user WHERE id = 7")
+        done = run.command("forget", "shop.user", "7", "--json", timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        looked = [one["place"].rpartition(".")[2].strip("`") for one in json.loads(done.stdout)["looked"]]
+        assert sorted(looked) == [
+            "people", "people__version", "people__version__viewtail_2", "people__viewtail_2",
+        ], "of both copies"  # fmt: skip
+        _declare(run, "mysql")
+        wait_for("readers have the column", lambda: plain.shown() == shop.wanted())
+        names = "SHOW TABLES FROM viewtail LIKE 'people%'"
+        wait_for("nothing else is left", lambda: shop.rows(names) == [("people",)])
+        wait_for("all is well", run.is_well)
+
+
+def _declare(run: Run, store: str) -> None:
+    assert run.stop() == 0
+    (run.folder / "views.py").write_text(declared(store))
+    run.start(VIEWTAIL_RUN__ON_CHANGE="beside")
 
 
 def test_a_former_copy_makes_room_for_that_of_a_changed_declaration(

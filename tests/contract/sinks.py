@@ -591,10 +591,35 @@ class RedisJsonOne(_RedisOne):
         return int(version), tuple(document.values())
 
 
+class RedisGenerationOne(RedisHashOne):
+    """Hashes whose keys have the number of their copy."""
+
+    def __init__(self, server: Server | None, token: str) -> None:
+        super().__init__(server, token)
+
+        def declared(name: str, entity: Entity, values: list[str]) -> View:
+            key = "{code}:{country}" if entity.table == PLACE.full_name else "{id}"
+            return RedisHash(name, entity, fields=values, key=f"{name}:{{generation}}:{key}")
+
+        self.person, self.place, self.ledger = (replace(view, copy=31) for view in all_three(declared, token))
+
+    def unacceptable(self, key: Key) -> Write:
+        self.client().lpush(f"{self.person.view.name}:31:{key[0]}", "a list of somebody else's")
+        return Write(1000, ("x", "y"))
+
+    def shown(self, view: BoundView) -> Shown:
+        shown = {}
+        for key, found in super().shown(replace(view, key=(column("copy", Kind.INTEGER), *view.key[::-1]))).items():
+            assert key[0] == 31
+            shown[key[:0:-1]] = found
+        return shown
+
+
 class _RedisSetOne(_RedisOne):
     """Sets that are named by all that a view of the contract shows."""
 
     type: str
+    generation = ""  # in the keys, where the template has it
 
     def __init__(self, server: Server | None, token: str) -> None:
         assert server is not None
@@ -620,24 +645,24 @@ class _RedisSetOne(_RedisOne):
     def shown(self, view: BoundView) -> Shown:
         client, name = self.client(), view.view.name
         found: Shown = {}
-        for set_name in map(bytes.decode, client.scan_iter(match=f"{name}_of:*")):
+        for set_name in map(bytes.decode, client.scan_iter(match=f"{name}_of:{self.generation}*")):
             if client.type(set_name).decode() != self.type:
                 continue
             members = client.zrange(set_name, 0, -1) if self.type == "zset" else client.smembers(set_name)
             for member in map(bytes.decode, members):
                 key = _key(member, view)
                 assert key not in found, "an entity is in two sets"
-                place: dict[bytes, bytes] = client.hgetall(f"{name}:{member}")
+                place: dict[bytes, bytes] = client.hgetall(f"{name}:{self.generation}{member}")
                 version = place.pop(b"_version")
                 assert len(version) == 19
                 assert place == {b"set": set_name.encode(), b"member": member.encode()}
-                found[key] = (int(version), _from_set(set_name.partition(":")[2]))
+                found[key] = (int(version), _from_set(set_name.rpartition(":")[2]))
         return found
 
     def unacceptable(self, key: Key) -> Write:
         write = Write(1000, ("x", "y"))
         rendered = _to_set(("x", "y")).replace("%", "%25")
-        self.client().set(f"{self.person.view.name}_of:{rendered}", "a text of somebody else's")
+        self.client().set(f"{self.person.view.name}_of:{self.generation}{rendered}", "a text of somebody else's")
         return write
 
 
@@ -646,17 +671,20 @@ class RedisSetOne(_RedisSetOne):
 
 
 class RedisSortedSetOne(_RedisSetOne):
+    """All of whose keys have the number of their copy."""
+
     type = "zset"
+    generation = "31:"
 
     @staticmethod
     def declared(name: str, entity: Entity) -> View:
-        return RedisSortedSet(name, entity, key=f"{name}_of:{{packed}}", score="rank")
+        return RedisSortedSet(name, entity, key=f"{name}_of:{{generation}}:{{packed}}", score="rank")
 
     def __init__(self, server: Server | None, token: str) -> None:
         super().__init__(server, token)
         rank = column("rank", Kind.INTEGER, "bigint", 0)
         self.person, self.place, self.ledger = (
-            replace(view, values=(*view.values, rank)) for view in (self.person, self.place, self.ledger)
+            replace(view, values=(*view.values, rank), copy=31) for view in (self.person, self.place, self.ledger)
         )
 
 
@@ -685,7 +713,7 @@ class _SetReader(SetReader):
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         names = _names(self.view)
         return [
-            replace(row, content=dict(zip(names, _from_set(row.content["set"].partition(":")[2]), strict=True)))
+            replace(row, content=dict(zip(names, _from_set(row.content["set"].rpartition(":")[2]), strict=True)))
             for row in super().rows(keys)
         ]
 
@@ -756,6 +784,7 @@ GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
     "fake": FakeOne,
     "mysql": MySQLOne,
     "mysql_list": MySQLListOne,
+    "redis_generation": RedisGenerationOne,
     "redis_hash": RedisHashOne,
     "redis_json": RedisJsonOne,
     "redis_set": RedisSetOne,
@@ -771,6 +800,7 @@ SHARED_SERVERS = {  # the session fixture of each
     "kafka": "kafka_server",
     "mysql": "mysql_server",
     "mysql_list": "mysql_server",
+    "redis_generation": "redis_server",
     "redis_hash": "redis_server",
     "redis_json": "redis_server",
     "redis_set": "redis_server",

@@ -13,12 +13,14 @@ import orjson
 import pymysql
 import pytest
 
+from changes.errors import StoreError
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores.index_tables.leaving import IndexTableLeftover, IndexTableTraces
 from projectors.stores.index_tables.list_reading import ListReader
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.store import IndexTablesStore
+from projectors.stores.index_tables.swapping import TableSwapping
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.leaving import Holds, Retired
 from projectors.views import BoundView, Entity
@@ -334,3 +336,63 @@ def test_an_erased_entity_is_looked_for_in_both_tables(place: Place) -> None:
     assert [one.holds for one in traces.of((1,))] == [Holds.TOMBSTONE, Holds.NOTHING]
     assert [one.holds for one in traces.of((2,))] == [Holds.NOTHING, Holds.NOTHING]
     traces.close()
+
+
+PLAIN = IndexTable("user_tag", Entity("shop.user"), value="name")
+
+
+def swapping(place: Place) -> TableSwapping:
+    # The table `view`, which it asks when the copy was filled.
+    place.ask(f"CREATE TABLE IF NOT EXISTS {place.database}.view (name VARCHAR(50), filled_at DATETIME(6))")
+    return TableSwapping(lambda: open_session(place.address, role="store"), place.database)
+
+
+def tables(place: Place) -> set[str]:
+    return {name for (name,) in place.ask(f"SHOW TABLES FROM {place.database}")} - {"view"}
+
+
+@pytest.mark.parametrize(("had_list", "has_list"), [(True, True), (False, True), (True, False)])
+def test_a_copy_is_swapped_and_dropped_with_all_tables_that_it_has(
+    place: Place, had_list: bool, has_list: bool
+) -> None:
+    lists = list_view()
+    plain = replace(lists, view=PLAIN, values=(NAME,))
+    live, declared = lists if had_list else plain, lists if has_list else plain
+    beside = replace(declared, copy=2, is_beside=True)
+    place.sink(live)
+    place.sink(beside)
+    before = tables(place)
+    swap = swapping(place)
+    for _ in range(2):  # given again, it changes nothing
+        swap.swap(declared, beside, 0)
+    second = {"user_tag__version", "user_tag__version__viewtail_1"}
+    there = {"user_tag", "user_tag__viewtail_1"} | {
+        name for name, has in zip(sorted(second), (has_list, had_list), strict=True) if has
+    }
+    assert tables(place) == there and len(there) == len(before)
+    assert place.sink(declared).missing() == frozenset(), "it is of the new shape"
+    for _ in range(2):
+        swap.drop(replace(declared, copy=1, is_beside=True))
+    assert tables(place) == there - {"user_tag__viewtail_1", "user_tag__version__viewtail_1"}
+    swap.close()
+
+
+def test_the_tables_of_a_view_whose_name_is_that_of_a_second_table_stay(place: Place) -> None:
+    """Its copies too: nothing of the name alone tells them from a second table's."""
+    plain = replace(list_view(), view=PLAIN, values=(NAME,))
+    other = replace(plain, view=IndexTable("user_tag__version", Entity("shop.user"), value="name"))
+    for view in (plain, other):
+        place.sink(view)
+        place.sink(replace(view, copy=2, is_beside=True))
+    swap = swapping(place)
+    others = {"user_tag__version", "user_tag__version__viewtail_2"}
+    swap.swap(plain, replace(plain, copy=2, is_beside=True), 0)
+    assert tables(place) == {"user_tag", "user_tag__viewtail_1", *others}
+    swap.drop(replace(plain, copy=1, is_beside=True))
+    assert tables(place) == {"user_tag", *others}
+    lists = replace(list_view(), copy=3, is_beside=True)
+    place.sink(lists)
+    with pytest.raises(StoreError, match="user_tag__version` is in the way"):
+        swap.swap(list_view(), lists, 0)
+    assert tables(place) == {"user_tag", "user_tag__viewtail_3", "user_tag__version__viewtail_3", *others}
+    swap.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,8 +20,9 @@ from projectors.stores.redis.leaving import RedisLeftover, RedisTraces, place_of
 from projectors.stores.redis.set_reading import SetReader
 from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
+from projectors.stores.redis.swapping import KeySwapping
 from projectors.stores.redis.views import RedisHash, RedisSet, RedisSortedSet
-from projectors.views import BoundView, Entity
+from projectors.views import BoundView, Entity, Move
 from stack.server import Server
 
 _tokens = itertools.count(1)
@@ -344,3 +347,72 @@ def test_an_erased_entity_is_looked_for_in_every_set_of_the_view(client: redis.R
         f"Redis set company{name}:8:users": Holds.FOREIGN,
     }
     traces.close()
+
+
+def beside(view: BoundView, copy: int = 2) -> BoundView:
+    return replace(view, copy=copy, is_beside=True)
+
+
+def held_of(client: redis.Redis, view: BoundView, *keys: int) -> list[tuple[int | None, Any] | None]:
+    reader = reader_of(client, view)
+    found = reader.held([(key,) for key in keys])
+    reader.close()
+    return [(held.version, held.content) if (held := found.get((key,))) else None for key in keys]
+
+
+@pytest.mark.parametrize("make", [by_company, lambda: scored(SCORE)])
+def test_a_copy_beside_touches_no_set_and_the_swap_moves_each_entity_with_what_its_set_had_of_it(
+    client: redis.Redis, make: Callable[[], BoundView]
+) -> None:
+    live = make()
+    new, former = beside(live), beside(live, 1)
+    is_sorted = len(live.values) == 2
+
+    def values(company: int | None, score: int = 1) -> tuple[Any, ...]:
+        return (company, score) if is_sorted else (company,)
+
+    def members(company: int) -> dict[str, float]:
+        name = f"company{live.view.name}:{company}:users"
+        found: Any = client.zrange(name, 0, -1, withscores=True) if is_sorted else client.smembers(name)
+        return dict(found) if is_sorted else dict.fromkeys(found, 1.0)
+
+    sink = sink_of(client, live, new)
+    write(sink, live, {(key,): Write(5, values(7)) for key in (1, 2, 3, 4, 6)} | {(5,): Write(5, None)})
+    (client.zrem if is_sorted else client.srem)(f"company{live.view.name}:7:users", "6")  # damage goes along
+    write(sink, new, {(1,): Write(6, values(8, 3)), (2,): Write(6, values(7, 4)), (3,): Write(6, None)})
+    write(sink, new, {(2,): Write(7, values(7, 4)), (5,): Write(6, values(7)), (6,): Write(6, values(7))})
+    client.set(f"company{live.view.name}:9:users", "a text of somebody else's")
+    assert len(write(sink, new, {(2,): Write(8, values(9))})) == 1, "what no set can have parks its entity beside too"
+    before = dict.fromkeys("1234", 1.0)
+    assert members(7) == before and members(8) == {}
+    assert held_of(client, new, 1, 3, 4) == [
+        (6, held_of(client, new, 1)[0][1]), (6, None), None,  # type: ignore[index]
+    ]  # fmt: skip
+    swapping = KeySwapping(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), "viewtail")
+
+    def moved(was_live: BoundView, coming: BoundView, upto: int) -> None:
+        move = Move(copy=coming.copy, former=was_live.copy, upto=upto)
+        assert swapping.swap(was_live, coming, upto) is False
+        assert swapping.move(replace(was_live, is_beside=True, move=move), threading.Event(), lambda _: None)
+
+    after = {"2": 4.0 if is_sorted else 1.0, "5": 1.0, "6": 1.0}
+    for _ in range(2):  # a second time it finds all done
+        moved(live, new, 9)
+        assert members(7) == after and members(8) == {"1": 3.0 if is_sorted else 1.0}
+        assert [one and one[0] for one in held_of(client, live, 1, 2, 3, 4, 5, 6)] == [6, 7, 6, 9, 6, 6]
+        assert [one and one[0] for one in held_of(client, former, 1, 2, 3, 4, 5, 6)] == [5, 5, 5, 5, 5, 5]
+    sink = sink_of(client, live, former)
+    write(sink, live, {(2,): Write(10, None)})
+    write(sink, former, {(2,): Write(10, None)})
+    moved(replace(live, copy=2), former, 11)
+    del before["2"]
+    assert members(7) == before and members(8) == {}
+    rest = list(client.scan_iter(match=f"{{{live.view.name}:*}}:*"))
+    swapping.drop(live, new)
+    assert members(7) == before
+    assert {name for name in rest if name.endswith((":2", ":2t"))} and not list(client.scan_iter(match="*}:2*"))
+    reader = reader_of(client, live)
+    assert [len(page) for page in reader.strays() if page] == []
+    reader.close()
+    sink.close()
+    swapping.close()

@@ -25,9 +25,14 @@ STORES = [
     pytest.param("elasticsearch", marks=pytest.mark.elasticsearch),
 ]
 
+LISTS = pytest.param("list", marks=pytest.mark.mysql)  # an index table over a list: two tables
+
 VIEWS = {
     "mysql": 'IndexTable("people", Entity("shop.user"), value="email")',
+    "list": 'IndexTable("people", Entity("shop.user"), value="tags", each="VARCHAR(60)")',
     "redis": 'RedisHash("people", Entity("shop.user"), fields=["email"])',
+    "generations": 'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
+    "sets": 'RedisSortedSet("people", Entity("shop.user"), key="of:{email}", score="id")',
     "elasticsearch": 'SearchIndex("people", Entity("shop.user"), fields={"email": "keyword"})',
 }
 Rows = dict[int, str]
@@ -36,7 +41,7 @@ Rows = dict[int, str]
 def declared(*stores: str) -> str:
     """A views.py with the views of these stores."""
     views = ", ".join(VIEWS[store] for store in stores)
-    return f"from viewtail import Entity, IndexTable, RedisHash, SearchIndex\nviews = [{views}]\n"
+    return f"from viewtail import Entity, IndexTable, RedisHash, RedisSortedSet, SearchIndex\nviews = [{views}]\n"
 
 
 class Shop:
@@ -81,6 +86,8 @@ class Shop:
 class Place:
     """The view of one store."""
 
+    store: str
+
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
 
@@ -100,6 +107,10 @@ class Place:
         """Write behind viewtail's back."""
         raise NotImplementedError
 
+    def spoil(self, number: int, key: int) -> None:
+        """Have the copy of that number, beside the live one, hold 'wrong' for a key, at the version that it has."""
+        raise NotImplementedError
+
     def clear(self) -> None:
         """Nothing of it stays."""
 
@@ -110,6 +121,8 @@ class Place:
 
 class Table(Place):
     """In MySQL."""
+
+    store = "mysql"
 
     def shown(self) -> Rows:
         return self._read("people")
@@ -129,6 +142,9 @@ class Table(Place):
             f"INSERT INTO viewtail.people VALUES ({key}, '{email}', 5) ON DUPLICATE KEY UPDATE email = '{email}'"
         )
 
+    def spoil(self, number: int, key: int) -> None:
+        self.shop.execute(f"UPDATE viewtail.people__viewtail_{number} SET email = 'wrong' WHERE id = {key}")
+
     def one(self, key: int) -> Callable[[], str | None]:
         cursor = self.shop.connect().cursor()
 
@@ -140,15 +156,69 @@ class Table(Place):
         return read
 
 
+class Lists(Table):
+    """In MySQL, a list an entity: its email, and `all`. Whoever reads finds both tables of one copy."""
+
+    def __init__(self, shop: Shop) -> None:
+        super().__init__(shop)
+        of_email = "IF(email IS NULL, NULL, JSON_ARRAY(email, 'all'))"
+        shop.execute(f"ALTER TABLE shop.user ADD tags JSON AS ({of_email}) STORED")
+
+    def shown(self) -> Rows:
+        return self._read("")
+
+    def copy(self, number: int) -> Rows:
+        return self._read(f"__viewtail_{number}")
+
+    def _read(self, behind: str) -> Rows:
+        found = self.shop.rows(
+            f"SELECT id, tags, NULL FROM viewtail.people{behind} "
+            f"UNION ALL SELECT id, NULL, tags FROM viewtail.people__version{behind} WHERE tags IS NOT NULL"
+        )
+        values = {(key, value) for key, value, listed in found if listed is None}
+        listed = {(key, one) for key, _, listed in found if listed is not None for one in json.loads(listed)}
+        assert values == listed, f"the tables are not of one copy: {sorted(values ^ listed)[:5]}"
+        return {key: value for key, value in values if value != "all"}
+
+    def copies(self) -> set[int]:
+        names = {name for (name,) in self.shop.rows("SHOW TABLES FROM viewtail LIKE 'people%'")}
+        first, second = ({name.removeprefix(of) for name in names if name.startswith(of)} for of in _BESIDE)
+        assert first == second, "a copy has two tables"
+        return set(map(int, first))
+
+    def damage(self, key: int, email: str) -> None:
+        self.shop.execute(
+            f"DELETE FROM viewtail.people WHERE id = {key}",
+            f"INSERT INTO viewtail.people (id, tags) VALUES ({key}, 'all'), ({key}, '{email}')",
+            "INSERT INTO viewtail.people__version (id, tags, version) "
+            f"""VALUES ({key}, '["all", "{email}"]', 5) AS new ON DUPLICATE KEY UPDATE tags = new.tags""",
+        )
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        cursor = self.shop.connect().cursor()
+
+        def read() -> str | None:
+            cursor.execute(f"SELECT tags FROM viewtail.people WHERE id = {key} AND tags <> 'all'")
+            row = cursor.fetchone()
+            return None if row is None else row[0]
+
+        return read
+
+
+_BESIDE = ("people__viewtail_", "people__version__viewtail_")
+
+
 class Keys(Place):
     """In Redis."""
 
+    store = "redis"
+
     def __init__(self, shop: Shop, server: Server) -> None:
         super().__init__(shop)
-        self._client = redis.Redis(port=server.port)
+        self.client = redis.Redis(port=server.port)
 
     def clear(self) -> None:
-        self._client.flushall()
+        self.client.flushall()
 
     def shown(self) -> Rows:
         return self._read("people:*", lambda name: name.removeprefix("people:"))
@@ -158,31 +228,111 @@ class Keys(Place):
         return self._read(f"{{people:*{behind}", lambda name: name.removeprefix("{people:").removesuffix(behind))
 
     def _read(self, match: str, key_of: Callable[[str], str]) -> Rows:
-        names = list(self._client.scan_iter(match=match, count=5000))
-        with self._client.pipeline(transaction=False) as asked:
+        names = list(self.client.scan_iter(match=match, count=5000))
+        with self.client.pipeline(transaction=False) as asked:
             for name in names:
                 asked.hget(name, "email")
             found = asked.execute()
         return {int(key_of(name.decode())): email.decode() for name, email in zip(names, found, strict=True) if email}
 
     def copies(self) -> set[int]:
-        names = [name.decode() for name in self._client.scan_iter(match="{people:*", count=5000)]
+        names = [name.decode() for name in self.client.scan_iter(match="{people:*", count=5000)]
         numbers = [name.rpartition(":")[2].rstrip("t") for name in names]
         return {int(number) for number in numbers if number}
 
     def damage(self, key: int, email: str) -> None:
-        self._client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
+        self.client.hset(f"people:{key}", mapping={"email": email, "_version": f"{5:019d}"})
+
+    def spoil(self, number: int, key: int) -> None:
+        self.client.hset(f"{{people:{key}}}:{number}", "email", "wrong")
 
     def one(self, key: int) -> Callable[[], str | None]:
         def read() -> str | None:
-            found: Any = self._client.hget(f"people:{key}", "email")
+            found: Any = self.client.hget(f"people:{key}", "email")
             return None if found is None else found.decode()
 
         return read
 
 
+class Generations(Keys):
+    """In Redis, with the number of its copy in each key."""
+
+    def pointer(self) -> int:
+        """The number that readers put into keys."""
+        found: Any = self.client.get("people:generation")
+        return int(found)
+
+    def shown(self) -> Rows:
+        return self.copy(self.pointer())
+
+    def copy(self, number: int) -> Rows:
+        before = f"people:{number}:"
+        return self._read(f"{before}*", lambda name: name.removeprefix(before))
+
+    def copies(self) -> set[int]:
+        names = [name.decode().lstrip("{") for name in self.client.scan_iter(match="*people:*:*", count=5000)]
+        return {int(name.split(":")[1]) for name in names} - {self.pointer()}
+
+    def damage(self, key: int, email: str) -> None:
+        name = f"people:{self.pointer()}:{key}"
+        self.client.hset(name, mapping={"email": email, "_version": f"{5:019d}"})
+
+    def one(self, key: int) -> Callable[[], str | None]:
+        """As docs/views.md says: the pointer and the key at once, and again where the pointer has moved."""
+        number = self.pointer()
+
+        def read() -> str | None:
+            nonlocal number
+            while True:
+                with self.client.pipeline(transaction=True) as asked:
+                    asked.get("people:generation")
+                    asked.hget(f"people:{number}:{key}", "email")
+                    now, found = asked.execute()
+                if int(now) == number:
+                    return None if found is None else found.decode()
+                number = int(now)
+
+        return read
+
+
+class Sets(Keys):
+    """In Redis: each email is a sorted set of the users with it."""
+
+    def shown(self) -> Rows:
+        found: Rows = {}
+        names = list(self.client.scan_iter(match="of:*", count=5000))
+        with self.client.pipeline(transaction=False) as asked:
+            for name in names:
+                asked.zrange(name, 0, -1, withscores=True)
+            for name, members in zip(names, asked.execute(), strict=True):
+                for member, score in members:
+                    assert int(member) == score and int(member) not in found, "it is in one set, with its score"
+                    found[int(member)] = name.decode().removeprefix("of:").replace("%20", " ")
+        return found
+
+    def copy(self, number: int) -> Rows:
+        behind = f"}}:{number}"
+        names = list(self.client.scan_iter(match=f"{{people:*{behind}", count=5000))
+        with self.client.pipeline(transaction=False) as asked:
+            for name in names:
+                asked.hmget(name, "set", "member", "in")
+            rows = [row for row in asked.execute() if row[2] is not None]
+        assert all(float(member) == float(score) for _, member, score in rows)
+        return {int(member): name.decode().removeprefix("of:").replace("%20", " ") for name, member, _ in rows}
+
+    def damage(self, key: int, email: str) -> None:
+        place = f"people:{key}"
+        former: Any = self.client.hget(place, "set")
+        if former is not None:
+            self.client.zrem(former, str(key))
+        self.client.zadd(f"of:{email}", {str(key): key})
+        self.client.hset(place, mapping={"set": f"of:{email}", "member": str(key), "_version": f"{5:019d}"})
+
+
 class Documents(Place):
     """In Elasticsearch."""
+
+    store = "elasticsearch"
 
     def __init__(self, shop: Shop, server: Server) -> None:
         super().__init__(shop)
@@ -216,6 +366,12 @@ class Documents(Place):
 
     def damage(self, key: int, email: str) -> None:
         (index,) = self._indices.ask("GET", "/people")
+        self._write(index, key, email)
+
+    def spoil(self, number: int, key: int) -> None:
+        self._write(f"viewtail.{number}-people", key, "wrong")
+
+    def _write(self, index: str, key: int, email: str) -> None:
         (found,) = self._indices.ask("POST", f"/{index}/_mget", {"ids": [str(key)]})["docs"]
         target = f"/{index}/_doc/{key}?version_type=external_gte&version={found.get('_version', 5)}"
         self._indices.ask("PUT", target, {"email": email})
@@ -228,13 +384,19 @@ class Documents(Place):
         return read
 
 
+IN_REDIS: dict[str, type[Keys]] = {"redis": Keys, "generations": Generations, "sets": Sets}
+
+
 def placed(request: pytest.FixtureRequest, store: str, shop: Shop) -> tuple[Place, dict[str, str]]:
     """The view of a store, and the addresses of the servers."""
     if store == "mysql":
         return Table(shop), addresses(shop.server)
+    if store == "list":
+        return Lists(shop), addresses(shop.server)
+    if store in IN_REDIS:
+        redis_server: Server = request.getfixturevalue("redis_server")
+        return IN_REDIS[store](shop, redis_server), addresses(shop.server, redis=redis_server)
     server: Server = request.getfixturevalue(f"{store}_server")
-    if store == "redis":
-        return Keys(shop, server), addresses(shop.server, redis=server)
     return Documents(shop, server), addresses(shop.server, elasticsearch=server)
 
 

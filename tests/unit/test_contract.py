@@ -284,3 +284,12 @@ def test_a_function_breaks_with_the_columns_that_it_asks_for(is_offline: bool) -
     rename = "ALTER TABLE user RENAME COLUMN {} TO other"
     assert broken(rename.format("email"), views, is_offline=is_offline) == {"mysql:narrow", "mysql:wide"}
     assert broken(rename.format("name"), views, is_offline=is_offline) == {"mysql:wide"}
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_column_that_only_the_previous_declaration_has_is_needed_too(is_offline: bool) -> None:
+    """Readers may still have the copy that it keeps."""
+    before = IndexTable("by_email", Entity("shop.user"), value="name")
+    views: list[View] = [IndexTable("by_email", Entity("shop.user"), value="email", previous=before)]
+    assert broken("ALTER TABLE user DROP COLUMN name", views, is_offline=is_offline) == {EMAIL}
+    assert broken("ALTER TABLE user DROP COLUMN unused", views, is_offline=is_offline) == set()

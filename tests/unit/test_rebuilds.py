@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind, Table
-from projectors.binding import bind
+from projectors.binding import bind, declaration_hash, made_by
 from projectors.stores.index_tables.table import table_name
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View, copy_id, is_copy, view_of
@@ -61,8 +63,11 @@ def test_each_store_says_whether_its_views_have_second_copies() -> None:
     user = Entity("shop.user")
     views = [
         IndexTable("by_email", user, value="email"),
+        IndexTable("by_tag", user, value="tags", each="VARCHAR(20)"),
         RedisHash("user", user, fields=["email"]),
         RedisJson("user_json", user, fields=["email"]),
+        RedisSet("members", user, key="team:{team}"),
+        RedisSortedSet("ranks", user, key="rank:{generation}:{team}", score="id"),
         SearchIndex("user", user, fields={"email": "keyword"}),
     ]
     assert {view.id: store_of(view).no_copies(view) for view in views} == dict.fromkeys((one.id for one in views), "")
@@ -70,13 +75,63 @@ def test_each_store_says_whether_its_views_have_second_copies() -> None:
     assert "topic" in store_of(topic).no_copies(topic)
 
 
+PEOPLE, CITY = Entity("shop.user"), Entity("shop.city")
+
+
 @pytest.mark.parametrize(
-    "view",
+    ("declare", "says"),
     [
-        IndexTable("by_tag", Entity("shop.user"), value="tags", each="VARCHAR(20)"),
-        RedisSet("members", Entity("shop.user"), key="team:{team}"),
-        RedisSortedSet("ranks", Entity("shop.user"), key="rank:{team}", score="id"),
+        (lambda: IndexTable("v", PEOPLE, value="a", previous=RedisHash("v", PEOPLE, fields=["a"])), "not a RedisHash"),  # type: ignore[arg-type]
+        (lambda: IndexTable("v", PEOPLE, value="a", previous=IndexTable("w", PEOPLE, value="b")), "another name, 'w'"),
+        (lambda: IndexTable("v", PEOPLE, value="a", previous=IndexTable("v", CITY, value="b")), "another entity"),
+        (
+            lambda: IndexTable(
+                "v", Entity("shop.user", key="id"), value="a", previous=IndexTable("v", PEOPLE, value="a")
+            ),
+            "another entity",
+        ),
+        (
+            lambda: IndexTable("v", PEOPLE, value="a", each="INT", previous=IndexTable("v", PEOPLE, value="a")),
+            "another each, None",
+        ),
+        (
+            lambda: RedisHash("v", PEOPLE, fields=["a"], key="u:{id}", previous=RedisHash("v", PEOPLE, fields=["b"])),
+            "another key, None",
+        ),
+        (
+            lambda: IndexTable(
+                *("v", PEOPLE),
+                value="a",
+                previous=IndexTable("v", PEOPLE, value="b", previous=IndexTable("v", PEOPLE, value="c")),
+            ),
+            "has a previous= itself",
+        ),
     ],
 )
-def test_a_list_and_a_set_say_that_they_have_no_second_copy_and_what_to_do(view: View) -> None:
-    assert f"viewtail replay {view.id}" in store_of(view).no_copies(view)
+def test_previous_is_the_same_view(declare: Callable[[], View], says: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(says)):
+        declare()
+
+
+def test_a_copy_is_treated_by_the_declaration_that_made_it() -> None:
+    before = IndexTable("by_email", PEOPLE, value="email")
+    view = bound(IndexTable("by_email", PEOPLE, value="email", where=lambda row: row["id"] > 1, previous=before))
+    beside = replace(view, copy=3, is_beside=True)
+    made = made_by(beside, declaration_hash(before))
+    assert made is not None and made.view is before and made.id == beside.id
+    assert made_by(view, declaration_hash(view.view)) is view
+    assert made_by(view, "") is view, "an earlier viewtail kept none"
+    assert made_by(view, "another") is None
+
+
+def test_previous_is_no_part_of_a_declaration() -> None:
+    before = IndexTable("by_email", PEOPLE, value="email", where=lambda row: row["id"] > 1)
+    alone, both = IndexTable("v", PEOPLE, value="email"), IndexTable("v", PEOPLE, value="email", previous=None)
+    assert declaration_hash(alone) == declaration_hash(both)
+    after = IndexTable("by_email", PEOPLE, value="email")
+    assert declaration_hash(after) == declaration_hash(IndexTable("by_email", PEOPLE, value="email", previous=before))
+
+
+def test_a_previous_one_whose_columns_are_gone_leaves_the_present_one_alone() -> None:
+    view = bound(IndexTable("v", PEOPLE, value="email", previous=IndexTable("v", PEOPLE, value="mail")))
+    assert view.previous is None and "has no column mail" in view.previous_misfit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from changes.findings import Finding, Level
+from changes.findings import Finding, Level, warn
 from operations import grants
 from operations.check import Servers, is_well
 from operations.check import check as look
@@ -32,12 +32,20 @@ def check(config: Path | None, *, as_json: bool) -> int:
     """Print every finding; the exit code is 1 when one is a failure."""
     loaded, views = declarations.configured(config)
     loaded.check_stores(views)
-    found = look(_servers(loaded, views), views)
+    found = [*look(_servers(loaded, views), views), *_previous(loaded, views)]
     if as_json:
         print_json({"is_well": is_well(found), "findings": found})
     else:
         _print(found)
     return 0 if is_well(found) else 1
+
+
+def _previous(loaded: settings.Settings, views: Sequence[View]) -> list[Finding]:
+    """What is declared for nothing."""
+    why, mend = "readers see the view change, and there is no way back", "VIEWTAIL_RUN__ON_CHANGE=beside"
+    seen = "previous= has no effect while VIEWTAIL_RUN__ON_CHANGE is in_place"
+    in_place = loaded.run.on_change == "in_place"
+    return [warn("views", f"view {one.id}", seen, why, mend) for one in views if in_place and one.previous is not None]
 
 
 def _servers(loaded: settings.Settings, views: Sequence[View]) -> Servers:

@@ -17,9 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from changes.errors import MisuseError, StopRequested
 from offsets.pauses import this_person
 from operations import rebuild as operation
-from operations.runs import Run
-from operations.verify import Report, Verify
-from projectors.pace import Pace
+from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild
 from projectors.views import BoundView
@@ -31,7 +29,6 @@ from viewtail.interpreter import tune_command
 from viewtail.signals import on_stop
 
 SAY_EVERY_S = 5.0
-SHOWN = 5  # entities in a sentence
 STOPPED = 130
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -93,23 +90,11 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
 
 def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    with Beside(deployment, copy, stop, print_remark) as beside:
-        what = "compare before the swap"
-        run = Run(beside.session, deployment.database, "rebuild", copy.id, what, copy.fingerprint)
-        report = Verify(beside=beside, run=run, pace=Pace(0, stop)).execute()
+    with Beside(deployment, copy, stop, print_remark, chunk_rows=GIVING_WAY_ROWS) as beside:
+        report = operation.compared(beside, GivingWay(stop=stop), "compare before the swap")
     if report.parked:
         print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
-    return _differences(report)
-
-
-def _differences(report: Report) -> list[str]:
-    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
-    found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
-    if report.found:
-        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
-    if report.foreign:
-        found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
-    return found
+    return operation.differences(report)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from ingest import Sharer
 from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
+from operations.runs import COMPARISON, under_way
 from operations.status import PipelineStatus, is_replaced, positions, read
-from projectors.rebuilds import Rebuild, all_rebuilds
+from projectors.rebuilds import Rebuild, all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
 from servers.sessions import asking
@@ -41,6 +42,8 @@ class Findings:
     not_run: Sequence[str]  # views that are declared, and that no `run` has seen yet
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
+    comparing: Collection[str] = ()  # copies that are compared with their table now
+    gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before
 
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
@@ -64,7 +67,9 @@ def status(config: Path | None, *, as_json: bool) -> int:
         pipelines, noted = read(connection, database, read_position), read_fleet(connection, database)
         seen = _seen(loaded, pipelines, noted, positions(connection, database, read_position))
         with connection.cursor() as cursor:
-            seen = replace(seen, rebuilds=all_rebuilds(cursor, database))
+            comparing = under_way(cursor, database, COMPARISON)
+            seen = replace(seen, rebuilds=all_rebuilds(cursor, database), comparing=comparing)
+            seen = replace(seen, gone_back=gone_back(cursor, database))
     found = compared(loaded, seen, declared(loaded))
     if as_json:
         print_json(_as_json(found))
@@ -185,7 +190,8 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
-        "rebuilds": [asdict(one) for one in found.rebuilds],
+        "gone_back": found.gone_back,
+        "rebuilds": [{**asdict(one), "is_being_compared": one.copy_id in found.comparing} for one in found.rebuilds],
     }
 
 
@@ -198,7 +204,12 @@ def remarks(found: Findings) -> list[str]:
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
-    lines += map(_of_rebuild, found.rebuilds)
+    lines += [_of_rebuild(one, is_being_compared=one.copy_id in found.comparing) for one in found.rebuilds]
+    lines += [
+        f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
+        f"declares now built beside it: viewtail rebuild {name}"
+        for name in found.gone_back
+    ]
     if found.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor who is in its group ({found.source_error}). What "
@@ -207,10 +218,11 @@ def remarks(found: Findings) -> list[str]:
     return lines
 
 
-def _of_rebuild(one: Rebuild) -> str:
+def _of_rebuild(one: Rebuild, *, is_being_compared: bool) -> str:
     note = "" if one.note is None else f" It could not be swapped: {one.note}."
     kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
-    what = f"{one.copy_id} is the copy beside view {one.view}, {one.stage}, asked for by {one.started_by}.{note}{kept}"
+    stage = f"{one.stage}, and being compared with its table" if is_being_compared else one.stage
+    what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
     if one.move is not None:
         return f"{what} Readers get the other copy entity by entity; the view is up to date meanwhile"
     if one.live > one.copy:

@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, MisuseError, StopRequested, Viewtai
 from changes.writes import Key
 from operations.runs import Run
 from operations.status import positions
-from operations.verify import Counts, Report, Verify
+from operations.verify import MISLED, Counts, Report, Verify
 from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
@@ -123,7 +123,7 @@ def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event)
             "repair" if options.writes else "verify",
             view.id,
             options.what,
-            view.fingerprint,
+            beside.view.fingerprint,
         )
 
         def say(counts: Counts, estimate: int) -> None:
@@ -183,6 +183,8 @@ def _print(report: Report, options: Options) -> None:
         print("\t".join([report.view, name, "parked", f"viewtail dead-letters show {report.view} {name}"]))
     for name in report.foreign:
         print("\t".join([report.view, name, "foreign", "viewtail did not write it, and leaves it alone; delete it"]))
+    if report.misled:
+        print("\t".join([report.view, "", MISLED, report.misled]))
     print(f"{report.view}: {_verdict(report)}, {counts.rows:,} rows compared in {report.took_s:.1f} s{_more(report)}")
 
 
@@ -225,6 +227,7 @@ def _as_json(report: Report) -> dict[str, Any]:
         "parked": counts.parked,
         "changing": counts.changing,
         "foreign": list(report.foreign),
+        "misled": report.misled or None,
         "behind": report.behind,
         "stands_at": report.stands_at,
         "proven_through": report.proven_through,

@@ -21,7 +21,7 @@ class AliasSwapping(Swapping):
     def __init__(self, client: Elasticsearch) -> None:
         self._client = client
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
         """What was acknowledged is searchable before the alias moves."""
         names, new = Names(live), Names(beside)
         with _told(live):
@@ -30,8 +30,9 @@ class AliasSwapping(Swapping):
             add = {"add": {"index": new.index, "alias": names.alias, "filter": PRESENT}}
             others = [one for one in actions if one["remove"]["index"] != new.index]
             ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*others, add]})
+        return True
 
-    def drop(self, beside: BoundView) -> None:
+    def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its index, and its alias with it."""
         with _told(beside):
             target = f"{path(Names(beside).index)}?ignore_unavailable=true"

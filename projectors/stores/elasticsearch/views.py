@@ -33,6 +33,7 @@ class SearchIndex(View):
         document: RowFunction | None = None,
         columns: Sequence[str] = (),
         where: RowFunction | None = None,
+        previous: SearchIndex | None = None,
     ) -> None:
         self._set(name, entity, where, document, columns)
         label = f"SearchIndex({name!r})"
@@ -44,6 +45,7 @@ class SearchIndex(View):
             raise DeclarationError(f"{label}: with document=FUNCTION, fields must be a dict of field to type")
         object.__setattr__(self, "fields", names)
         object.__setattr__(self, "mapping", mapping)
+        self._set_previous(previous)
 
     @property
     def shown(self) -> tuple[str, ...]:

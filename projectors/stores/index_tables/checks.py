@@ -15,13 +15,25 @@ PRIVILEGES = ("CREATE", "ALTER", "DROP", "INDEX", "SELECT", "INSERT", "UPDATE", 
 _WHERE = "mysql"
 
 
-def checks(address: MySQLAddress, database: str) -> list[Finding]:
-    """Reachable, version, the database, and rights in it."""
+def checks(address: MySQLAddress, database: str, *, has_views: bool) -> list[Finding]:
+    """Reachable, version, the database, and rights in it; `has_views`: not only viewtail's own tables are there."""
     variable = "VIEWTAIL_MYSQL__URL, or VIEWTAIL_SOURCE__URL"
-    return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database))
+    return findings(_WHERE, address, "store", variable, lambda session: _asked(session, address, database, has_views))
 
 
-def _asked(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:
+def rights_to_swap(address: MySQLAddress) -> list[str]:
+    """What a swap of index tables wants beyond what is needed, as comments: it is for the operator to choose."""
+    return [f"-- Optional, {_TO_SWAP}:", f"-- {_grant_process(address)}"]
+
+
+_TO_SWAP = "for viewtail rebuild of index tables, which waits for transactions that are older than the copy"
+
+
+def _grant_process(address: MySQLAddress) -> str:
+    return f"GRANT PROCESS ON *.* TO {account(address)};"
+
+
+def _asked(connection: Connection, address: MySQLAddress, database: str, has_views: bool) -> Iterator[Finding]:
     try:
         facts = facts_of(connection)
     except SourceError as error:
@@ -35,6 +47,8 @@ def _asked(connection: Connection, address: MySQLAddress, database: str) -> Iter
         mend = "VIEWTAIL_MYSQL__URL=mysql://USER:PASSWORD@PRIMARY:3306/DATABASE"
         yield fail(_WHERE, "writable", f"{address} is read-only", why, mend)
     yield from _database(connection, address, database)
+    if has_views:
+        yield _process(connection, address)
     if value_of(connection, "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit") != 1:
         name = "innodb_flush_log_at_trx_commit"
         why = (
@@ -42,6 +56,16 @@ def _asked(connection: Connection, address: MySQLAddress, database: str) -> Iter
             "are applied again"
         )
         yield warn(_WHERE, name, "not 1", why, facts.setting.format(name=name, value=1))
+
+
+def _process(connection: Connection, address: MySQLAddress) -> Finding:
+    if not Privileges.of(connection).missing(["PROCESS"]):
+        return ok(_WHERE, "PROCESS", "granted")
+    why = (
+        f"it is {_TO_SWAP}. Without it such a transaction (REPEATABLE READ, open since before) finds too few rows "
+        "after a swap. Nothing else needs it"
+    )
+    return warn(_WHERE, "PROCESS", "not granted", why, _grant_process(address))
 
 
 def _database(connection: Connection, address: MySQLAddress, database: str) -> Iterator[Finding]:

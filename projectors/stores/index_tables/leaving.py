@@ -11,7 +11,7 @@ import pymysql
 from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key
 from projectors.stores.index_tables import places
-from projectors.stores.index_tables.lists import SUFFIX
+from projectors.stores.index_tables.lists import SUFFIX, is_of_entities
 from projectors.stores.index_tables.sink import DDL_WAIT_S
 from projectors.stores.index_tables.table import INDEX, MARK, VERSION, Present, present_tables, table_name
 from projectors.stores.leaving import Found, Holds, Leftover, Retired, Trace, Traces
@@ -68,7 +68,7 @@ class IndexTableLeftover(Leftover):
                 ours.append(self._name)
         second = present.get(self._second)
         # A view of that name is another view, whether it stays or was retired too.
-        if second is not None and _is_of_list(second) and self._second.casefold() not in others:
+        if second is not None and is_of_entities(second) and self._second.casefold() not in others:
             ours.append(self._second)
         return ours, left
 
@@ -138,19 +138,9 @@ def _why_not(present: Present) -> str:
         return f"was not made by viewtail (its comment does not begin with '{MARK}')"
     index = frozenset(present.indexes.get(INDEX, ()))
     is_of_values = index == frozenset(present.columns) == frozenset(present.indexes.get("PRIMARY", ()))
-    if index and (_has_version(present) or is_of_values):
+    if index and (present.has_version or is_of_values):
         return ""
     return f"does not look as viewtail made it (no BIGINT UNSIGNED column {VERSION}, or no index {INDEX})"
-
-
-def _is_of_list(present: Present) -> bool:
-    """Whether it has the versions and lists of entities."""
-    return present.comment.startswith(MARK) and _has_version(present) and INDEX not in present.indexes
-
-
-def _has_version(present: Present) -> bool:
-    version = present.columns.get(VERSION)
-    return version is not None and version.type == "bigint unsigned"
 
 
 def _other(view: str | None) -> str:

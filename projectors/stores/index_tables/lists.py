@@ -15,7 +15,15 @@ from dataclasses import replace
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind
 from projectors.stores.index_tables.elements import element_column
-from projectors.stores.index_tables.table import COLLATION, IndexTableShape, Present, RowsDoNotFitError, table_name
+from projectors.stores.index_tables.table import (
+    COLLATION,
+    INDEX,
+    MARK,
+    IndexTableShape,
+    Present,
+    RowsDoNotFitError,
+    table_name,
+)
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView
 from servers.sessions import Connection
@@ -32,12 +40,26 @@ def element_of(view: BoundView) -> Column | None:
     return element_column(declared.values[0], declared.each)
 
 
+def second_name(view: BoundView, *, is_beside: bool | None = None) -> str:
+    """What the table of versions and lists is called, whether or not the view has one as it is declared now."""
+    return table_name(_second(view), is_beside=is_beside)
+
+
+def is_of_entities(present: Present) -> bool:
+    """Whether a table has the versions and lists of entities."""
+    return present.comment.startswith(MARK) and present.has_version and INDEX not in present.indexes
+
+
 def entities_of(view: BoundView) -> BoundView:
     """The table of versions and lists, as a view with a row for each entity."""
+    column = Column(name=view.values[0].name, kind=Kind.TEXT, declared="longtext", is_nullable=True, charset="utf8mb4")
+    return replace(_second(view), values=(column,))
+
+
+def _second(view: BoundView) -> BoundView:
     named = copy.copy(view.view)
     object.__setattr__(named, "name", f"{view.view.name}{SUFFIX}")
-    column = Column(name=view.values[0].name, kind=Kind.TEXT, declared="longtext", is_nullable=True, charset="utf8mb4")
-    return replace(view, view=named, values=(column,))
+    return replace(view, view=named)
 
 
 def values_of(view: BoundView) -> BoundView:

@@ -104,12 +104,7 @@ class IndexTablesStore(Store):
         return sink, lambda: sink.connection
 
     def no_copies(self, view: View) -> str:
-        assert isinstance(view, IndexTable)
-        if view.each is None:
-            return ""
-        return (
-            f"with each= it has two tables, which are not swapped. Project it again in place: viewtail replay {view.id}"
-        )
+        return ""
 
     def swapping(self, access: Access) -> TableSwapping:
         from projectors.stores.index_tables.swapping import TableSwapping
@@ -118,8 +113,8 @@ class IndexTablesStore(Store):
 
     def left_behind(self, name: str, database: str) -> str:
         return (
-            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__viewtail_N` where it "
-            f"was rebuilt lately, or `{database}`.`{name}__version`, the second table of a view with each="
+            f"its table. To drop it: DROP TABLE `{database}`.`{name}`; and `{database}`.`{name}__version`, the second "
+            "table of a view with each=. Where it was rebuilt lately, also those whose names go on with __viewtail_N"
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
@@ -169,13 +164,14 @@ class IndexTablesStore(Store):
     def checks(self, access: Access, views: Sequence[View]) -> Iterable[Finding]:
         from projectors.stores.index_tables.checks import checks
 
-        return checks(access.own, access.database)
+        return checks(access.own, access.database, has_views=bool(views))
 
     def grants(self, access: Access, views: Sequence[View]) -> Iterable[str]:
-        from projectors.stores.index_tables.checks import PRIVILEGES
+        from projectors.stores.index_tables.checks import PRIVILEGES, rights_to_swap
         from servers.privileges import grants
 
-        return grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+        found = grants(access.own, access.database, PRIVILEGES, "where index tables and offsets are kept")
+        return [*found, *rights_to_swap(access.own)] if views else found
 
     def example(self, choice: Choice) -> Example | None:
         if choice.indexed is None:

@@ -1,5 +1,9 @@
 """Swaps the tables of two copies of a view: one RENAME TABLE, which waits for no reader for long.
 
+A copy of a view over a list has two tables, so up to four names change at once, and readers find both tables of one
+copy or of the other. Which tables a copy has is asked of the server: when a declaration gets `each=`, or loses it, the
+two copies are not alike.
+
 RENAME waits for every transaction that has read the table, and whoever reads the table next waits behind it. So it is
 given up after WAIT_S and tried again a little later: readers that come meanwhile are let through.
 
@@ -11,16 +15,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
 import pymysql
 import structlog
 
-from changes.errors import StoreError, StoreUnavailableError
+from changes.errors import StoreError, StoreUnavailableError, ViewtailError
 from projectors.stores import Swapping
-from projectors.stores.index_tables.table import table_name
+from projectors.stores.index_tables.lists import is_of_entities, second_name
+from projectors.stores.index_tables.table import present_tables, table_name
 from projectors.views import BoundView
+from servers.facts import facts_of
 from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of, quote, value_of
 
 WAIT_S = 0.05  # so long does a RENAME keep readers waiting
@@ -41,33 +47,35 @@ class TableSwapping(Swapping):
         self._database = database
         self._connection: Connection | None = None
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
-        """The name of the live table is that of the other copy's table from now on."""
-        name, former, new = table_name(live), table_name(live, is_beside=True), table_name(beside)
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
+        """The names of the live tables are those of the other copy's tables from now on."""
+        first = table_name(live), table_name(live, is_beside=True), table_name(beside)
+        second = second_name(live), second_name(live, is_beside=True), second_name(beside)
         with self._mapped(live):
-            present = self._present(name, former, new)
-            if new not in present:  # an earlier call did it, and did not come to say so
-                return
+            present = self._present(*first, *second)
+            if first[2] not in present:  # an earlier call did it, and did not come to say so
+                return True
             self._wait_for_snapshots(beside)
-            if former in present:
-                raise StoreError(f"{self._named(former)} is in the way; rename or drop it, then ask again")
-            pairs = [(name, former)] if name in present else []
-            renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in [*pairs, (new, name)])
+            ours = {*present} - {name for name in second if not present.get(name)}  # what another view has stays
+            pairs = self._pairs(present, ours, [first, second])
+            renames = ", ".join(f"{self._named(one)} TO {self._named(to)}" for one, to in pairs)
             for _ in range(ATTEMPTS):
                 if self._renamed(f"RENAME TABLE {renames}"):
-                    return
+                    return True
                 time.sleep(PAUSE_S)
         raise StoreError(
-            f"a session reads {self._named(name)} in a transaction that does not end, and the tables can be renamed "
+            f"a session reads {self._named(first[0])} in a transaction that does not end, and tables can be renamed "
             "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
         )
 
-    def drop(self, beside: BoundView) -> None:
-        """Drop its table."""
+    def drop(self, live: BoundView, beside: BoundView) -> None:
+        """Drop its tables."""
+        first, second = table_name(beside), second_name(beside)
         with self._mapped(beside):
+            names = [first, *(name for name, is_ours in self._present(second).items() if is_ours)]
             connection = self._living()
             connection.query("SET SESSION lock_wait_timeout = 10")
-            connection.query(f"DROP TABLE IF EXISTS {self._named(table_name(beside))}")
+            connection.query(f"DROP TABLE IF EXISTS {', '.join(map(self._named, names))}")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -102,34 +110,41 @@ class TableSwapping(Swapping):
     def _renamed(self, statement: str) -> bool:
         """False where it had to wait. Another session ends the wait: lock_wait_timeout counts whole seconds."""
         connection = self._living()
-        with closing(self._open()) as other:
-            end = f"KILL QUERY {value_of(connection, 'SELECT CONNECTION_ID()')}"
-            ended = threading.Timer(WAIT_S, lambda: _try(other, end))
-            ended.start()
-            try:
-                connection.query(statement)
-                return True
-            except pymysql.err.MySQLError as error:
-                if number_of(error) not in _INTERRUPTED:
-                    raise
-                return False
-            finally:
-                ended.cancel()
-                ended.join()
-                self.close()  # an order to end a statement that came late would meet the next one
+        connection.query("SET SESSION lock_wait_timeout = 1")  # should the other session not come
+        ended = threading.Timer(WAIT_S, self._end, [value_of(connection, "SELECT CONNECTION_ID()")])
+        ended.start()
+        try:
+            connection.query(statement)
+            return True
+        except pymysql.err.MySQLError as error:
+            if number_of(error) not in _INTERRUPTED:
+                raise
+            return False
+        finally:
+            ended.cancel()
+            ended.join()
+            self.close()  # an order to end a statement that came late would meet the next one
 
-    def _present(self, *names: str) -> set[str]:
+    def _end(self, session: int) -> None:
+        with suppress(pymysql.err.MySQLError, ViewtailError), closing(self._open()) as other:  # it may be over by now
+            other.query(f"KILL QUERY {session:d}")
+
+    def _pairs(
+        self, present: Collection[str], ours: Collection[str], names: Sequence[tuple[str, str, str]]
+    ) -> list[tuple[str, str]]:
+        """What is to be renamed to what, of (the live name, the one of a former copy, the one of the new copy)."""
+        pairs = [(one, to) for live, former, new in names for one, to in ((live, former), (new, live)) if one in ours]
+        moved = {one for one, _ in pairs}
+        for _, to in pairs:
+            if to in present and to not in moved:
+                raise StoreError(f"{self._named(to)} is in the way; rename or drop it, then ask again")
+        return pairs
+
+    def _present(self, *names: str) -> dict[str, bool]:
+        """Those of these tables that are there, and whether each has the versions and lists of entities."""
         connection = self._living()
-        return {
-            name
-            for name in names
-            if value_of(
-                connection,
-                "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-                self._database,
-                name,
-            )
-        }
+        found = present_tables(connection, facts_of(connection), self._database, names)
+        return {name: is_of_entities(one) for name, one in found.items()}
 
     def _living(self) -> Connection:
         if self._connection is None or not self._connection.open:
@@ -151,8 +166,3 @@ class TableSwapping(Swapping):
             if number in TEMPORARY_NUMBERS:
                 raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
             raise StoreError(f"{said}: {error.args[-1]}") from None
-
-
-def _try(connection: Connection, statement: str) -> None:
-    with suppress(pymysql.err.MySQLError):  # the session that it is about may have gone
-        connection.query(statement)

@@ -90,6 +90,12 @@ class Present:
     columns: dict[str, Shape] = field(default_factory=dict)
     indexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def has_version(self) -> bool:
+        """Whether versions are kept in it."""
+        version = self.columns.get(VERSION)
+        return version is not None and version.type == "bigint unsigned"
+
 
 class RowsDoNotFitError(PlaceRefusedError):
     """Values in the table are too large for the columns as they are declared now."""

@@ -34,6 +34,7 @@ class IndexTable(View):
         value: str | Sequence[str],
         each: str | None = None,
         where: RowFunction | None = None,
+        previous: IndexTable | None = None,
     ) -> None:
         label = f"IndexTable({name!r})"
         self._set(name, entity, where)
@@ -46,6 +47,11 @@ class IndexTable(View):
             raise DeclarationError(f"{label}: each is the type of one value of the list, one of {TYPES}, not {each!r}")
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "each", each)
+        self._set_previous(previous)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {"each": self.each}
 
     @property
     def shown(self) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ A template such as 'user:{id}' is taken apart once. Rendered values never hold a
 percent-encoded), which is what makes keys distinct, readable backwards, and safe as a hash tag: the tombstone of
 key K is `{K}:t`, and the braces around the whole of K put both into one slot. A copy beside the live one has `{K}:2`
 (or another number) and the tombstone `{K}:2t`, in the slot of K too.
+
+A template may have `{generation}`: the number of a copy, so that each copy's keys have names of their own. Readers
+learn from a pointer which number to put there: the key that is the template up to `{generation}`, and that word.
 """
 
 from __future__ import annotations
@@ -11,22 +14,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from string import Formatter
-from typing import Any
+from typing import Any, ClassVar
 
 from changes.errors import DeclarationError, MisuseError
 from changes.rendering import integer_parser, key_renderer, parse_key
 from changes.tables import Column, Kind
 from changes.versions import WIDTH
 from changes.writes import Key
-from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet
+from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet
 from projectors.views import BoundView
 
 VERSION = "_version"  # the field, or member, in which viewtail keeps a row's version
 JSON_HEAD = f'{{"{VERSION}":"'.encode()  # of a JSON document, before the version
 
-_PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)"}  # of rendered values, by kind
+# Of rendered values, by kind; and of the numbers of copies.
+_PATTERNS = {"INTEGER": r"(-?[0-9]+)", "BYTES": r"([0-9a-f]*)", "GENERATION": r"([1-9][0-9]*)"}
 _ANYTHING = r"([^:{}]*)"
 # What may follow a value of such a column in a template, besides anything with a ':' in it.
 _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile(r"[^0-9a-f]")}
@@ -34,6 +38,8 @@ _CLEAR_SEPARATORS = {Kind.INTEGER: re.compile(r"[^0-9]"), Kind.BYTES: re.compile
 _NO_NAMES = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
 
 Part = tuple[str, Column | None]  # literal text, and the column whose value follows it; None behind the last one
+# Where a template has the number of the copy.
+_NUMBER = Column(name=GENERATION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
 
 
 def version_of(text: bytes) -> int | None:
@@ -44,8 +50,10 @@ def version_of(text: bytes) -> int | None:
 class RedisKeys:
     """The keys of one view. Raises DeclarationError for a view that Redis cannot hold, or not tell apart by key."""
 
+    _is_shared: ClassVar[bool] = False  # all copies have the same ones, but for those with a generation
+
     def __init__(self, view: BoundView) -> None:
-        self._beside = f"}}:{view.copy}" if view.is_beside else ""  # behind the key of a copy that readers do not see
+        self._name = view.view.name
         self._label = f"{type(view.view).__name__}({view.view.name!r})"
         self._columns = self._columns_of(view)
         self._names = ", ".join(f"{{{column.name}}}" for column in self._columns)
@@ -55,11 +63,19 @@ class RedisKeys:
                 "through a generated column of another name"
             )
         template = self._template_of(view)
-        self._parts = _default(view) if template is None else self._parsed(template)
-        self._placed = [column for _, column in self._parts if column is not None]
-        self._check()
-        self.shape = _shape(self._parts)  # its template, with the kind of each column in place of its name
-        self._pattern = re.compile(pattern_of(self.shape))
+        declared = _default(view) if template is None else self._parsed(template)
+        self.has_generation = any(column is _NUMBER for _, column in declared)
+        self._placed = [column for _, column in declared if column is not None and column is not _NUMBER]
+        self._check(declared)
+        self.shape = _shape(declared)  # its template, with the kind of each column in place of its name
+        # The key from which readers learn the generation, where there is one.
+        self.pointer = f"{declared[0][0]}{GENERATION}"
+        self._parts = _numbered(declared, view.copy)
+        self._own_shape = _shape(self._parts)  # of this copy alone
+        self._pattern = re.compile(pattern_of(self._own_shape))
+        # What stands behind the key of a copy that readers do not see.
+        is_apart = view.is_beside and not self.has_generation and not self._is_shared
+        self._beside = f"}}:{view.copy}" if is_apart else ""
         is_integer = [column.kind for column in self._columns] == [Kind.INTEGER]
         self._integer = integer_parser(self._columns[0]) if is_integer else None
         names: dict[str, Any] = {}
@@ -75,6 +91,11 @@ class RedisKeys:
         return view.view.key if isinstance(view.view, RedisHash | RedisJson) else None
 
     @property
+    def is_shadow(self) -> bool:
+        """Whether they are of a copy that readers do not see, beside those that they know."""
+        return bool(self._beside)
+
+    @property
     def is_ascii(self) -> bool:
         """Whether no key can hold anything but ASCII: its length in bytes is then that of its text."""
         has_ascii_values = all(column.kind in (Kind.INTEGER, Kind.BYTES, Kind.DECIMAL) for column in self._placed)
@@ -83,7 +104,7 @@ class RedisKeys:
     @property
     def scan_match(self) -> str:
         """The glob that finds the keys of the view, and perhaps more: `key_of` tells."""
-        start = glob_of(self.shape)
+        start = glob_of(self._own_shape)
         return f"{{{start}{self._beside}" if self._beside else start
 
     @property
@@ -166,11 +187,15 @@ class RedisKeys:
             )
 
     def could_meet(self, other: RedisKeys) -> bool:
-        """Whether some key could be of both."""
-        return shapes_meet(self.shape, other.shape)
+        """Whether some key could be of both, in whatever copies."""
+        return any(shapes_meet(one, of) for one in self._shapes for of in other._shapes)
+
+    @property
+    def _shapes(self) -> list[str]:
+        return [self.shape, *([self.pointer] if self.has_generation else [])]
 
     def _parsed(self, template: str) -> list[Part]:
-        by_name = {column.name: column for column in self._columns}
+        by_name = {GENERATION: _NUMBER} | {column.name: column for column in self._columns}
         wrong = f"key template {template!r}"
         try:
             parsed = list(Formatter().parse(template))
@@ -184,22 +209,27 @@ class RedisKeys:
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(f"{self._label}: {why}")
 
-    def _check(self) -> None:
+    def _check(self, parts: Sequence[Part]) -> None:
         if Counter(self._placed) != Counter(self._columns):
             why = f"the key template must name each of {self._names} once, or two entities would share one Redis key"
             raise self._wrong(why)
-        if not self._parts[0][0]:
+        if not parts[0][0]:
             name = self._columns[0].name
             raise self._wrong(
                 "the key template must begin with text, so that the view's keys can be found again, "
                 f"e.g. key='{name}:{{{name}}}'"
             )
-        if any(re.search("[{}]", text) for text, _ in self._parts):
+        if any(re.search("[{}]", text) for text, _ in parts):
             raise self._wrong(
                 "the Redis key holds a brace besides the placeholders; Redis would look for the key's slot there. Take "
                 "it out of the name or the template"
             )
-        for (_, left), (between, right) in itertools.pairwise(self._parts):
+        if any(column is _NUMBER for _, column in parts[1:]):
+            raise self._wrong(
+                f"the key template has {{{GENERATION}}} once, before all columns: readers find the number under the "
+                f"key that is the template up to there, e.g. key='{self._name}:{{{GENERATION}}}:{self._names}'"
+            )
+        for (_, left), (between, right) in itertools.pairwise(parts):
             if left and right and not _keeps_apart(left, between):
                 raise self._wrong(
                     f"in the key template the values of {left.name} and {right.name} could run into each other; put a "
@@ -209,6 +239,8 @@ class RedisKeys:
 
 class SetKeys(RedisKeys):
     """The sets of one view, by the columns that name them. Its entities' own keys are its `RedisKeys`."""
+
+    _is_shared = True
 
     @staticmethod
     def _columns_of(view: BoundView) -> tuple[Column, ...]:
@@ -226,8 +258,8 @@ class SetKeys(RedisKeys):
         """In the order of `redis_key`'s argument."""
         return self._columns
 
-    def _check(self) -> None:
-        super()._check()
+    def _check(self, parts: Sequence[Part]) -> None:
+        super()._check(parts)
         for column in self._columns:
             if column.kind in _NO_NAMES:
                 raise self._wrong(
@@ -241,8 +273,25 @@ def keys_of(view: BoundView) -> list[RedisKeys]:
     return [RedisKeys(view), *([SetKeys(view)] if isinstance(view.view, RedisSet) else [])]
 
 
+def leading(view: BoundView) -> RedisKeys | None:
+    """The keys whose `pointer` leads readers to the copy that they are of; None for a view that has no such pointer."""
+    keys = keys_of(view)[-1]
+    return keys if keys.has_generation else None
+
+
 def _default(view: BoundView) -> list[Part]:
-    return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(view.key)]
+    """With the generation where the sets that its entities are in have it: then all of a copy has names of its own."""
+    has_generation = isinstance(view.view, RedisSet) and view.view.has_generation
+    columns = [*([_NUMBER] if has_generation else []), *view.key]
+    return [(":" if at else f"{view.view.name}:", column) for at, column in enumerate(columns)]
+
+
+def _numbered(parts: Sequence[Part], copy: int) -> list[Part]:
+    """With the number of a copy as text."""
+    if parts[0][1] is not _NUMBER:
+        return list(parts)
+    (before, _), (behind, column), *others = parts
+    return [(f"{before}{copy}{behind}", column), *others]
 
 
 def _keeps_apart(left: Column, text: str) -> bool:
@@ -253,7 +302,11 @@ def _keeps_apart(left: Column, text: str) -> bool:
 
 def _shape(parts: list[Part]) -> str:
     """The template with the kind of each column in place of its name: 'user:{INTEGER}'."""
-    return "".join(text if column is None else f"{text}{{{column.kind.name}}}" for text, column in parts)
+    return "".join(text if column is None else f"{text}{{{_kind_name(column)}}}" for text, column in parts)
+
+
+def _kind_name(column: Column) -> str:
+    return "GENERATION" if column is _NUMBER else column.kind.name
 
 
 def glob_of(shape: str) -> str:

@@ -18,7 +18,7 @@ from changes.errors import StoreError, StoreUnavailableError
 from changes.rendering import key_renderer
 from changes.writes import Key
 from projectors.stores.leaving import Found, Holds, Leftover, Place, Retired, Trace, Traces
-from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, pattern_of, shapes_meet
+from projectors.stores.redis.keys import RedisKeys, SetKeys, glob_of, leading, pattern_of, shapes_meet
 from projectors.stores.redis.set_packing import set_type
 from projectors.stores.redis.set_script import COMMON
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
@@ -68,6 +68,8 @@ class RedisLeftover(Leftover):
             for view, places in retired.others.items()
             for place in places
         ]
+        kept = {place["pointer"] for places in retired.others.values() for place in places if "pointer" in place}
+        self._pointers = sorted({place["pointer"] for place in retired.places if "pointer" in place} - kept)
         mine = {place["sets"] for place in retired.places if "sets" in place}
         self._shared = sorted(
             {
@@ -85,8 +87,10 @@ class RedisLeftover(Leftover):
             counts[kind] += ours
             foreign += len(names) - ours
         shapes = ", ".join(shape for shape, *_ in self._shapes)
-        count = counts.total()
-        lines = [f"Redis keys {shapes}: {count - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
+        pointers = [name for name in self._pointers if self._is_there(name)]
+        count = counts.total() + len(pointers)
+        lines = [f"Redis keys {shapes}: {counts.total() - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
+        lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
         left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
         left += [f"{foreign:,} Redis keys of that form whose values viewtail did not write"] if foreign else []
         left += [f"members of the Redis sets {shape}, which view {view} has" for view, shape in self._shared]
@@ -97,6 +101,13 @@ class RedisLeftover(Leftover):
         script = _DROP if self._shared else _LEAVE
         for names, kind in self._pages(Counter()):
             went_on(sum(map(bool, self._ask(script, names, kind))))
+        for name in self._pointers:
+            with _mapped("dropping a key"):
+                self._client.delete(name)
+
+    def _is_there(self, name: str) -> bool:
+        with _mapped("looking at keys"):
+            return bool(self._client.exists(name))
 
     def close(self) -> None:
         self._client.close()
@@ -141,7 +152,8 @@ class RedisTraces(Traces):
     def __init__(self, client: Redis, view: BoundView) -> None:
         self._client, self._keys = client, RedisKeys(view)
         self._kind = kind_of(view)
-        self._sets = _Sets(client, view) if isinstance(view.view, RedisSet) else None
+        has_sets = isinstance(view.view, RedisSet) and not self._keys.is_shadow
+        self._sets = _Sets(client, view) if has_sets else None
 
     def of(self, key: Key) -> list[Trace]:
         name, side = self._keys.names(key)
@@ -211,6 +223,8 @@ def kind_of(view: BoundView) -> str:
 def place_of(view: BoundView) -> Place:
     """How its keys are found again."""
     place = {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
+    if (keys := leading(view)) is not None:
+        place["pointer"] = keys.pointer
     return {**place, "sets": SetKeys(view).shape} if isinstance(view.view, RedisSet) else place
 
 

@@ -21,31 +21,33 @@ from changes.versions import WIDTH
 from changes.writes import Key
 from projectors.stores import takes_equal_versions
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.views import RedisHash
+from projectors.stores.redis.set_packing import set_type
+from projectors.stores.redis.set_script import COMMON
+from projectors.stores.redis.views import RedisHash, RedisSet
 from projectors.views import BoundView
 
 DONE = "done"
 DONE_FOR_S = 86_400  # no writer lives so long without hearing of it
 
-# KEYS: the key that tells whether it is done; then of each entity its row and tombstone in the live place, where the
-# copy was built that comes, and where the former content goes. ARGV[1]: 'hash' or 'json'. ARGV[2]: the version of the
-# tombstone for what only the former copy has; '' where rows have versions of their own, and a delete is one above.
-# ARGV[3]: which move this is. A key that viewtail did not write stays where it is.
-MOVE = r"""
-local call, pcall = redis.call, redis.pcall
+# What the two scripts share. KEYS: the key that tells whether it is done; then of each entity its row and tombstone
+# in the live place, where the copy was built that comes, and where the former content goes. ARGV[1]: what the rows are:
+# 'hash', 'json', or 'set' and 'zset' for the places of entities that are in sets. ARGV[2]: the version of the tombstone
+# for what only the former copy has; '' where rows have versions of their own, and a delete is one above. ARGV[3]: which
+# move this is. A key that viewtail did not write stays where it is.
+_MOVE = r"""
 local none = string.rep('0', 19)
 local mark = call('GET', KEYS[1])
 if mark and mark ~= ARGV[3] then return {} end
 
 local function version_of(key)
   local stored
-  if ARGV[1] == 'hash' then
+  if ARGV[1] ~= 'json' then
     stored = pcall('HGET', key, '_version')
   else
     stored = pcall('GETRANGE', key, 0, 31)
   end
   if type(stored) ~= 'string' then return nil end
-  stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
+  stored = string.match(stored, ARGV[1] ~= 'json' and '^(%d+)$' or '^{"_version":"(%d+)$')
   return stored and #stored == 19 and stored or nil
 end
 
@@ -64,7 +66,7 @@ for at = 2, #KEYS, 6 do
     else
       call('DEL', old_row, old_tombstone)
       if has_row then
-        call('RENAME', row, old_row)
+        put_aside(row, old_row)
         call('DEL', tombstone)
       elseif call('EXISTS', tombstone) == 1 then
         call('RENAME', tombstone, old_tombstone)
@@ -72,7 +74,7 @@ for at = 2, #KEYS, 6 do
         call('SET', old_tombstone, none)
       end
       if call('EXISTS', new_row) == 1 then
-        call('RENAME', new_row, row)
+        show(new_row, row)
         call('DEL', new_tombstone)
       else
         call('RENAME', new_tombstone, tombstone)
@@ -82,7 +84,7 @@ for at = 2, #KEYS, 6 do
     if has_row then
       local version = version_of(row)
       if version then
-        call('RENAME', row, old_row)
+        put_aside(row, old_row)
         call('SET', tombstone, ARGV[2] ~= '' and ARGV[2] or above(version))
       end
     elseif call('EXISTS', tombstone) == 1 then
@@ -95,6 +97,45 @@ for at = 2, #KEYS, 6 do
 end
 return {}
 """
+MOVE_ROWS = (
+    """
+local call, pcall = redis.call, redis.pcall
+
+local function put_aside(row, to) call('RENAME', row, to) end
+local function show(row, to) call('RENAME', row, to) end
+"""
+    + _MOVE
+)
+# The copies of a view of sets share the sets. So an entity leaves its set, and enters the other one, in the step in
+# which its places change; what the set had of it goes along with the former place, also where the place says otherwise.
+MOVE_MEMBERS = (
+    COMMON
+    + """
+local function put_aside(place, to)
+  local set, member = unpack(call('HMGET', place, 'set', 'member'))
+  call('RENAME', place, to)
+  if not set or not member then return end
+  local score = pcall('ZSCORE', set, member)
+  if type(score) == 'string' then
+    call('HSET', to, 'in', score)
+  elseif pcall('SISMEMBER', set, member) == 1 then
+    call('HSET', to, 'in', '1')
+  end
+  remove(set, member)
+end
+
+-- A set that somebody put another type of value to stays as it is, and verify finds that the entity is not in it.
+local function show(place, to)
+  call('RENAME', place, to)
+  local set, member, score = unpack(pcall('HMGET', to, 'set', 'member', 'in'))
+  pcall('HDEL', to, 'in')
+  if set and member and score then
+    if ARGV[1] == 'zset' then pcall('ZADD', set, score, member) else pcall('SADD', set, member) end
+  end
+end
+"""
+    + _MOVE
+)
 
 
 def mark_of(view: BoundView, database: str) -> str:
@@ -113,8 +154,11 @@ class Moves:
         self.mark = mark_of(view, database)
         self.id = f"{view.move.copy}:{view.move.former}"
         tombstone = "" if takes_equal_versions(view) else f"{view.move.upto:0{WIDTH}d}"
-        self._arguments = ("hash" if isinstance(view.view, RedisHash) else "json", tombstone, self.id)
-        self._sha1 = hashlib.sha1(MOVE.encode()).hexdigest()
+        is_of_sets = isinstance(view.view, RedisSet)
+        kind = set_type(view) if is_of_sets else "hash" if isinstance(view.view, RedisHash) else "json"
+        self._arguments = (kind, tombstone, self.id)
+        self.script = MOVE_MEMBERS if is_of_sets else MOVE_ROWS
+        self._sha1 = hashlib.sha1(self.script.encode()).hexdigest()
 
     def evaluated(self, keys: Sequence[Key]) -> tuple[list[str], tuple[str, ...]]:
         """KEYS and ARGV of the script for these entities."""

@@ -18,7 +18,7 @@ from changes.versions import WIDTH
 from changes.writes import Key, Write
 from projectors.stores import MOST_FOREIGN, UNREADABLE, Held, StoredRow, ViewReader
 from projectors.stores.redis.comparing import Comparing
-from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, version_of
+from projectors.stores.redis.keys import JSON_HEAD, VERSION, RedisKeys, leading, version_of
 from projectors.stores.redis.packing import redis_text
 from projectors.stores.redis.script import WRONG_TYPE
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
@@ -134,6 +134,24 @@ class RedisReader(ViewReader):
     @cached_property
     def _comparing(self) -> Comparing:
         return Comparing(self._client, self.view, self._keys)
+
+    def misleads(self) -> str:
+        keys = leading(self.view)
+        if keys is None or self.view.is_beside:
+            return ""
+        try:
+            found: Any = self._client.execute_command("GET", keys.pointer, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
+        except exceptions.ResponseError:
+            found = b"a value of another type"
+        except exceptions.RedisError as error:
+            raise StoreUnavailableError(f"Redis does not answer ({type(error).__name__}); is it up?") from None
+        if found == str(self.view.copy).encode():
+            return ""
+        holds = "is not there" if found is None else "holds something else"
+        return (
+            f"the key {keys.pointer}, by which readers find the view's generation, {holds}; it must hold "
+            f"{self.view.copy}. A running viewtail puts it right within seconds"
+        )
 
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         """In the order of SCAN: a row that is written meanwhile may come twice."""

@@ -217,6 +217,20 @@ redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
 
+# KEYS: the witness, then pointers. ARGV: what the witness must hold ('' for none yet), then what each pointer must.
+# Returns the numbers (from 0) of the pointers that held something else, or nothing; nil where the witness does.
+LEAD = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return false end
+local changed = {}
+for number = 2, #KEYS do
+  if redis.pcall('GET', KEYS[number]) ~= ARGV[number] then
+    redis.call('SET', KEYS[number], ARGV[number])
+    changed[#changed + 1] = number - 2
+  end
+end
+return changed
+"""
+
 WRONG_TYPE = b"another type"  # in place of what stands for a version
 LOWEST = "0" * WIDTH
 

@@ -25,7 +25,7 @@ class SetPacker:
         self._keys = keys
         self._memberships = Memberships(view)
         above = ">=" if takes_equal_versions(view) else ">"
-        self._between = argument(above) + argument(set_type(view))
+        self._between = argument(above) + argument(set_type(view)) + argument(shown_or_beside(keys))
         self._before = "$7\r\nEVALSHA\r\n" + argument(SHA)
 
     def command(self, items: Sequence[Item]) -> bytes:
@@ -41,7 +41,7 @@ class SetPacker:
             else:
                 arguments += [argument(f"{version:019d}"), argument(there.set), argument(there.member)]
                 arguments += [] if there.score is None else [argument(there.score)]
-        head = f"*{5 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
+        head = f"*{6 + len(keys) + len(arguments)}\r\n{self._before}{argument(str(len(keys)))}"
         return "".join([head, *keys, self._between, *arguments]).encode()
 
     def take_away(self, key: Key, mark: Any) -> tuple[object, ...]:
@@ -56,6 +56,11 @@ class SetPacker:
         there = self._memberships.of(key, values) if isinstance(values, tuple) else None
         own = f"key {self._keys.redis_key(key)!r}"
         return own if there is None else f"{own}, or the set {there.set!r},"
+
+
+def shown_or_beside(keys: RedisKeys) -> str:
+    """Whether the entities with these keys are in sets that readers see, or would be, as the scripts take it."""
+    return "beside" if keys.is_shadow else "shown"
 
 
 def set_type(view: BoundView) -> str:

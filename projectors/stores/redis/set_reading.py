@@ -17,7 +17,7 @@ from projectors.stores.redis.keys import SetKeys, version_of
 from projectors.stores.redis.memberships import Memberships
 from projectors.stores.redis.reading import RedisReader
 from projectors.stores.redis.script import WRONG_TYPE
-from projectors.stores.redis.set_packing import set_type
+from projectors.stores.redis.set_packing import set_type, shown_or_beside
 from projectors.stores.redis.set_script import LOOK, STRANGERS
 from projectors.stores.redis.sink import KEYS_A_SCAN, ROWS_A_SCRIPT, as_text
 from projectors.stores.redis.strays import Strays
@@ -46,7 +46,7 @@ class SetReader(RedisReader):
             some = keys[start : start + ROWS_A_SCRIPT]
             names = [name for key in some for name in self._keys.names(key)]
             with mapped(self.view):
-                command = ("EVAL", LOOK, len(names), *names, self._type)
+                command = ("EVAL", LOOK, len(names), *names, self._type, shown_or_beside(self._keys))
                 answers: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
             for key, answer in zip(some, answers, strict=True):
                 if (held := self._with_strays(key, self._one(*answer))) is not None:
@@ -64,6 +64,8 @@ class SetReader(RedisReader):
 
     def strays(self) -> Iterator[list[Key]]:
         """Goes through all sets of the view; members that no entity could be go to `foreign`."""
+        if self._keys.is_shadow:
+            return  # the sets are of the copy that readers see
         with mapped(self.view):
             for name in self._client.scan_iter(match=self._sets.scan_match, count=KEYS_A_SCAN, _type=self._type):
                 if self._sets.key_of(as_text(name)) is None:

@@ -4,6 +4,9 @@ KEYS are pairs: an entity's place, a hash of the version, its set and what it is
 set that it leaves is known to the place alone, so the sets are not among KEYS: that works on a single primary, and
 viewtail refuses others. At most one of the pair exists, and holds the newest version. The script returns the numbers
 (from 0) of the pairs whose place, or set, holds something that viewtail did not write; those it leaves.
+
+A copy beside the live one has places of its own, and no sets: readers know these by name. Such a place has besides what
+the set would have of the entity: its score, or 1. The swap moves the members (swap_script.py).
 """
 
 from __future__ import annotations
@@ -30,12 +33,13 @@ MOVE = (
     COMMON
     + r"""
 -- ARGV[1]: '>' or '>=', how a write's version must stand to the stored one for the write to apply.
--- ARGV[2]: 'set' or 'zset'; then for each pair its version, with 't' behind it: a tombstone | or without, and behind it
---   the set, the member, and in a 'zset' the score.
+-- ARGV[2]: 'set' or 'zset'. ARGV[3]: 'shown', or 'beside': the sets stay as they are.
+-- Then for each pair its version, with 't' behind it: a tombstone | or without, and behind it the set, the member, and
+--   in a 'zset' the score.
 local refused = {}
-local takes_equal, kind = ARGV[1] == '>=', ARGV[2]
+local takes_equal, kind, is_shown = ARGV[1] == '>=', ARGV[2], ARGV[3] == 'shown'
 local is_sorted = kind == 'zset'
-local at = 3
+local at = 4
 
 for number = 1, #KEYS, 2 do
   local place, tombstone = KEYS[number], KEYS[number + 1]
@@ -72,13 +76,15 @@ for number = 1, #KEYS, 2 do
       refused[#refused + 1] = (number - 1) / 2
     else
       if is_there then
-        leave(place)
+        if is_shown then leave(place) end
         call('DEL', place)
       elseif stored then
         call('DEL', tombstone)
       end
       if is_gone then
         call('SET', tombstone, version)
+      elseif not is_shown then
+        call('HSET', place, '_version', version, 'set', set, 'member', member, 'in', score or '1')
       elseif is_sorted then
         call('ZADD', set, score, member)
         call('HSET', place, '_version', version, 'set', set, 'member', member)
@@ -93,8 +99,8 @@ return refused
 """
 )
 
-# KEYS as above. For each pair: the type of its place, what it holds, whether the set has the member (its score, or 1),
-# and what the tombstone holds; '' for nothing.
+# KEYS as above. ARGV: 'set' or 'zset', and 'shown' or 'beside'. For each pair: the type of its place, what it holds,
+# whether the set has the member (its score, or 1), or would have it, and what the tombstone holds; '' for nothing.
 LOOK = (
     COMMON
     + f"""
@@ -106,7 +112,10 @@ for number = 1, #KEYS, 2 do
   if kind == 'hash' then
     local found = call('HMGET', place, '_version', 'set', 'member')
     version, set, member = found[1] or '', found[2] or '', found[3] or ''
-    if ARGV[1] == 'zset' then
+    if ARGV[2] == 'beside' then
+      local there = call('TYPE', set).ok
+      has = (there == 'none' or there == ARGV[1]) and call('HGET', place, 'in')
+    elseif ARGV[1] == 'zset' then
       has = pcall('ZSCORE', set, member)
     else
       has = pcall('SISMEMBER', set, member)

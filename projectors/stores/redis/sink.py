@@ -6,6 +6,9 @@ backfill and replay window is past it, which nothing in viewtail checks yet. The
 a batch have answered, on their connection, so it is never ahead of the rows; and it moves only from what this sink
 left there, so that a FLUSHALL under a running pipeline is not written over. One primary is supported; a Redis Cluster
 is refused.
+
+The pointers of views whose key template has `{generation}` are written by the sink of the pipeline alone: viewtail's
+own tables say which copy is live, and what somebody else left in a pointer is put right within LOOK_EVERY_S.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+import structlog
 from redis import Redis, exceptions
 
 from changes.errors import StoreError, StoreUnavailableError
@@ -29,9 +33,9 @@ from changes.writes import Key, Parked, ViewWrites
 from projectors.stores import GuardedSink, Held, Item, Unfit, nothing, parked
 from projectors.stores.redis.checks import suitability
 from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.moving import MOVE, Moves
+from projectors.stores.redis.moving import Moves
 from projectors.stores.redis.packing import Packer
-from projectors.stores.redis.script import BELOW, MOVE_WITNESS
+from projectors.stores.redis.script import BELOW, LEAD, MOVE_WITNESS
 from projectors.stores.redis.set_packing import SetPacker
 from projectors.stores.redis.views import RedisJson, RedisSet
 from projectors.views import BoundView
@@ -42,7 +46,9 @@ BYTES_A_SCRIPT = 8 << 20
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 KEYS_A_STEP = 500  # of a sweep that looks at each: half a millisecond
-LOOK_EVERY_S = 5.0  # at the witness, while nothing is written
+LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
+
+_log = structlog.get_logger("viewtail.redis")
 
 _TEMPORARY = re.compile(r"\b(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|MISCONF|BUSY|TRYAGAIN|UNBLOCKED)\b")
 _DENIED = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
@@ -59,6 +65,7 @@ _WAITED_FOR = (  # redis-py cuts the word off the text for those that it has a c
 class RedisSink(GuardedSink):
     """The Redis views of the pipeline `name` of the deployment whose own tables are in `database`.
 
+    `pointers`: by key, the number of the copy that it leads readers to; none for a sink that is not the pipeline's.
     Raises as the Sink protocol says.
     """
 
@@ -70,6 +77,7 @@ class RedisSink(GuardedSink):
         name: str,
         *,
         read_position: ReadPosition,
+        pointers: Mapping[str, int] | None = None,
     ) -> None:
         self._open = client_factory
         self._read_position = read_position
@@ -83,16 +91,20 @@ class RedisSink(GuardedSink):
         self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
         self._mark = b""  # what the witness's key holds, as far as this sink knows
-        self._looked_at = 0.0
+        self._had_witness = False  # when `missing` was asked last
+        self._pointers = dict(pointers or {})
+        self._looked_at = self._led_at = 0.0
 
     def prepare(self) -> dict[str, str]:
-        """Connect again, check that Redis evicts nothing, and load the scripts. Every view has its place."""
+        """Connect again, check that Redis evicts nothing, load the scripts, lead readers. Every view has its place."""
         self._drop()
         with self._mapped("connecting"):
             self._connect()
             self._check_server()
             self._load_scripts()
             self._mark = self._ask("GET", self._witness_key) or b""
+            self._led_at = 0.0
+            self._lead()
         return {}
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
@@ -108,12 +120,14 @@ class RedisSink(GuardedSink):
                 letters = self._apply(writes)
             if upto is not None:
                 self._move_witness(upto.to_text().encode())
+                self._lead()
             return letters
 
     def missing(self) -> frozenset[str]:
         """All views when Redis has no witness: it is new, or lost everything."""
         self.prepare()
-        return frozenset() if self._ask_witness() is not None else frozenset(self._views)
+        self._had_witness = self._ask_witness() is not None
+        return frozenset() if self._had_witness else frozenset(self._views)
 
     def incarnation(self) -> str:
         """The server's run: a restart, or a failover to a replica, may come back with less than was acknowledged."""
@@ -131,6 +145,27 @@ class RedisSink(GuardedSink):
         if self._mark and self._ask_witness() != self._mark:
             self._drop()
             raise StoreUnavailableError(_WITNESS_CHANGED)
+        with self._mapped("leading readers"):
+            self._lead()
+
+    def _lead(self) -> None:
+        """Look now and then whether readers are led to the live copies.
+
+        Not where the witness changed: whoever took the pipeline over meanwhile may have swapped copies.
+        """
+        now = time.monotonic()
+        if not self._pointers or now - self._led_at < LOOK_EVERY_S:
+            return
+        names = list(self._pointers)
+        keys, numbers = (self._witness_key, *names), (self._mark, *self._pointers.values())
+        changed = self._ask("EVAL", LEAD, len(keys), *keys, *numbers)
+        if changed is None:
+            self._drop()
+            raise StoreUnavailableError(_WITNESS_CHANGED)
+        say = _log.warning if self._led_at else _log.info  # somebody changed it, or it is set for the first time
+        self._led_at = now
+        for at in changed:
+            say("pointer set", key=names[at], generation=self._pointers[names[at]])
 
     def _move_witness(self, to: bytes) -> None:
         if not self._ask("EVAL", MOVE_WITNESS, 1, self._witness_key, self._mark, to):
@@ -141,6 +176,9 @@ class RedisSink(GuardedSink):
     def witness(self, offset: Position) -> Position | None:
         """The position that was last written here; None when Redis has none (new, or it lost everything)."""
         text = self._ask_witness()
+        if text is None and self._had_witness:  # it went since `missing` was asked, and everything with it
+            self._drop()
+            raise StoreUnavailableError(_WITNESS_CHANGED)
         if text is None:
             return None
         try:
@@ -203,7 +241,7 @@ class RedisSink(GuardedSink):
             raise StoreError(f"{said}. Fix the cause in Redis and start viewtail again") from None
 
     def _load_scripts(self) -> None:
-        for script in [*sorted({packer.script for packer in self._packers.values()}), *[MOVE] * bool(self._moves)]:
+        for script in sorted({one.script for one in (*self._packers.values(), *self._moves.values())}):
             self._ask("SCRIPT", "LOAD", script)
 
     def _connect(self) -> None:

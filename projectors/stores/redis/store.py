@@ -12,9 +12,9 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
-from projectors.stores.redis.keys import keys_of
+from projectors.stores.redis.keys import keys_of, leading
 from projectors.stores.redis.scores import score_problems
-from projectors.stores.redis.views import RedisHash, RedisJson, RedisSet, RedisSortedSet
+from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.views import BoundView, Entity, View
 from servers.addresses import AddressForm
 from servers.login import Server, is_address
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from changes.findings import Finding
+    from offsets.mysql import Session
     from projectors.stores.access import Access
     from projectors.stores.leaving import Leftover, Place, Retired, Traces
     from projectors.stores.redis.sink import RedisSink
@@ -101,6 +102,11 @@ class RedisStore(Store):
                 )
         except DeclarationError as error:
             yield str(error)
+        if isinstance(view.view, RedisSet) and view.view.has_generation and view.table.column(GENERATION) is not None:
+            yield (
+                f"{{{GENERATION}}} in a key template is the number of a copy of the view, and {view.table.full_name} "
+                "has a column of that name; to name sets by it, add a generated column of another name"
+            )
         yield from score_problems(view)
 
     def problems_between(self, views: Sequence[BoundView]) -> Iterable[tuple[BoundView, str]]:
@@ -122,15 +128,20 @@ class RedisStore(Store):
         from projectors.stores.redis.sink import RedisSink
 
         open_, read = access.section.client, access.read_position
-        return RedisSink(open_, views, access.database, pipeline, read_position=read)
+        leading_ = {keys.pointer: view.copy for view in views if (keys := leading(view)) and not view.is_beside}
+        return RedisSink(open_, views, access.database, pipeline, read_position=read, pointers=leading_)
+
+    def for_backfill(
+        self, access: Access, view: BoundView, pipeline: str, session: Session
+    ) -> tuple[RedisSink, Session]:
+        """One that leads no readers: it may outlive a swap."""
+        from projectors.stores.redis.sink import RedisSink
+
+        open_, read = access.section.client, access.read_position
+        return RedisSink(open_, [view], access.database, pipeline, read_position=read), session
 
     def no_copies(self, view: View) -> str:
-        if not isinstance(view, RedisSet):
-            return ""
-        return (
-            "readers know its sets by their names, which two copies would share. Project it again in place: "
-            f"viewtail replay {view.id}"
-        )
+        return ""
 
     def swapping(self, access: Access) -> KeySwapping:
         from projectors.stores.redis.swapping import KeySwapping

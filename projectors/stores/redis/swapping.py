@@ -1,4 +1,8 @@
-"""Gives readers the other copy of a view; see moving.py for how its keys change place."""
+"""Gives readers the other copy of a view.
+
+With `{generation}` in its key template that is one step: its pointer is set, and both copies stay where they are.
+Otherwise see moving.py for how its keys change place.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,14 @@ from changes.errors import StoreUnavailableError
 from changes.writes import Key
 from projectors import failpoints
 from projectors.stores import GradualSwapping
-from projectors.stores.redis.keys import RedisKeys
-from projectors.stores.redis.moving import DONE, DONE_FOR_S, MOVE, Moves, mark_of
+from projectors.stores.redis.keys import RedisKeys, keys_of, leading
+from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.views import BoundView
 
 ENTITIES_A_SCRIPT = 20  # Redis serves nobody else meanwhile
 ENTITIES_A_DROP = 50
+READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
 
 class KeySwapping(GradualSwapping):
@@ -31,10 +36,15 @@ class KeySwapping(GradualSwapping):
         self._client = client
         self._database = database
 
-    def swap(self, live: BoundView, beside: BoundView, upto: int) -> None:
-        """From now on each entity is moved before it is written; nothing is moved yet."""
+    def swap(self, live: BoundView, beside: BoundView, upto: int) -> bool:
+        """The pointer moves; or from now on each entity is moved before it is written, and nothing is moved yet."""
+        if (leading_ := leading(beside)) is not None:
+            with _unavailable("swapping two copies"):
+                self._client.set(leading_.pointer, beside.copy)
+            return True
         with _unavailable("beginning to move two copies"):
             self._client.set(mark_of(live, self._database), f"{beside.copy}:{live.copy}")
+        return False
 
     def move(self, beside: BoundView, stop: threading.Event, pace: Callable[[float], None]) -> bool:
         """Every key that the copy has which comes; then those that it lacks."""
@@ -46,18 +56,30 @@ class KeySwapping(GradualSwapping):
                         return False
                     began = time.monotonic()
                     names, arguments = moves.evaluated(some)
-                    self._client.eval(MOVE, len(names), *names, *arguments)
+                    self._client.eval(moves.script, len(names), *names, *arguments)
                     failpoints.reach(failpoints.SWAP_STEP)
                     pace(time.monotonic() - began)
             self._client.set(moves.mark, DONE, ex=DONE_FOR_S)
         return True
 
-    def drop(self, beside: BoundView) -> None:
-        """Delete its keys."""
-        keys = RedisKeys(beside)
+    def drop(self, live: BoundView, beside: BoundView) -> None:
+        """Delete its keys; those that a pointer led to once nobody is led there any more."""
+        keys, *sets = keys_of(beside)
         with _unavailable("dropping a copy"):
+            if leading(live) is not None:
+                time.sleep(READ_WITHIN_S)
             for some in _some(self._entities(keys), ENTITIES_A_DROP):
                 self._client.unlink(*(name for key in some for name in keys.names(key)))
+            for of in sets:
+                self._drop_sets(of)
+
+    def _drop_sets(self, keys: RedisKeys) -> None:
+        """Of one copy; sets that copies share stay."""
+        if not keys.has_generation:
+            return
+        for name in self._client.scan_iter(match=keys.scan_match, count=KEYS_A_SCAN):
+            if keys.key_of(as_text(name)) is not None:
+                self._client.unlink(name)
 
     def close(self) -> None:
         self._client.close()

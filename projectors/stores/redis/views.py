@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from changes.errors import DeclarationError
 from projectors.views import Entity, RowFunction, View, column_names
 
+GENERATION = "generation"  # in a key template: the number of the copy that a key is of
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class _RedisView(View):
@@ -26,6 +28,10 @@ class _RedisView(View):
     def particulars(self) -> dict[str, Any]:
         return {"template": self.key}
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {"key": self.key}
+
     def _set_fields(self, label: str, fields: Sequence[str], key: str | None) -> None:
         if key is not None and (not isinstance(key, str) or not key):
             raise DeclarationError(f"{label}: key is a template over the key columns, e.g. key='user:{{id}}'")
@@ -37,7 +43,9 @@ class _RedisView(View):
 class RedisHash(_RedisView):
     """A Redis hash per entity: the declared fields and `_version`; a NULL is an absent field.
 
-    `key` is a template over the key columns, e.g. 'user:{id}'; by default 'NAME:' and the rendered key.
+    `key` is a template over the key columns, e.g. 'user:{id}'; by default 'NAME:' and the rendered key. With
+    `{generation}`, e.g. 'user:{generation}:{id}', each copy of the view has keys of its own, and the key
+    'user:generation' says which number readers put there; a key column of that name is taken for itself.
     """
 
     def __init__(
@@ -48,11 +56,13 @@ class RedisHash(_RedisView):
         fields: Sequence[str],
         key: str | None = None,
         where: RowFunction | None = None,
+        previous: RedisHash | None = None,
     ) -> None:
         self._set(name, entity, where)
         self._set_fields(f"RedisHash({name!r})", fields, key)
         if not self.fields:
             raise DeclarationError(f"RedisHash({name!r}): fields names at least one column")
+        self._set_previous(previous)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,6 +83,7 @@ class RedisJson(_RedisView):
         columns: Sequence[str] = (),
         key: str | None = None,
         where: RowFunction | None = None,
+        previous: RedisJson | None = None,
     ) -> None:
         self._set(name, entity, where, document, columns)
         self._set_fields(f"RedisJson({name!r})", fields, key)
@@ -80,6 +91,7 @@ class RedisJson(_RedisView):
             raise DeclarationError(
                 f"RedisJson({name!r}): give either fields=[...] or document=FUNCTION, one of the two"
             )
+        self._set_previous(previous)
 
     @property
     def particulars(self) -> dict[str, Any]:
@@ -91,7 +103,8 @@ class RedisSet(View):
     """Redis sets whose members are entities, by their rendered keys.
 
     `key` is a template over any columns, e.g. 'company:{company_id}:users': an entity is a member of the set that its
-    row names, of no other, and of none where one of these columns is NULL.
+    row names, of no other, and of none where one of these columns is NULL. `{generation}` is no column, but what it is
+    for RedisHash.
     """
 
     store: ClassVar[str] = "redis"
@@ -100,15 +113,24 @@ class RedisSet(View):
 
     key: str
 
-    def __init__(self, name: str, entity: Entity, *, key: str, where: RowFunction | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entity: Entity,
+        *,
+        key: str,
+        where: RowFunction | None = None,
+        previous: RedisSet | None = None,
+    ) -> None:
         self._set(name, entity, where)
         self._set_key(key)
+        self._set_previous(previous)
 
     def _set_key(self, key: str) -> None:
         label, example = f"{type(self).__name__}({self.name!r})", "e.g. key='company:{company_id}:users'"
         if not isinstance(key, str) or not key:
             raise DeclarationError(f"{label}: key is a template over the columns that name an entity's set, {example}")
-        names = _placeholders(key)
+        names = [name for name in _placeholders(key) if name != GENERATION]
         if not names:
             raise DeclarationError(f"{label}: the key template {key!r} names no column in braces, {example}")
         column_names(names, f"{label}: key")
@@ -117,7 +139,16 @@ class RedisSet(View):
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that name the set, in the template's order."""
-        return _placeholders(self.key)
+        return tuple(name for name in _placeholders(self.key) if name != GENERATION)
+
+    @property
+    def has_generation(self) -> bool:
+        """Whether each copy of the view has sets of its own."""
+        return GENERATION in _placeholders(self.key)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {"key": self.key}
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -134,12 +165,22 @@ class RedisSortedSet(RedisSet):
 
     score: str
 
-    def __init__(self, name: str, entity: Entity, *, key: str, score: str, where: RowFunction | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entity: Entity,
+        *,
+        key: str,
+        score: str,
+        where: RowFunction | None = None,
+        previous: RedisSortedSet | None = None,
+    ) -> None:
         self._set(name, entity, where)
         self._set_key(key)
         if not isinstance(score, str) or not score:
             raise DeclarationError(f"RedisSortedSet({name!r}): score is the name of one column")
         object.__setattr__(self, "score", score)
+        self._set_previous(previous)
 
     @property
     def shown(self) -> tuple[str, ...]:

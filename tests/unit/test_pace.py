@@ -1,0 +1,71 @@
+"""Work that gives way to live traffic."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from projectors import pace
+from projectors.pace import REST, GivingWay
+
+
+class Clock(threading.Event):
+    """Time passes only where somebody waits, or works."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        self.rested: list[float] = []
+        patch.setattr(time, "monotonic", lambda: self.now_s)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.now_s += timeout
+        self.rested.append(timeout)
+        return self.is_set()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def worked(clock: Clock, way: GivingWay, seconds: float) -> float:
+    """How long it rested behind a step that took so long."""
+    clock.now_s += seconds
+    before = clock.now_s
+    way.after(500)
+    return clock.now_s - before
+
+
+def test_a_rest_is_in_proportion_to_the_step_before_it_and_has_an_end(clock: Clock) -> None:
+    way = GivingWay(stop=clock)
+    way.begin()
+    assert worked(clock, way, 0.02) == pytest.approx(0.02 * REST)
+    assert worked(clock, way, 0.1) == pytest.approx(0.1 * REST), "the rest itself is no work"
+    assert worked(clock, way, 60) == pace.MOST_RESTED_S
+
+
+def test_nothing_rests_beside_a_pipeline_that_has_nothing_to_do(clock: Clock) -> None:
+    count = 5
+    way = GivingWay(stop=clock, changes=lambda: count)
+    way.begin()
+    assert worked(clock, way, 0.1) > 0
+    assert worked(clock, way, pace.LIVE_WITHIN_S) == 0
+    count += 1
+    assert worked(clock, way, 0.1) > 0
+    clock.rested.clear()
+    assert worked(clock, way, pace.LIVE_WITHIN_S) == 0 and clock.rested == []
+
+
+def test_a_pipeline_that_is_late_is_waited_for_but_not_for_ever(clock: Clock) -> None:
+    ends_at = clock.now_s + 3
+    way = GivingWay(stop=clock, changes=lambda: 0, lag_s=lambda: 5.0 if clock.now_s < ends_at else 0.0)
+    way.begin()
+    assert worked(clock, way, 0.01) == pytest.approx(3, abs=0.1)
+    ends_at = clock.now_s + 1000
+    assert worked(clock, way, 0.01) == pytest.approx(pace.MOST_WAITED_S, abs=0.1)
+    clock.set()
+    assert worked(clock, way, 0.01) < 0.1, "asked to stop"
