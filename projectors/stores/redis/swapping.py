@@ -28,6 +28,14 @@ ENTITIES_A_SCRIPT = 20  # Redis serves nobody else meanwhile
 ENTITIES_A_DROP = 50
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
+# The pipeline's sink keeps the pointer. A drop only makes sure that it does not lead to what goes: whoever has lost the
+# pipeline meanwhile must not lead readers back.
+LEAD_AWAY = """
+local led = redis.call('GET', KEYS[1])
+if not led or led == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
+return 0
+"""
+
 
 class KeySwapping(GradualSwapping):
     """Over a client of its own. One that breaks off in the midst is always to be tried again."""
@@ -66,7 +74,8 @@ class KeySwapping(GradualSwapping):
         """Delete its keys; those that a pointer led to once nobody is led there any more."""
         keys, *sets = keys_of(beside)
         with _unavailable("dropping a copy"):
-            if leading(live) is not None:
+            if (leading_ := leading(live)) is not None:
+                self._client.eval(LEAD_AWAY, 1, leading_.pointer, beside.copy, live.copy)
                 time.sleep(READ_WITHIN_S)
             for some in _some(self._entities(keys), ENTITIES_A_DROP):
                 self._client.unlink(*(name for key in some for name in keys.names(key)))
