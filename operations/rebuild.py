@@ -92,7 +92,8 @@ class Operation:
     ) -> Rebuild:
         """Have readers get the newest copy, which is built first; `is_held` waits before the swap.
 
-        `is_hurried`: it gives no way to live changes, from now on. Called again it goes on where it was; behind the swap it changes nothing.
+        `is_hurried`: it gives no way to live changes, from now on.
+        Called again it goes on where it was; behind the swap it changes nothing.
         """
         with self._rebuilds() as (rebuilds, pipeline):
             rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
