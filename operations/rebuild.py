@@ -60,7 +60,7 @@ def differences(report: Report) -> list[str]:
 class Proof(Protocol):
     """Compares a copy with its table while both change; returns what differs, a sentence each."""
 
-    def __call__(self, copy: BoundView, stop: threading.Event) -> Sequence[str]: ...
+    def __call__(self, copy: BoundView, stop: threading.Event, *, is_hurried: bool) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +87,16 @@ class Operation:
     say: Say
     stop: threading.Event
 
-    def rebuild(self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool) -> Rebuild:
+    def rebuild(
+        self, proof: Proof, started_by: str, *, keep_s: int, is_held: bool, is_hurried: bool = False
+    ) -> Rebuild:
         """Have readers get the newest copy, which is built first; `is_held` waits before the swap.
 
+        `is_hurried`: it gives no way to live changes, from now on.
         Called again it goes on where it was; behind the swap it changes nothing.
         """
         with self._rebuilds() as (rebuilds, pipeline):
-            rebuilds.begin(self.view.id, started_by, keep_s)
+            rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
             one = self._settled(rebuilds, pipeline, self._now(rebuilds))
             while one.live < one.copy:
                 if one.stage is Stage.DROPPING:
@@ -166,7 +169,8 @@ class Operation:
 
     def _prove(self, proof: Proof, one: Rebuild) -> None:
         self.say(Progress(stage="verifying", copy=None, remark=None))
-        differences = proof(replace(self.view, copy=one.copy, is_beside=True), self.stop)
+        copy = replace(self.view, copy=one.copy, is_beside=True)
+        differences = proof(copy, self.stop, is_hurried=one.is_hurried)
         if differences:
             raise ViewtailError(
                 f"the copy beside view {self.view.id} is not as its table is, and was not swapped: "

@@ -184,8 +184,8 @@ class Ownership:
         )
 
     def _gives_way(self, view: BoundView) -> GivingWay | None:
-        """A copy beside one that readers have, and that gets changes, is in no hurry; None for others."""
-        if not view.is_beside or not self.life.gets_changes(view.view.id):
+        """A copy beside one that readers have, and that gets changes, is in no hurry as a rule; None for others."""
+        if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
             return None
         vitals = self.pipeline.vitals
         return GivingWay(stop=self.stop, changes=lambda: vitals.row_count, lag_s=lambda: self.lag_s)

@@ -59,6 +59,7 @@ class Rebuild:
     keep_s: int
     kept_s: float | None  # how long the copy beside is kept from now on
     upto: int | None = None  # of copies that are moved; see `Move`
+    is_hurried: bool = False  # its copy does not give way to live changes
 
     @property
     def move(self) -> Move | None:
@@ -106,21 +107,25 @@ class Rebuilds:
             )
             return dict(cursor.fetchall())
 
-    def begin(self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False) -> None:
-        """Have a copy made beside the live one. Nothing where there is one already."""
+    def begin(
+        self, view: str, started_by: str, keep_s: int, *, is_automatic: bool = False, is_hurried: bool = False
+    ) -> None:
+        """Have a copy made beside the live one. Where there is one already, `is_hurried` alone is noted."""
         with self._transaction("beginning a rebuild") as cursor:
             of_view = f"WHERE view_name = %s AND pipeline_id = {self._id}"
             cursor.execute(f"SELECT copy, stage FROM {self._table} {of_view} FOR UPDATE", (view,))
             before = cursor.fetchone()
             if before is not None and before[1] != Stage.ENDED:
+                if is_hurried:
+                    cursor.execute(f"UPDATE {self._table} SET is_hurried = 1 {of_view}", (view,))
                 return
             cursor.execute(f"SELECT copy FROM {self._view} WHERE name = %s AND pipeline_id = {self._id}", (view,))
             (live,) = cursor.fetchone() or (1,)
             copy = 1 + max(live, before[0] if before else 0)
             cursor.execute(
-                f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, is_automatic, started_by, keep_s) "
-                f"VALUES (%s, {self._id}, %s, '{Stage.BUILDING}', %s, %s, %s)",
-                (view, copy, is_automatic, started_by[:255], keep_s),
+                f"REPLACE INTO {self._table} (view_name, pipeline_id, copy, stage, is_automatic, started_by, keep_s, "
+                f"is_hurried) VALUES (%s, {self._id}, %s, '{Stage.BUILDING}', %s, %s, %s, %s)",
+                (view, copy, is_automatic, started_by[:255], keep_s, is_hurried),
             )
 
     def ask(self, view: str, sources: Collection[Stage], to: Stage, keep_s: int | None = None) -> bool:
@@ -270,13 +275,16 @@ def _move(
     return found
 
 
-def _read(
-    cursor: Any, rebuilds: str, views: str, which: str, compared: str = "r.compared", upto: str = "r.moved_upto"
-) -> list[Rebuild]:
+# Columns that an earlier version's table lacks until `run` adds them, and what stands for them.
+_NEW = {"compared": "NULL", "moved_upto": "NULL", "is_hurried": "0"}
+
+
+def _read(cursor: Any, rebuilds: str, views: str, which: str, present: Collection[str] = _NEW.keys()) -> list[Rebuild]:
+    compared, upto, hurried = (f"r.{name}" if name in present else without for name, without in _NEW.items())
     cursor.execute(
         f"SELECT r.view_name, COALESCE(v.copy, 1), r.copy, r.stage, r.is_automatic, "
         f"COALESCE(c.state = '{State.FILLED}' AND c.loss_count = {compared}, 0), r.note, r.started_by, r.keep_s, "
-        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto} "
+        f"TIMESTAMPDIFF(MICROSECOND, CURRENT_TIMESTAMP(6), r.kept_until) / 1e6, {upto}, {hurried} "
         f"FROM {rebuilds} r LEFT JOIN {views} v ON v.name = r.view_name AND v.pipeline_id = r.pipeline_id "
         f"LEFT JOIN {views} c ON c.name = CONCAT(r.view_name, '~', r.copy) AND c.pipeline_id = r.pipeline_id "
         f"WHERE {which} AND r.stage <> '{Stage.ENDED}' ORDER BY r.view_name"
@@ -285,7 +293,7 @@ def _read(
 
 
 def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s, upto = row
+    view, live, copy, stage, is_automatic, is_compared, note, started_by, keep_s, kept_s, upto, is_hurried = row
     return Rebuild(
         view=view,
         live=live,
@@ -298,6 +306,7 @@ def _rebuild(row: tuple[Any, ...]) -> Rebuild:
         keep_s=keep_s,
         kept_s=None if kept_s is None else float(kept_s),
         upto=upto,
+        is_hurried=bool(is_hurried),
     )
 
 
@@ -306,9 +315,7 @@ def all_rebuilds(cursor: Any, database: str) -> list[Rebuild]:
     present = migrations.columns(cursor, database).get("rebuild")
     if present is None:
         return []
-    # An earlier version's table has no such columns until `run` adds them.
-    compared, upto = (f"r.{name}" if name in present else "NULL" for name in ("compared", "moved_upto"))
-    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", compared, upto)
+    return _read(cursor, quote(database, "rebuild"), quote(database, "view"), "TRUE", present)
 
 
 def require_not_moving(session: Session, database: str, views: Collection[str]) -> None:

@@ -114,6 +114,10 @@ Hold = Annotated[bool, typer.Option("--hold", help="Wait before the swap; the sa
 Keep = Annotated[
     str, typer.Option(metavar="TIME", help="How long the former copy is kept after the swap: 90m, 24h, 7d.")
 ]
+Hurry = Annotated[
+    bool,
+    typer.Option("--hurry", help="Fill and compare the copy at full speed; live changes may be late meanwhile."),
+]
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
 Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
 SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
@@ -497,6 +501,7 @@ def rebuild(
     context: typer.Context,
     view: ViewName,
     hold: Hold = False,
+    hurry: Hurry = False,
     keep: Keep = "24h",
     rollback: Rollback = False,
     abort: Abort = False,
@@ -507,7 +512,8 @@ def rebuild(
 
     Readers never see an empty or half view. A running viewtail fills the copy while changes go on. After the swap the
     former copy is kept up to date for a while: --rollback swaps back. The same command goes on with one that was
-    stopped or killed. Ctrl-C leaves the copy as it is.
+    stopped or killed. Ctrl-C leaves the copy as it is. The work gives way to live changes, so it takes long while many
+    come; --hurry, given at once or with the same command later, is for a view that is wrong now.
     """
     from viewtail.commands import rebuild as commands
 
@@ -517,7 +523,7 @@ def rebuild(
         return commands.roll_back(context.obj, view, as_json=json)
     if abort:
         return commands.abort(context.obj, view, is_yes=yes)
-    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, as_json=json)
+    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, is_hurried=hurry, as_json=json)
 
 
 @app.command()

@@ -300,8 +300,35 @@ def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
             monkeypatch.setenv(name, value)
         deployment, view = commands._deployed(None, "people")
         copy = replace(view, copy=2, is_beside=True)
-        assert commands._prove(deployment, copy, threading.Event()) == []
+        assert commands._prove(deployment, copy, threading.Event(), is_hurried=True) == []
+        assert rested == []
+        assert commands._prove(deployment, copy, threading.Event(), is_hurried=False) == []
         assert len(rested) >= ROWS / GIVING_WAY_ROWS, "the comparison before the swap gives way too"
+
+
+def test_a_hurried_rebuild_gives_no_way(mysql_server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Its copy is filled by one chunk, where one that gives way takes two, and the process is killed behind those."""
+    shop = Shop(mysql_server, GIVING_WAY_ROWS + 100)
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        for options, chunks in (((), 2), (("--hurry",), 1)):
+            run.kill()
+            run.start(VIEWTAIL_FAILPOINT="after chunk:2")
+            first = wait_for("the pipeline's process runs", lambda: run.workers().get("mysql"))
+            rebuilt(run, *options, "--hold")
+            assert (run.workers().get("mysql") != first) == (chunks == 2)
+            assert _is_hurried(run) == bool(options)
+            done = run.command("rebuild", "people", "--abort", "--yes", timeout_s=60)
+            assert done.returncode == 0, done.stderr
+        rebuilt(run, "--hold")
+        assert not _is_hurried(run)
+        rebuilt(run, "--hurry")
+        assert _is_hurried(run), "asked for later it hurries from then on"
+        assert place.shown() == shop.wanted()
+
+
+def _is_hurried(run: Run) -> bool:
+    found = json.loads(run.command("status", "--json").stdout)
+    return bool(found["rebuilds"][0]["is_hurried"])
 
 
 def _filled(shop: Shop) -> int:

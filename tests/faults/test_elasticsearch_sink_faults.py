@@ -18,6 +18,7 @@ from changes.errors import StoreError, StoreUnavailableError
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores.elasticsearch import sink as module
+from projectors.stores.elasticsearch.reading import IDS_A_PAGE
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from stack.server import HOST, Server
 from tests.contract.sinks import ElasticsearchOne, Shown
@@ -352,7 +353,8 @@ def test_an_answer_that_is_none_acknowledges_nothing(proxied: tuple[Scene, Proxy
 
 def test_a_sweep_whose_answer_is_none_is_unavailable(proxied: tuple[Scene, Proxy]) -> None:
     scene, proxy = proxied
-    assert scene.write(rows(1_500, 5), position(100)) == []
+    count = IDS_A_PAGE + 500
+    assert scene.write(rows(count, 5), position(100)) == []
     for garble in GARBLED.values():
         pages = scene.sink.keys_below(scene.view.id, 6)
         assert next(pages)
@@ -360,4 +362,4 @@ def test_a_sweep_whose_answer_is_none_is_unavailable(proxied: tuple[Scene, Proxy
         with pytest.raises(StoreUnavailableError):
             list(pages)
         proxy.garble = None
-    assert len(list(itertools.chain(*scene.sink.keys_below(scene.view.id, 6)))) == 1_500
+    assert len(list(itertools.chain(*scene.sink.keys_below(scene.view.id, 6)))) == count

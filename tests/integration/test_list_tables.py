@@ -372,7 +372,7 @@ def test_a_copy_is_swapped_and_dropped_with_all_tables_that_it_has(
     assert tables(place) == there and len(there) == len(before)
     assert place.sink(declared).missing() == frozenset(), "it is of the new shape"
     for _ in range(2):
-        swap.drop(replace(declared, copy=1, is_beside=True))
+        swap.drop(replace(declared, copy=2), replace(declared, copy=1, is_beside=True))
     assert tables(place) == there - {"user_tag__viewtail_1", "user_tag__version__viewtail_1"}
     swap.close()
 
@@ -388,7 +388,7 @@ def test_the_tables_of_a_view_whose_name_is_that_of_a_second_table_stay(place: P
     others = {"user_tag__version", "user_tag__version__viewtail_2"}
     swap.swap(plain, replace(plain, copy=2, is_beside=True), 0)
     assert tables(place) == {"user_tag", "user_tag__viewtail_1", *others}
-    swap.drop(replace(plain, copy=1, is_beside=True))
+    swap.drop(replace(plain, copy=2), replace(plain, copy=1, is_beside=True))
     assert tables(place) == {"user_tag", *others}
     lists = replace(list_view(), copy=3, is_beside=True)
     place.sink(lists)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from changes.errors import MisuseError, StopRequested
 from offsets.pauses import this_person
 from operations import rebuild as operation
-from projectors.pace import GIVING_WAY_ROWS, GivingWay
+from projectors.pace import GIVING_WAY_ROWS, GivingWay, Pace
 from projectors.proving.beside import Beside
 from projectors.rebuilds import Rebuild
 from projectors.views import BoundView
@@ -33,14 +33,15 @@ STOPPED = 130
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, as_json: bool) -> int:
+def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, is_hurried: bool, as_json: bool) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
     tune_command()
     keep_s = seconds_of(keep)
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:
         try:
-            one = asked.rebuild(partial(_prove, deployment), this_person(), keep_s=keep_s, is_held=is_held)
+            proof, by = partial(_prove, deployment), this_person()
+            one = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
     return _tell(one, as_json=as_json)
@@ -88,10 +89,11 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
     return deployment, deployment.views[0]
 
 
-def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event) -> Sequence[str]:
+def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
-    with Beside(deployment, copy, stop, print_remark, chunk_rows=GIVING_WAY_ROWS) as beside:
-        report = operation.compared(beside, GivingWay(stop=stop), "compare before the swap")
+    most_rows, pace = (0, Pace(0, stop)) if is_hurried else (GIVING_WAY_ROWS, GivingWay(stop=stop))
+    with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
+        report = operation.compared(beside, pace, "compare before the swap")
     if report.parked:
         print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
     return operation.differences(report)
