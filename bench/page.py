@@ -43,6 +43,15 @@ Where a line above misses its goal on a machine of two cores, this is why:
 
 {operators}
 
+Where a line of these misses its goal:
+
+- A replay into an index table updates rows where the first backfill inserts them, and InnoDB keeps what was there for
+  other transactions. What was written already costs more to write again, whoever does it.
+- A rebuild gives way to live changes, so it takes many times as long as a backfill. In Redis each key is moved by a
+  script of its own beside the pipeline, which costs the slowest live changes a few milliseconds; a view with
+  `{{generation}}` in its template moves nothing. `viewtail rebuild --hurry` turns the bargain round.
+- The longest read of Elasticsearch is one of many, in a process that also writes and merges a second index.
+
 {peers}
 
 ## What is measured
