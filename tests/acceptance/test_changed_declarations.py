@@ -152,7 +152,7 @@ class Story:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_with_previous_both_copies_are_kept_until_the_new_one_is_compared_and_for_the_way_back(
     store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -266,3 +266,30 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
         assert "as it was declared before (previous=)" in run.command("status").stdout
         assert rebuilt(run)["live_copy"] == 3
         assert story.is_new() and "as it was declared before" not in run.command("status").stdout
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "other",
+    [
+        'RedisHash("people", Entity("shop.user"), fields=["email"], key="p:{id}")',
+        'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
+        'RedisJson("people", Entity("shop.user"), fields=["email"])',
+    ],
+)
+def test_another_form_of_redis_keys_is_refused_and_nothing_is_touched(
+    other: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "redis", shop, tmp_path) as (place, run):
+        assert run.stop() == 0
+        names = set(place.client.scan_iter())  # type: ignore[attr-defined]
+        views = declared("redis").replace(VIEWS["redis"], other)
+        (tmp_path / "views.py").write_text(views.replace("import Entity", "import RedisJson, Entity"))
+        run.start(**BESIDE)
+        assert run.process is not None and run.process.wait(30) == 2
+        assert "view redis:people: its Redis keys have another form" in run.log
+        assert set(place.client.scan_iter()) == names and place.copies() == set()  # type: ignore[attr-defined]
+        (tmp_path / "views.py").write_text(declared("redis"))
+        run.start(**BESIDE)
+        shop.execute("UPDATE shop.user SET email = 'later' WHERE id = 5")
+        wait_for("it goes on", lambda: place.shown() == shop.wanted() and run.is_well())

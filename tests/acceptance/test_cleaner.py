@@ -77,3 +77,20 @@ def test_a_version_above_all_is_replaced_by_the_cleaner_too(world: World) -> Non
     world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged', version = 9000000000000000000 WHERE id = 16")
     world.redis.hset("person:16", mapping={"_version": "9000000000000000000", "name": "damaged"})
     wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"], timeout_s=60)
+
+
+def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_asked_for(world: World) -> None:
+    world.redis.delete("person:17", "card:17")
+    world.redis.set("person:17", "another's")
+    world.redis.hset("card:17", mapping={"theirs": "too"})
+    world.redis.hset("person:18", "name", "damaged")
+    wait_for("a round has gone by", lambda: shown(world, 18)[1] == b"name 18", timeout_s=60)
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 17")
+    letters = f"SELECT name FROM {STORE}.dead_letter JOIN {STORE}.view ON view.id = view_id WHERE rendered_key = '17'"
+    wait_for("it is parked", lambda: {name for (name,) in world.ask(letters)} == {"redis:card", "redis:person"})
+    wait_for("rounds have seen it", lambda: world.run.log.count("the cleaner left entities as they are") > 3)
+    assert world.redis.get("person:17") == b"another's"
+    assert world.redis.hgetall("card:17") == {b"theirs": b"too"}
+    done = world.run.command("verify", "redis:person", "card", "--repair", timeout_s=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shown(world, 17)[1] == b"changed" and world.redis.type("card:17") == b"string"

@@ -216,7 +216,7 @@ def test_a_java_consumer_counts_each_change_once_when_the_tailer_is_killed_in_a_
     before = _uncommitted_end(published, bulk)
     published.execute(f"INSERT INTO {bulk} {_numbers(1000, 50_000)}")
     changes = 500 + 500 + 100 + 50_000
-    wait_for("messages of an open transaction", lambda: _uncommitted_end(published, bulk) > before + 1000, 30)
+    wait_for("messages of an open transaction", lambda: _uncommitted_end(published, bulk) > before + 1000)
     assert published.running.kill_worker("kafka")
     published.wait()
     counted = _java(published, bulk)
@@ -356,11 +356,11 @@ def test_the_consumer_with_offsets_in_mysql_writes_each_change_once_however_ofte
     writer = Writer(published, f"INSERT INTO {SCHEMA}.orders VALUES (%s, 'c', 1, NULL)", 100_000)
     members = {"one": Member(published, "one", tmp_path / "log")}
     try:
-        wait_for("rows", lambda: _written(published) > 0, 30)
+        wait_for("rows", lambda: _written(published) > 0)
         _hang_and_come_back(published, members, tmp_path / "log")
         members["two"] = Member(published, "two", tmp_path / "log")
         for _ in range(8):
-            wait_for("rows", lambda at=_written(published): _written(published) > at, 30)  # type: ignore[misc]
+            wait_for("rows", lambda at=_written(published): _written(published) > at)  # type: ignore[misc]
             time.sleep(chance.random() / 10)
             for name in chance.choice((["one"], ["two"], ["one", "two"])):
                 members[name].kill()
@@ -368,7 +368,7 @@ def test_the_consumer_with_offsets_in_mysql_writes_each_change_once_however_ofte
         writer.stop()
         published.wait()
         expected = published.changes("orders")
-        wait_for("every change", lambda: _written(published) >= expected.total(), 30)
+        wait_for("every change", lambda: _written(published) >= expected.total())
         assert _consumed(published) == expected
     except BaseException:
         print((tmp_path / "log").read_text()[-4000:])
@@ -415,12 +415,30 @@ def _make_with_a_change(published: Published, topic: str) -> None:
 def _hang_and_come_back(published: Published, members: dict[str, Member], log: Path) -> None:
     """A member is stopped, another one of its name takes its partitions, and the first one wakes up."""
     hung = members["one"]
-    hung.process.send_signal(signal.SIGSTOP)
+    _stop_between_transactions(published, hung)
     members["one"] = Member(published, "one", log)
     fences = f"SELECT COUNT(*), MIN(fence) FROM {REPORT}.pipeline"
-    wait_for("another owner", lambda: published.execute(fences) == [(3, 2)], 30)
+    wait_for("another owner", lambda: published.execute(fences) == [(3, 2)])
     hung.process.send_signal(signal.SIGCONT)
     assert hung.process.wait(30) != 0
+
+
+def _stop_between_transactions(published: Published, member: Member) -> None:
+    """Stopped in the midst of one, it would keep its partition's row locked for longer than the others wait."""
+    is_open = (
+        "SELECT COUNT(*) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        f"ON id = trx_mysql_thread_id WHERE db = '{REPORT}'"
+    )
+
+    def is_stopped() -> bool:
+        member.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)  # what it had sent is done
+        if published.execute(is_open) == [(0,)]:
+            return True
+        member.process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_for("it is between two transactions", is_stopped)
 
 
 def _written(published: Published) -> int:
@@ -479,7 +497,7 @@ def test_debezium_s_jdbc_sink_keeps_a_table_that_equals_the_source(
             assert counts[0][0] > 20 and counts[0][1] > 5, "there must be rows, and some with changed keys"
             everything = "SELECT * FROM {} ORDER BY shop, code"
             expected = published.execute(everything.format(source))
-            wait_for("the copy", lambda: published.execute(everything.format(target)) == expected, 30)
+            wait_for("the copy", lambda: published.execute(everything.format(target)) == expected)
     finally:
         published.execute(f"DROP DATABASE {COPY}")
         published.execute("DROP USER sink")

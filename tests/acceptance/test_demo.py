@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "examples.demo"]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
     done = _run(live_s=3)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def test_the_demo_ends_with_every_view_equal_to_its_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(360)
 def test_ctrl_c_stops_everything_the_demo_started() -> None:
     before = _folders()
     process = _start("--without-elasticsearch")
@@ -56,7 +56,7 @@ def test_ctrl_c_stops_everything_the_demo_started() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(360)
 def test_without_elasticsearch_the_demo_says_how_to_get_it_and_shows_the_rest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

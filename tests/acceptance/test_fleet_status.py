@@ -109,7 +109,7 @@ def pid_of(process: str) -> int:
     return int(process.rpartition(":")[2])
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet: Fleet, harmed_kafka: Server) -> None:
     fleet.start("tailer", "tail")
     projector = fleet.start("one", "project")
@@ -133,7 +133,7 @@ def test_status_says_that_a_topic_was_deleted_and_made_anew_and_what_to_do(fleet
     wait_for("all is well again", projector.is_well, 60)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet, harmed_kafka: Server) -> None:
     tailers = [fleet.start("tailer", "tail"), fleet.start("second", "tail")]
     names = ("one", "two", "three")
@@ -156,7 +156,7 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
     other = next(run for name, run in projectors.items() if name != zombie)
     os.kill(pid_of(stopped), signal.SIGSTOP)
     try:
-        fenced = wait_for("it is fenced", lambda: status(other)["fenced"], 30)
+        fenced = wait_for("it is fenced", lambda: status(other)["fenced"])
         assert [one["taken_from"] for one in fenced] == [stopped]
         wait_for("MySQL has ended its session", lambda: [one["is_silent"] for one in status(other)["fenced"]] == [True])
         assert stopped not in owners(other).values()
@@ -199,7 +199,7 @@ def test_status_shows_who_is_there_who_owns_what_and_who_was_fenced(fleet: Fleet
         harmed_kafka.resume()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_a_view_is_kept_from_kafka_or_from_the_binlog_and_status_shows_the_one_that_keeps_it(fleet: Fleet) -> None:
     fleet.start("tailer", "tail")
     from_kafka, from_binlog = fleet.start("one", "project"), fleet.process("other", from_kafka=False)

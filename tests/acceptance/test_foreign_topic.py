@@ -75,7 +75,7 @@ def test_it_is_filled_from_its_beginning_and_again_when_it_is_replayed(
         "VIEWTAIL_METRICS__PORT": "0",
     }
     with running(tmp_path, VIEWS, environment) as run:
-        wait_for("the view is filled", run.is_well, 90)
+        wait_for("the view is filled", run.is_well, 120)
         assert shown() == expected
         topic.publish_bytes(*message(6, "c", 4000, after="again")[:2], 0)
         topic.publish_bytes(*message(21, "c", 4000, after="new")[:2], 1)
@@ -83,12 +83,12 @@ def test_it_is_filled_from_its_beginning_and_again_when_it_is_replayed(
         wait_for("changes come", lambda: shown() == expected)
         client.delete(f"{SCHEMA}:7", f"{SCHEMA}:8")
         assert run.command("replay", "--yes", SCHEMA).returncode == 0
-        wait_for("it is read again from its beginning", lambda: shown() == expected, 60)
-        wait_for("and filled", run.is_well, 60)
+        wait_for("it is read again from its beginning", lambda: shown() == expected, 120)
+        wait_for("and filled", run.is_well, 120)
         assert run.stop() == 0
         (tmp_path / "views.py").write_text(VIEWS.replace('fields=["name"]', 'fields=["name", "id"]'))
         run.start()
-        wait_for("a redeclared view halts", lambda: "under another name" in run.command("status").stdout, 60)
+        wait_for("a redeclared view halts", lambda: "under another name" in run.command("status").stdout, 120)
         assert shown() == expected
 
 
@@ -196,7 +196,7 @@ def connectors(mysql: Server, broker: Server, folder: Path) -> Iterator[None]:
         worker.kill()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_views_equal_the_tables_that_a_real_connector_publishes(
     mysql_server: Server, redis_server: Server, kafka_server: Server, tmp_path: Path
 ) -> None:
@@ -211,10 +211,10 @@ def test_views_equal_the_tables_that_a_real_connector_publishes(
         "VIEWTAIL_METRICS__PORT": "0",
     }
     with connectors(mysql_server, kafka_server, tmp_path), running(tmp_path, DECLARED, environment) as run:
-        wait_for("views show the snapshot", tables.are_shown, 60)
+        wait_for("views show the snapshot", tables.are_shown, 120)
         tables.change(400)
         wait_for("changes come", tables.are_shown)
-        wait_for("all is well, and no key is parked", run.is_well, 60)
+        wait_for("all is well, and no key is parked", run.is_well, 120)
         assert run.stop() == 0
         tables.change(100)
         run.start()

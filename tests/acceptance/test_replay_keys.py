@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,16 +136,14 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(world: World) -> None:
 
     wait_for("the first part is saved", saved)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
-    assert b"goes on where it was" in err
+    assert "goes on where it was" in err
     done = world.command("replay", "redis:card", "--where", "TRUE", "--yes")
     assert done.returncode == 0
     newest = json.loads(world.command("replays", "--json").stdout)[0]
     assert (newest["state"], newest["progress"]["entities"]) == ("done", ROWS)
     assert f"{ROWS:,} entities" in done.stdout
-    assert isinstance(out, bytes)
-    assert isinstance(process, subprocess.Popen)
 
 
 DAMAGED = (1, 700, 1600, 2900)  # apart enough to be written in different writes

@@ -230,7 +230,7 @@ class Writer(threading.Thread):
                 execute(f"DELETE FROM {SCHEMA}.document WHERE id = %s", (chance.choice(self._documents),))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(450)
 def test_after_live_writes_kills_deletes_and_moves_every_set_and_every_value_is_exactly_right(world: World) -> None:
     writers = [Writer(world, seed, share) for share, seed in enumerate((3, 4))]
     for writer in writers:

@@ -25,7 +25,7 @@ from tests.support.topic_world import TopicWorld, TopicWriters
 
 PAUSED_S = float(os.environ.get("VIEWTAIL_TEST_PAUSED_S", "6"))  # `make topics` takes 15
 AGAIN = '"view":"kafka:topic_deleted.user","rows":'  # of the log, when it is filled
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(360)
 
 
 @contextmanager

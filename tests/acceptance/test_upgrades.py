@@ -308,7 +308,8 @@ def test_views_of_an_earlier_version_are_forgotten(upgraded: Deployment) -> None
     run.start()
     upgraded.wait_until_filled(*(set(kept) - HALTED))
     for view in sorted(dropped):
-        upgraded.command("forget", view, "--yes")
+        # A process that is only starting has not said yet which views it keeps.
+        wait_for(f"{view} is forgotten", lambda: upgraded.command("forget", view, "--yes") or True)  # noqa: B023
     tables = {name for (name,) in ask(world.mysql, "SHOW TABLES FROM viewtail LIKE 'ix\\_%'")}
     assert not [name for name in tables if name.startswith(("ix_even", "ix_gone"))], tables
     cache = redis.Redis(port=world.redis.port, decode_responses=True)

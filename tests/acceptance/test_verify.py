@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -101,8 +102,8 @@ def made(folder: Path, mysql: Server, redis_server: Server, search: Server, **cl
         found.ask(statement)
     found.insert(range(1, ROWS + 1))
     found.run.start(**({"VIEWTAIL_CLEANER__SHARE": "0.05", **cleaner} if cleaner else {}))
-    wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
     try:
+        wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
         yield found
     finally:
         found.run.stop()
@@ -145,3 +146,12 @@ def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is
         world.run.start()
     wait_for("the pipelines run again", lambda: world.command("status").returncode == 0, timeout_s=60)
     assert world.verify("mysql:by_email", "--repair")["code"] == 0
+
+
+def test_a_sample_compares_about_its_share_and_says_what_it_leaves_out(world: World) -> None:
+    done = world.command("verify", "redis:person", "--sample", "20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    compared = int(re.findall(r"no difference in a sample, ([\d,]+) rows compared", done.stdout)[0].replace(",", ""))
+    assert 100 <= compared <= 1500, "600 of 3,000 by the mean; half of that or double it once in thousands of runs"
+    assert compared % 100 == 0 and "was not looked for" in done.stdout
+    assert "was not looked for" not in world.command("verify", "by_email", "--sample", "20").stdout

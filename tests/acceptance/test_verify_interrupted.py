@@ -1,4 +1,4 @@
-"""`viewtail verify` that is killed, stopped, run twice, or asked about a view that cannot be compared."""
+"""`viewtail verify` that is killed, stopped, run twice, or asked about what cannot be compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from projectors.failpoints import REWRITE_STEPS, RUN_STEPS
 from stack import Server
-from tests.support.damage import ELASTICSEARCH, INDEX_TABLES, REDIS, Damage
+from tests.support.damage import ELASTICSEARCH, FOREIGN, INDEX_TABLES, REDIS, Damage
 from tests.support.damaged_world import SCHEMA, STORE, BusyWriters, DamagedWorld, kept
 from tests.support.running import wait_for
 
@@ -120,6 +120,33 @@ def test_a_change_that_a_version_above_all_kept_out_is_in_the_view_after_the_rep
     assert repair.returncode == 0, out + errors
     world.wait_until_shown()
     world.ask(f"UPDATE {SCHEMA}.person SET email = 'u{key}@example.org', name = 'name {key}' WHERE id = {key}")
+
+
+def test_names_that_no_key_has_are_told_and_left_alone(world: DamagedWorld) -> None:
+    for view, names in FOREIGN.items():
+        for name in names:
+            if view.startswith("redis:"):
+                world.redis.hset(name, "_version", "0000000000000000005")
+            else:
+                body = {"title": "x"} if view.endswith("place") else {"name": "x"}
+                world.indices.ask("PUT", _document(view, name), body)
+    for arguments in ((), ("--repair",)):
+        found = world.verify(*FOREIGN, *arguments)
+        assert found["code"] == 1
+        assert {view: len(found[view]["foreign"]) for view in FOREIGN} == {v: len(n) for v, n in FOREIGN.items()}
+        assert not any(found[view]["entities"] for view in FOREIGN), "the keys beside them are right"
+    assert all(world.redis.exists(name) for view in ("redis:d_hash", "redis:d_place") for name in FOREIGN[view])
+    assert world.ask(f"SELECT COUNT(*) FROM {SCHEMA}.person") == [(1000,)]
+    for view, names in FOREIGN.items():
+        for name in names:
+            if view.startswith("redis:"):
+                world.redis.delete(name)
+            else:
+                world.indices.ask("DELETE", _document(view, name))
+
+
+def _document(view: str, name: str) -> str:
+    return f"/viewtail-{view.partition(':')[2]}/_doc/{name.replace('%', '%25')}"
 
 
 def _is_stopped(pid: int) -> bool:

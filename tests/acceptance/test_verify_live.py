@@ -12,9 +12,10 @@ from stack import Server
 from tests.support.damaged_world import BusyWriters, DamagedWorld, kept
 from tests.support.running import wait_for
 
-SECONDS = float(os.environ.get("VIEWTAIL_TEST_LIVE_S", "60"))
+SECONDS = float(os.environ.get("VIEWTAIL_TEST_LIVE_S", "200"))  # and half of that on MariaDB
 
 
+@pytest.mark.timeout(SECONDS + 300)
 def test_live_writes_are_never_taken_for_damage(
     tmp_path: Path, mysql_server: Server, redis_server: Server, elasticsearch_server: Server
 ) -> None:
@@ -24,6 +25,7 @@ def test_live_writes_are_never_taken_for_damage(
 
 
 @pytest.mark.mariadb
+@pytest.mark.timeout(SECONDS + 300)
 def test_live_writes_are_never_taken_for_damage_on_mariadb(
     tmp_path: Path, mariadb_server: Server, redis_server: Server
 ) -> None:

@@ -104,11 +104,11 @@ def test_it_shows_what_becomes_of_a_run_and_ctrl_c_leaves_the_terminal_as_it_was
 
     shop.redis.stop()
     shop.sql("UPDATE shop.user SET email = 'a@example.org' WHERE id = 1")
-    wait_for("redis is away", lambda: state(terminal, "redis") == "retrying", 30)
+    wait_for("redis is away", lambda: state(terminal, "redis") == "retrying")
     wait_for("it is the first", lambda: terminal.screen().index("\nredis ") < terminal.screen().index("\nmysql "))
     assert "pipeline redis: " in terminal.screen()
     shop.redis.start()
-    wait_for("redis is back", lambda: state(terminal, "redis") == "running", 30)
+    wait_for("redis is back", lambda: state(terminal, "redis") == "running")
 
     for screen in terminal.screens():
         assert len(screen) <= 24 and all(len(line) <= 80 for line in screen), "\n".join(screen)
@@ -127,8 +127,8 @@ def test_mysql_may_go_away_and_the_watch_goes_on_when_it_is_back(shop: Shop) -> 
     wait_for("it says so", lambda: "MySQL does not answer. What stands below is" in terminal.screen(), 20)
     assert "mysql" in terminal.screen()
     shop.mysql.start()
-    wait_for("it is back", lambda: "does not answer" not in terminal.screen() and state(terminal, "mysql"), 30)
-    wait_for("it runs again", lambda: state(terminal, "mysql") == "running", 30)
+    wait_for("it is back", lambda: "does not answer" not in terminal.screen() and state(terminal, "mysql"))
+    wait_for("it runs again", lambda: state(terminal, "mysql") == "running")
     terminal.type(b"\x03")
     assert terminal.end() == 0
 

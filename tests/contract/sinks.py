@@ -484,6 +484,9 @@ class _ListSink(MySQLSink):
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         return super().write([self._packed(one) for one in writes], upto)
 
+    def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        return super().write_again([self._packed(one) for one in writes])
+
     def _packed(self, of: ViewWrites) -> ViewWrites:
         names = _names(self._views[of.view])
         found: dict[Key, Write] = {}

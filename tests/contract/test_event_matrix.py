@@ -13,7 +13,7 @@ from tests.support.event_matrix import matrix
 PAGE = Path(__file__).resolve().parents[2] / "docs/events.md"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_each_type_of_event_is_read_as_the_page_says(tmp_path: Path) -> None:
     mysql = stack.mysql.start(tmp_path / "mysql")  # ones that may be restarted
     mariadb = stack.mariadb.start(tmp_path / "mariadb")

@@ -25,6 +25,7 @@ from tests.contract.sinks import (
     SERVERS,
     SHARED_SERVERS,
     STORES,
+    ElasticsearchOne,
     GuardedStore,
     MySQLOne,
     Shown,
@@ -253,6 +254,70 @@ def filled(store: GuardedStore) -> Iterator[GuardedSink]:
     sink.close()
 
 
+def write_again(store: GuardedStore, sink: GuardedSink, view: BoundView, writes: dict[Key, Write]) -> None:
+    assert sink.write_again([of_view(view, writes)]) == []
+    store.finish(sink)
+
+
+def test_rows_written_again_get_their_version_and_what_differs_is_written(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
+    values: dict[Key, tuple[str | None, ...]] = {(key,): (f"e{key}", "n" if key % 3 else None) for key in range(5_000)}
+    others: dict[Key, Write] = {
+        (20,): Write(10, ("another value", "n")),
+        (1_030,): Write(21, ("newer", "n")),
+        (2_040,): Write(10, None),
+        (3_500,): Write(21, None),
+        (4_050,): Write(11, ("not among them", "n")),
+    }
+    extra: dict[Key, Write] = {(7_000,): Write(10, ("extra", "n"))}
+    apply(store, sink, {key: Write(10, row) for key, row in values.items()} | others | extra)
+    again = {key: Write(20, row) for key, row in values.items() if key != (4_050,)}
+    again[6_000,] = Write(20, ("missing", "n"))
+    kept: dict[Key, Write] = {key: others[key] for key in ((1_030,), (4_050,))} | extra
+    for _ in range(2):
+        write_again(store, sink, store.person, again)
+        assert store.shown(store.person) == {key: write for key, write in again.items() if key != (3_500,)} | kept
+    below = {pair for page in sink.keys_below(store.person.id, 20) for pair in page}
+    assert below == {((4_050,), 11), ((7_000,), 10)}
+
+
+def test_rows_of_several_key_columns_are_written_again(store: GuardedStore, sink: GuardedSink) -> None:
+    names = ("", "A", "a", "a ", "\u00e4:%{}'\\", "\U0001f600")
+    before: dict[Key, Write] = {(name, code): Write(10, (f"{code}",)) for name in names for code in range(-300, 300)}
+    apply(store, sink, before, store.place)
+    again = {key: Write(20, write.values) for key, write in before.items() if key[1] != 7}
+    again["a", 9] = Write(20, ("changed",))
+    write_again(store, sink, store.place, again)
+    assert store.shown(store.place) == before | again
+    again = {("a", code): Write(30, (f"{code}",)) for code in (3, 5, 8)}
+    write_again(store, sink, store.place, again)
+    assert {one for page in sink.keys_below(store.place.id, 20) for one in page} == {((n, 7), 10) for n in names}
+    assert {one[0] for page in sink.keys_below(store.place.id, 30) for one in page} == before.keys() - again.keys()
+
+
+def test_with_a_version_column_a_row_written_again_shows_what_the_declaration_makes_of_it_now(
+    store: GuardedStore, filled: GuardedSink
+) -> None:
+    rows: dict[Key, Write] = {(key,): Write(20 + 2 * (key % 5), (f"e{key}", "n")) for key in range(2_500)}
+    apply(store, filled, rows, store.ledger)
+    write_again(store, filled, store.ledger, rows)
+    assert store.shown(store.ledger) == rows
+    again = rows | {
+        (10,): Write(20, ("of the same version", None)),
+        (1_200,): Write(20, None),
+        (2_401,): Write(40, ("e2401", "n")),
+        (2_402,): Write(22, ("older than what is there", "n")),
+    }
+    write_again(store, filled, store.ledger, again)
+    del again[1_200,]
+    assert store.shown(store.ledger) == again | {(2_402,): rows[2_402,]}
+    all_equal: dict[Key, Write] = {key: Write(50, write.values) for key, write in rows.items()}
+    for _ in range(2):
+        write_again(store, filled, store.ledger, all_equal)
+        assert store.shown(store.ledger) == all_equal
+
+
 def test_with_a_version_column_a_row_filled_again_shows_what_the_declaration_makes_of_it_now(
     store: GuardedStore, filled: GuardedSink
 ) -> None:
@@ -418,6 +483,21 @@ def test_keys_below_are_the_present_keys_with_smaller_versions(store: GuardedSto
     apply(store, sink, writes)
     found = [pair for page in sink.keys_below(store.person.id, 1_001) for pair in page]
     assert set(found) == {((number,), number + 1) for number in range(1_000)}
+
+
+def test_of_a_store_that_numbers_its_writes_what_was_written_since_needs_no_sweep(
+    store: GuardedStore, sink: GuardedSink
+) -> None:
+    apply(store, sink, {(number,): Write(5, ("e", None)) for number in range(40)})
+    written = sink.last_write(store.person.id)
+    assert (written is not None) == isinstance(store, ElasticsearchOne)
+    apply(store, sink, {(number,): Write(6, ("e", None)) for number in range(30)})
+    apply(store, sink, {(number,): Write(4, ("older than what is there", None)) for number in range(30, 35)})
+    apply(store, sink, {(50,): Write(5, ("came behind", None)), (39,): Write(6, None)})
+    below = {pair for page in sink.keys_below(store.person.id, 7, written) for pair in page}
+    older = {((number,), 5) for number in range(30, 39)}
+    since = {((number,), 6) for number in range(30)} | {((50,), 5)}
+    assert below == (older if written is not None else older | since)
 
 
 def test_keys_below_gives_keys_as_they_were_written(store: GuardedStore, sink: GuardedSink) -> None:

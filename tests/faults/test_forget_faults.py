@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from elasticsearch import Elasticsearch
 
 from projectors.failpoints import DROP_STEPS
 from stack import Server
+from tests.support import forked
 from tests.support.asking import ask
-from tests.support.running import Run, addresses, clean_environment, wait_for
+from tests.support.running import Run, addresses, wait_for
 
 SCHEMA, OWN, ROWS = "forget_killed", "forget_killed_own", 450  # several scripts' worth of Redis keys
 ENTITY = f'from viewtail import *\n\nuser = Entity("{SCHEMA}.user")\n'
@@ -65,15 +65,8 @@ class World:
         return {name for (name,) in tables if "killed" in name}, keys, indices, known
 
     def forget(self, view: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """A process of its own: a failpoint is read at its start."""
-        return subprocess.run(
-            [sys.executable, "-m", "viewtail.main", "forget", view, "--yes"],
-            cwd=self.run.folder,
-            env={**clean_environment(), **self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        return forked.command(
+            ("forget", view, "--yes"), self.run.folder, {**self.run.environment(), **environment}, timeout_s=60
         )
 
 

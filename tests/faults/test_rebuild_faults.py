@@ -1,16 +1,24 @@
-"""kill -9 at each named step of a rebuild, a swap, a rollback and an abort: the same command finishes."""
+"""kill -9 at each named step of a rebuild, a swap, a rollback and an abort: the same command finishes.
+
+Every kind of view goes through all of them. A run of all tests kills each at a third of the steps, other ones each day,
+and at every step some kind; `make rebuilds` kills each kind at every step.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from projectors.failpoints import REBUILD_STEPS, SWAP_STEP
 from stack import Server
-from tests.support.copies import LISTS, STORES, Place, Shop, kept, rebuilt
+from tests.support import slices
+from tests.support.copies import Place, Shop, kept, rebuilt
 from tests.support.running import Run, wait_for
 
-ROWS = 3_000
+ROWS = 1_000
 
 # What is asked for, the step at which the process that does it is killed, and the copies that are there then: the live
 # one and the one beside.
@@ -25,7 +33,42 @@ STEPS = [
     (("--abort", "--yes"), "after dropping", (3, None)),
     ((), "after swapping", (4, 3)),
 ]
-_IN_REDIS = "in swapping"  # the other stores, and Redis where keys have a generation, swap in one step
+_IN_REDIS = SWAP_STEP  # the other stores, and Redis where keys have a generation, swap in one step
+KINDS = {
+    "mysql": pytest.mark.mysql,
+    "redis": pytest.mark.redis,
+    "elasticsearch": pytest.mark.elasticsearch,
+    "list": pytest.mark.mysql,
+    "generations": pytest.mark.redis,
+    "sets": pytest.mark.redis,
+}
+_ALWAYS = {"redis": 5, "sets": 6}  # steps that no other kind has
+
+
+def steps_of(kind: str, number: int = slices.NUMBER) -> list[int]:
+    """The steps at which it is killed, by their numbers."""
+    has = [at for at, (_, step, _) in enumerate(STEPS) if kind in _ALWAYS or not step.startswith(_IN_REDIS)]
+    if os.environ.get("VIEWTAIL_TEST_ALL_STEPS"):
+        return has
+    some = range((number + [*KINDS].index(kind)) % 3, len(STEPS), 3)
+    return [at for at in has if at in some or at == _ALWAYS.get(kind)]
+
+
+def _case(kind: str) -> Any:
+    killed = steps_of(kind)
+    return pytest.param(kind, killed, id=f"{kind} killed at {','.join(map(str, killed))}", marks=KINDS[kind])
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_every_step_kills_some_kind_each_day_and_every_kind_within_three(number: int) -> None:
+    for at in range(len(STEPS)):
+        assert any(at in steps_of(kind, number) for kind in KINDS), at
+    for kind in KINDS:
+        assert {at for day in range(3) for at in steps_of(kind, number + day)} >= {0, 1, 2, 3, 4, 7, 8}
+
+
+def test_a_process_is_killed_at_every_step() -> None:
+    assert {*REBUILD_STEPS, SWAP_STEP} <= {step.partition(":")[0] for _, step, _ in STEPS}
 
 
 @pytest.fixture
@@ -33,18 +76,16 @@ def shop(mysql_server: Server) -> Shop:
     return Shop(mysql_server, ROWS)
 
 
-@pytest.mark.parametrize(
-    "store", [*STORES, LISTS, *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("generations", "sets"))]
-)
+@pytest.mark.parametrize(("store", "killed"), [_case(kind) for kind in KINDS])
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(450)
 def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
-    store: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+    store: str, killed: list[int], shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The process that does it is killed, and the command too."""
     with kept(request, store, shop, tmp_path) as (place, run):
         for number, (options, step, copies) in enumerate(STEPS):
-            if store in ("redis", "sets") or not step.startswith(_IN_REDIS):
+            if number in killed:
                 _killed(run, place.store, step, options)
                 assert place.shown() == shop.wanted(), f"nothing half-done shows: {step}"
                 run.kill()

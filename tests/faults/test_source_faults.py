@@ -112,19 +112,19 @@ def test_a_server_that_hangs_is_given_up_and_read_on_from_when_it_answers_again(
     wait_for("the first rows", lambda: reading.ids == [1, 2])
     reading.server.pause()
     try:
-        wait_for("the silence is noticed", lambda: reading.source.progress.trouble, 30)
+        wait_for("the silence is noticed", lambda: reading.source.progress.trouble)
         assert not reading.source.progress.is_at_end
     finally:
         reading.server.resume()
     reading.insert(3)
-    wait_for("the row after it", lambda: reading.ids == [1, 2, 3], 30)
+    wait_for("the row after it", lambda: reading.ids == [1, 2, 3])
     assert reading.source.progress.trouble is None and reading.source.progress.reconnect_count >= 1
 
 
 def test_a_reader_of_a_hanging_server_can_be_stopped(reading: Reading) -> None:
     reading.server.pause()
     try:
-        wait_for("the silence is noticed", lambda: reading.source.progress.trouble, 30)
+        wait_for("the silence is noticed", lambda: reading.source.progress.trouble)
         reading.close()
     finally:
         reading.server.resume()
@@ -145,10 +145,10 @@ def test_a_killed_server_is_read_on_from_when_it_is_back(reading: Reading) -> No
     wait_for("the first row", lambda: reading.ids == [1])
     for number in (2, 3):
         reading.server.kill()
-        wait_for("the loss is noticed", lambda: reading.source.progress.trouble, 30)
+        wait_for("the loss is noticed", lambda: reading.source.progress.trouble)
         reading.server.start()
         reading.insert(number)
-        wait_for("the row after it", lambda number=number: reading.ids == list(range(1, number + 1)), 30)
+        wait_for("the row after it", lambda number=number: reading.ids == list(range(1, number + 1)))
 
 
 def test_binlogs_are_followed_past_number_999999(server: Server) -> None:

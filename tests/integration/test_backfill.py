@@ -652,9 +652,9 @@ def test_a_store_that_held_nothing_of_a_view_is_not_swept(store: str, shelf: She
         made, looks = owner.backfill(VIEWS[store].id, chunk_rows=10), []
         keys_below = made.sink.keys_below
 
-        def looked(view: str, version: int) -> Any:
-            looks.append(version)
-            return keys_below(view, version)
+        def looked(*of: Any) -> Any:
+            looks.append(of)
+            return keys_below(*of)
 
         made.sink.keys_below = looked
         made.run()

@@ -14,6 +14,7 @@ from changes.batches import Unreadable
 from changes.errors import DeclarationError, SourceError, SourceUnavailableError, StoreError
 from changes.tables import Column, Kind
 from ingest.canonical import describe, fetch_rows, select_list
+from ingest.canonical.sampling import sampled
 from servers.sessions import MySQLAddress, open_session
 from stack.server import Server
 
@@ -257,3 +258,19 @@ def test_a_description_holds_the_columns_defaults(name: str, request: pytest.Fix
         "id": None, "n": "5", "t": "it's", "e": "", "d": "2001-02-03", "nothing": None, "nil": None, "price": "1.50",
     }  # fmt: skip
     connection.close()
+
+
+# --- a sample ---
+
+
+def test_a_sample_has_as_many_rows_as_were_asked_for_whatever_gaps_the_keys_have(
+    session: pymysql.Connection[Any],
+) -> None:
+    run(session, "CREATE TABLE sparse (id BIGINT PRIMARY KEY, n BIGINT)")
+    near, far = range(1, 3001), [1 << 40, (1 << 41) + 7]
+    run(session, f"INSERT INTO sparse VALUES {', '.join(f'({n}, {n})' for n in (*near, *far))}")
+    table = describe(session, SCHEMA, "sparse")
+    for count in (1, 100, 3001):
+        found = sampled(session, table, ["id", "n"], count)
+        assert len(found) == len(set(found)) == count
+    assert len(sampled(session, table, ["id", "n"], 5000)) == 3002

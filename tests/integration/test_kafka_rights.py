@@ -49,7 +49,7 @@ from tests.support.asking import ask
 from tests.support.events import user_table
 from tests.support.running import Run, addresses, running, wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.timeout(360)]
 
 SCHEMA, OWN = "kafka_rights", "kafka_rights_own"
 VIEWS = f"""

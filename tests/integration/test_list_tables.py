@@ -190,6 +190,17 @@ def test_keys_of_several_columns_and_types_lead_to_their_own_rows(place: Place) 
     reader.close()
 
 
+def test_a_list_that_is_written_again_as_it_is_gets_back_the_rows_that_somebody_took(place: Place) -> None:
+    view = list_view()
+    sink = place.sink(view)
+    write(sink, view, 5, {(1,): '["a", "b"]', (2,): '["c"]'})
+    place.ask(f"DELETE FROM {place.database}.user_tag WHERE tags = 'b'")
+    again: dict[Key, Write] = {(1,): Write(6, ('["a", "b"]',)), (2,): Write(6, ('["c"]',))}
+    assert sink.write_again([ViewWrites(view.id, again)]) == []
+    sink.connection.commit()
+    assert place.shown(view) == {("a", 1), ("b", 1), ("c", 2)}
+
+
 def test_rows_that_somebody_changed_are_seen_and_the_next_write_mends_them(place: Place) -> None:
     view = list_view()
     sink = place.sink(view)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pymysql
 import pytest
 
-from changes.errors import FencedError, StoreError
+from changes.errors import FencedError, StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
-from changes.writes import Key, ViewWrites, Write
+from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets
 from projectors.stores.index_tables.reading import IndexTableReader
+from projectors.stores.index_tables.single_rows import MOST_VIEWS
 from projectors.stores.index_tables.sink import MySQLSink
+from projectors.stores.index_tables.unchanged import ROWS_A_LOOK, Unchanged
 from projectors.stores.index_tables.upserts import BLOCKS
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
@@ -568,6 +571,43 @@ def test_the_offset_of_rows_that_come_alone_is_late_until_it_is_settled(
     sink.close()
 
 
+def test_a_row_that_comes_alone_is_written_to_all_its_views_in_one_transaction(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offsets.mysql.LATE_S", 60.0)
+    views = [index_table(f"lone_of_{number}", [EMAIL]) for number in range(MOST_VIEWS + 1)]
+    sink = place.prepared(*views)
+    offsets = place.shared_offsets(sink)
+    offsets.save(position(1))
+
+    def in_each(of: Sequence[BoundView], number: int, email: str) -> list[Parked]:
+        upto = position(number)
+        letters = sink.write([one for view in of for one in alone(view, 1, number, email)], upto)
+        offsets.save(upto)
+        return letters
+
+    def shown(view: BoundView) -> list[tuple[Any, ...]]:
+        return place.ask(f"SELECT email, version FROM {place.database}.{view.view.name}")
+
+    assert in_each(views[:-1], 2, "ahead") == []
+    assert [shown(view) for view in views] == [[("ahead", 2)]] * MOST_VIEWS + [[]]
+    assert offsets.saved() == position(1), "the offset comes later"
+    assert in_each(views, 3, "too many") == []
+    assert [shown(view) for view in views] == [[("too many", 3)]] * len(views) and offsets.saved() == position(3)
+    # One view takes the row, another one refuses it: the usual way says so, and writes the rest.
+    place.ask(f"ALTER TABLE {place.database}.lone_of_1 ADD CONSTRAINT short CHECK (CHAR_LENGTH(email) < 9)")
+    assert [letter.view for letter in in_each(views[:2], 4, "not short")] == [views[1].id]
+    assert [shown(view) for view in views[:2]] == [[("not short", 4)], [("too many", 3)]]
+    assert offsets.saved() == position(4)
+    newer = place.prepared(*views)
+    place.shared_offsets(newer)
+    with pytest.raises(FencedError):
+        in_each(views[:2], 5, "stale")
+    assert [shown(view) for view in views[:2]] == [[("not short", 4)], [("too many", 3)]]
+    sink.close()
+    newer.close()
+
+
 def test_a_stale_owner_writes_no_lone_row_and_is_told(place: Place) -> None:
     view = index_table("lone_stale", [EMAIL])
     sink = place.prepared(view)
@@ -663,3 +703,132 @@ def test_rows_that_share_the_position_of_a_lone_one_are_committed_with_it(
     assert place.ask(f"SELECT id FROM {place.database}.lone_shared ORDER BY id") == [(1,), (8,), (9,)]
     assert place.ask(saved) == [(upto.end,)], "rows and offset are one transaction"
     sink.close()
+
+
+def upserted(sink: MySQLSink, view: BoundView, writes: dict[Key, Write]) -> list[Key]:
+    """Write them again; the keys of those that an upsert was made of."""
+    upsert, keys = sink._upserts[view.id], []
+    executions = upsert.executions
+
+    def told(items: list[Any]) -> Any:
+        keys.extend(key for key, _ in items)
+        return executions(items)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upsert, "executions", told)
+        assert sink.write_again([ViewWrites(view.id, writes)]) == []
+    sink.connection.commit()
+    return keys
+
+
+@pytest.mark.parametrize(("typed", "values"), EVERY_TYPE, ids=[one.declared for one, _ in EVERY_TYPE])
+def test_rows_of_every_type_that_are_there_are_given_their_version_without_an_upsert(
+    place: Place, typed: Column, values: list[Any]
+) -> None:
+    view = index_table("index_any", [typed])
+    sink = place.prepared(view)
+    rows: dict[Key, Write] = {(at,): Write(5, (value,)) for at, value in enumerate(values)}
+    assert write(sink, view, rows) == []
+    again = {key: Write(9, one.values) for key, one in rows.items()}
+    assert upserted(sink, view, again) == []
+    assert upserted(sink, view, again) == []
+    assert {key: get(place._plain, place.database, view, key) for key in again} == again
+    different = {key: Write(10, (values[key[0] - 1],)) for key in again}
+    assert upserted(sink, view, different) == (sorted(again) if len(values) > 1 else [])
+    assert {key: get(place._plain, place.database, view, key) for key in again} == different
+
+
+def test_only_blocks_in_which_something_differs_are_upserted(place: Place) -> None:
+    view = index_table("index_user", [EMAIL, AGE])
+    sink = place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}", key % 100)) for key in range(ROWS_A_LOOK * 4)}
+    write(sink, view, rows)
+    place.ask(f"UPDATE {place.database}.index_user SET email = 'by hand' WHERE id = {ROWS_A_LOOK + 5}")
+    place.ask(f"INSERT INTO {place.database}.index_user (id, version) VALUES (-7, 5), ({ROWS_A_LOOK * 5}, 5)")
+    rows[ROWS_A_LOOK * 3 + 5,] = Write(5, (None, None))
+    write(sink, view, {(ROWS_A_LOOK * 3 + 5,): Write(6, None), (ROWS_A_LOOK * 3 + 6,): Write(7, None)})
+    del rows[ROWS_A_LOOK * 3 + 6,]  # a tombstone that nothing of is written
+    again = {key: Write(9, one.values) for key, one in rows.items()}
+    second = [(key,) for key in range(ROWS_A_LOOK, ROWS_A_LOOK * 2)]
+    assert upserted(sink, view, again) == [*second, (ROWS_A_LOOK * 3 + 5,)]
+    assert {key: get(place._plain, place.database, view, key) for key in again} == again
+    untouched = place.ask(f"SELECT id, version FROM {place.database}.index_user WHERE version <> 9 ORDER BY id")
+    assert untouched == [(-7, 5), (ROWS_A_LOOK * 3 + 6, 7), (ROWS_A_LOOK * 5, 5)]
+
+
+def test_scattered_rows_are_upserted_and_what_lies_between_them_stays(place: Place) -> None:
+    view = index_table("index_user", [EMAIL])
+    sink = place.prepared(view)
+    write(sink, view, {(key,): Write(5, (f"e{key}",)) for key in range(20_000)})
+    again: dict[Key, Write] = {(key,): Write(9, (f"e{key}",)) for key in range(0, 20_000, 7)}
+    assert upserted(sink, view, again) == sorted(again)
+    assert place.ask(f"SELECT version, COUNT(*) FROM {place.database}.index_user GROUP BY version ORDER BY 1") == [
+        (5, 20_000 - len(again)),
+        (9, len(again)),
+    ]
+
+
+def test_a_row_that_comes_between_the_look_and_the_update_keeps_its_own_version(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = index_table("index_user", [EMAIL])
+    sink, other = place.prepared(view), place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(0, 3_000, 2)}
+    write(sink, view, rows)
+    again, came = {key: Write(9, one.values) for key, one in rows.items()}, []
+    looked = Unchanged._raise_to
+
+    def raise_to(self: Unchanged, *arguments: Any) -> None:
+        if not came:
+            came.append(write(other, view, {(1_001,): Write(6, ("between",))}))
+        looked(self, *arguments)
+
+    monkeypatch.setattr(Unchanged, "_raise_to", raise_to)
+    assert sink.write_again([ViewWrites(view.id, again)]) == []
+    sink.connection.commit()
+    assert came == [[]]
+    assert get(place._plain, place.database, view, (1_001,)) == (6, ("between",))
+    assert {key: get(place._plain, place.database, view, key) for key in list(again)[::50]} == dict(
+        list(again.items())[::50]
+    )
+
+
+def test_a_row_that_was_looked_at_is_changed_by_nobody_until_it_has_its_version(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = index_table("index_user", [EMAIL])
+    sink, other = place.prepared(view), place.prepared(view)
+    rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(100)}
+    write(sink, view, rows)
+    with other.connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    raised = Unchanged._raise_to
+
+    def raise_to(self: Unchanged, *arguments: Any) -> None:
+        with pytest.raises(StoreUnavailableError):
+            other.write([ViewWrites(view.id, {(50,): Write(6, ("older than the replay",))})], None)
+        raised(self, *arguments)
+
+    monkeypatch.setattr(Unchanged, "_raise_to", raise_to)
+    assert upserted(sink, view, {key: Write(9, one.values) for key, one in rows.items()}) == []
+    assert get(place._plain, place.database, view, (50,)) == (9, ("e50",))
+
+
+@pytest.mark.parametrize("server", ["mysql_server", "mariadb_server"])
+def test_rows_of_a_composite_key_are_looked_at_without_reading_others(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    place = Place(request.getfixturevalue(server))
+    country = column("country", Kind.TEXT, "varchar(10)", charset="utf8mb4", length=10)
+    view = index_table("by_country", [EMAIL], key=[replace(country, is_nullable=False), ID])
+    sink = place.prepared(view)
+    write(sink, view, {(name, at): Write(5, (f"e{at}",)) for name in "abc" for at in range(6_000)})
+    again: dict[Key, Write] = {(name, at): Write(9, (f"e{at}",)) for name in "abc" for at in range(6_000)}
+    with sink.connection.cursor() as cursor:
+        cursor.execute("FLUSH STATUS")
+        assert upserted(sink, view, again) == []
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+        read = sum(int(count) for _, count in cursor.fetchall())
+    assert place.ask(f"SELECT DISTINCT version FROM {place.database}.by_country") == [(9,)]
+    place.close()
+    assert read < 3 * len(again), "each row by the look, and by the UPDATE"

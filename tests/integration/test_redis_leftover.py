@@ -13,6 +13,7 @@ from projectors.stores.redis.leaving import RedisLeftover
 from stack import Server
 
 VERSION = "0" * 18 + "7"
+MARK = "viewtail:own:redis:user:move"
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def leftover(client: Any, shapes: list[tuple[str, str]], **others: str) -> Redis
         others={view: [place(shape, "hash")] for view, shape in others.items()},
         read_by=[],
     )
-    return RedisLeftover(client, retired)
+    return RedisLeftover(client, retired, MARK)
 
 
 def names(client: Any) -> set[str]:
@@ -52,6 +53,15 @@ def test_keys_of_an_earlier_template_and_kind_go_too(client: Any) -> None:
     found.drop(lambda _: None)
     assert names(client) == {"u*[1]:8:x:more", "u22[1]:8:x"}
     assert found.look().count == 0
+
+
+def test_what_is_left_of_a_move_that_was_cut_off_goes_too(client: Any) -> None:
+    client.set(MARK, "2:1")
+    client.set("viewtail:own:redis:user2:move", "2:1")
+    found = leftover(client, [("user:{INTEGER}", "hash")])
+    assert found.look().count == 1 and any(MARK in line for line in found.look().dropped)
+    found.drop(lambda _: None)
+    assert names(client) == {"viewtail:own:redis:user2:move"} and found.look().count == 0
 
 
 def test_what_is_of_another_kind_or_of_another_view_stays(client: Any) -> None:

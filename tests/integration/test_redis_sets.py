@@ -302,7 +302,7 @@ def test_a_forgotten_set_view_goes_with_its_members_and_leaves_what_it_did_not_a
         client.sadd(company, "a stranger")
     else:
         client.zadd(company, {"a stranger": 1})
-    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view))
+    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view), "move")
     assert left.look().count == 251
     left.drop(lambda _: None)
     assert left.look().count == 0 and set(client.scan_iter()) == {company}
@@ -318,7 +318,9 @@ def test_members_stay_where_another_view_has_the_sets_of_a_forgotten_one(client:
     sink = sink_of(client, view, heir)
     write(sink, view, {(1,): Write(5, (7,))})
     write(sink, heir, {(1,): Write(5, (7,))})
-    left = RedisLeftover(redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view, heir=heir))
+    left = RedisLeftover(
+        redis.Redis(port=client.connection_pool.connection_kwargs["port"]), retired(view, heir=heir), "move"
+    )
     assert any("which view redis:heir has" in line for line in left.look().left)
     left.drop(lambda _: None)
     assert users(client, view, 7) == {"1"} and client.exists("heir:1") and not client.exists(f"{view.view.name}:1")

@@ -25,7 +25,7 @@ from projectors.stores.redis.sink import RedisSink
 from projectors.stores.redis.store import RedisStore
 from projectors.stores.redis.views import RedisHash, RedisJson
 from projectors.views import BoundView, Entity
-from stack.server import Server
+from stack.server import Server, free_port
 
 _tokens = itertools.count(1)
 
@@ -404,7 +404,9 @@ def place(end: int) -> BinlogPosition:
 
 
 def test_a_cluster_is_refused(tmp_path: Path) -> None:
-    server = stack.redis.start(tmp_path, options=["--cluster-enabled", "yes", "--appendonly", "no"])
+    # Its bus would take the port 10000 above, which the kernel may have given to an outgoing connection.
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    server = stack.redis.start(tmp_path, options=[*cluster, "--appendonly", "no"])
     sink = RedisSink(
         lambda: redis.Redis(port=server.port),
         [hash_view([EMAIL])],

@@ -13,7 +13,8 @@ from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
 from offsets.mysql import MySQLOffsets, OwnSession
-from projectors.view_states import TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
+from projectors.rebuilds import Rebuilds
+from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
 from projectors.views import BoundView
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
@@ -137,3 +138,16 @@ def test_progress_is_saved_of_a_running_backfill_alone_and_any_other_ends(scene:
         record = scene.states.read(scene.view.id)
         expected = ((9,), 8, 7) if state == "filling" else ((3,), 3, 2)
         assert (record.last_key, record.row_count, record.kept_count) == expected
+
+
+def test_a_forgotten_view_leaves_no_rebuild_that_goes_on_when_it_is_declared_again(scene: Scene) -> None:
+    rebuilds = Rebuilds(OwnSession(scene.open), scene.database, "redis")
+    rebuilds.begin(scene.view.id, "ada@desk", 60)
+    scene.put("filled")
+    assert not scene.states.forget_dropped(scene.view.id) and rebuilds.read()
+    scene.states.halt(scene.view.id, BEING_DROPPED)
+    assert scene.states.forget_dropped(scene.view.id)
+    assert rebuilds.read() == {}
+    with closing(scene.open()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM {scene.database}.rebuild")
+        assert cursor.fetchone() == (0,)

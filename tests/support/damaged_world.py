@@ -10,9 +10,8 @@ import base64
 import json
 import random
 import subprocess
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +21,9 @@ import pymysql
 import redis
 
 from stack import Server
+from tests.support.forked import Background
 from tests.support.indices import Indices
-from tests.support.running import Run, addresses, clean_environment, wait_for
+from tests.support.running import Run, addresses, wait_for
 from tests.support.world import escaped
 
 SCHEMA, STORE = "damaged", "damaged_views"
@@ -101,6 +101,9 @@ SEARCH = f"""
     SearchIndex("d_nobody", nobody, fields=["title"]),
     SearchIndex("d_nowhere", person, fields=["email"], where=nowhere),
 """
+REDIS_NAMES = tuple(f"d_{name}" for name in (
+    "hash", "json", "made", "place", "latin", "raw", "day", "draft", "cell", "nobody", "nowhere",
+))  # fmt: skip
 SEARCH_NAMES = ("d_person", "d_made", "d_place", "d_raw", "d_draft", "d_cell", "d_nobody", "d_nowhere")
 CODES = ("abc", "Abd", "pqr", "straße", "é:{}%", "tail", "x", "y", "z")
 LATIN_CODES = ("café", "naïve", "plain", "other")
@@ -159,17 +162,9 @@ class DamagedWorld:
         assert "a fault in viewtail" not in done.stderr, done.stderr
         return done
 
-    def start_command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """A viewtail command that goes on by itself, in a session of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "viewtail.main", *arguments],
-            cwd=self.folder,
-            env={**clean_environment(), **self.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start_command(self, *arguments: str, **environment: str) -> Background:
+        """A viewtail command that goes on by itself."""
+        return self.run.background(*arguments, **environment)
 
     def verify(self, *arguments: str) -> dict[str, Any]:
         """By view, what `viewtail verify --json` says of it; and `code`, `failed`."""
@@ -311,21 +306,32 @@ class DamagedWorld:
         return found
 
     def _redis_views(self) -> Content:
-        found: Content = {view: {} for view in self.expected() if view.startswith("redis:")}
-        for raw in self.redis.scan_iter(match="d_*", count=5000):
+        found: Content = {f"redis:{name}": {} for name in REDIS_NAMES}
+        names = list(self.redis.scan_iter(match="d_*", count=5000))
+        kinds = self._of_each(names, lambda look, raw: look.type(raw))
+        tombstones = self._of_each(names, lambda look, raw: look.exists(b"{" + raw + b"}:t"))
+        for raw, kind, has_tombstone in zip(names, kinds, tombstones, strict=True):
+            assert kind in (b"hash", b"string"), f"{raw!r} is a {kind!r}"
+            assert not has_tombstone, f"{raw!r} has a tombstone beside it"
+        hashes = [raw for raw, kind in zip(names, kinds, strict=True) if kind == b"hash"]
+        documents = [raw for raw, kind in zip(names, kinds, strict=True) if kind == b"string"]
+        contents = dict(zip(hashes, self._of_each(hashes, lambda look, raw: look.hgetall(raw)), strict=True))
+        assert all(len(content.pop(b"_version")) == 19 for content in contents.values())
+        for raw, document in zip(documents, self._of_each(documents, lambda look, raw: look.get(raw)), strict=True):
+            contents[raw] = json.loads(document)
+            assert document.startswith(b'{"_version":"') and len(contents[raw].pop("_version")) == 19
+        for raw, content in contents.items():
             name, _, key = raw.decode("utf-8", "surrogateescape").partition(":")
-            kind = self.redis.type(raw)
-            if kind == b"hash":
-                content = self.redis.hgetall(raw)
-                assert len(content.pop(b"_version")) == 19
-            else:
-                assert kind == b"string", f"{raw!r} is a {kind!r}"
-                document = self.redis.get(raw)
-                content = json.loads(document)
-                assert document.startswith(b'{"_version":"') and len(content.pop("_version")) == 19
             found[f"redis:{name}"][key] = content
-            assert not self.redis.exists(b"{" + raw + b"}:t"), f"{raw!r} has a tombstone beside it"
         return found
+
+    def _of_each(self, names: Iterable[bytes], ask: Callable[[Any, bytes], object]) -> list[Any]:
+        """The answers for thousands of keys, asked for at once: one by one they take seconds."""
+        with self.redis.pipeline(transaction=False) as look:
+            for raw in names:
+                ask(look, raw)
+            answers: list[Any] = look.execute()
+        return answers
 
     def _documents(self) -> Content:
         return self.indices.contents(SEARCH_NAMES)
@@ -402,10 +408,13 @@ def differences(expected: Content, actual: Content, but: Iterable[str] = ()) -> 
 
 
 class BusyWriters:
-    """Threads that change undamaged rows as fast as they can: hot keys, deletes, moved keys, XA, large transactions."""
+    """Threads that change undamaged rows: hot keys, deletes, moved keys, XA, large transactions.
 
-    def __init__(self, world: DamagedWorld, threads: int = 3) -> None:
-        self._world = world
+    Without a pause behind each transaction they do it as fast as they can, and leave no processor to anybody else.
+    """
+
+    def __init__(self, world: DamagedWorld, threads: int = 3, pause_s: float = 0) -> None:
+        self._world, self._pause_s = world, pause_s
         self._stop = threading.Event()
         self._ref, self._lock = 10_000, threading.Lock()
         self._threads = [threading.Thread(target=self._write, args=(random.Random(at), at)) for at in range(threads)]
@@ -425,7 +434,7 @@ class BusyWriters:
     def _write(self, chance: random.Random, at: int) -> None:
         try:
             with self._world.connect() as connection, connection.cursor() as cursor:
-                while not self._stop.is_set():
+                while not self._stop.wait(self._pause_s):
                     try:
                         self._transaction(chance, cursor.execute, at)
                         self.committed += 1

@@ -136,6 +136,9 @@ class FakeSink:
             raise
         return parked
 
+    def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        return self.write(writes, None)
+
     def missing(self) -> frozenset[str]:
         self.prepare()
         return frozenset(self._views) if self.store.witness is None else frozenset()
@@ -150,7 +153,10 @@ class FakeSink:
         self._require_connection()
         return self.store.witness
 
-    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+    def last_write(self, view: str) -> int | None:
+        return None
+
+    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         self._require_connection()
         shown = [(key, write.version) for key, write in self.store.shown(view).items()]
         for start in range(0, len(shown) + 1, PAGE):

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import pytest
 
+from tests.support import slices
 from tests.support.promised import PAGE, is_full, missing_from, tell_missing
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -180,6 +181,7 @@ def _close(outcomes: list[dict[str, Any]], seconds: float) -> None:
         slowest = ", ".join(f"{file} {spent:.0f} s" for file, spent in outcome.get("seconds", {}).items())
         if slowest:
             print(f"the slowest files of the {half} half: {slowest}")
+    print(f"of long tests the part of day {slices.NUMBER} was run; VIEWTAIL_TEST_SLICE={slices.NUMBER} runs it again")
     told = ", ".join(f"{counts[name]} {name}" for name in _NAMES if counts[name])
     print(f"{told or 'no tests ran'} in {seconds:.2f}s ({int(seconds) // 60} min {int(seconds) % 60} s)")
 

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TypeVar
 
 from stack import Server
 from tests.support import forked
-from tests.support.forked import clean_environment
+from tests.support.forked import Forked, clean_environment
 
 __all__ = ["DIED", "IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
 DIED = "ended with code -9"  # in the log of a run, once for each worker that was killed
@@ -23,7 +22,7 @@ IN_COMMIT = "in commit"  # of a store's own transaction, while the answer is wai
 T = TypeVar("T")
 
 
-def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> T:
+def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 60.0) -> T:
     """Poll until the condition holds; the exception of the last attempt, or its value, tells what was missing."""
     deadline = time.monotonic() + timeout_s
     last: object = None
@@ -38,8 +37,8 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 30.0) -> 
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")
-        # One that starts a process leaves as much time to what it waits for.
-        time.sleep(min(0.5, max(0.05, time.monotonic() - began)))
+        # One that starts a process or reads whole views leaves most of the time to what it waits for.
+        time.sleep(min(0.5, max(0.05, 3 * (time.monotonic() - began))))
 
 
 def death_at(step: str, chance: random.Random, earliest: int = 1, latest: int = 20) -> str:
@@ -57,20 +56,14 @@ class Run:
         self.folder = folder
         (folder / "views.py").write_text(views)
         self._environment = environment
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self, *arguments: str, **environment: str) -> None:
         with (self.folder / "run.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "viewtail.main", "run", *arguments],
-                cwd=self.folder,
-                env={**self.environment(), **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            at = {**self.environment(), **environment}
+            self.process = forked.begun(("run", *arguments), self.folder, at, log.fileno(), log.fileno())
 
-    def command(self, *arguments: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Another viewtail command, in the same folder with the same settings."""
         return forked.command(arguments, self.folder, self.environment(), timeout_s)
 
@@ -78,16 +71,9 @@ class Run:
         """Of all that is started here."""
         return {**clean_environment(), **self._environment}
 
-    def background(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        """A command that goes on beside, with what it prints in pipes."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "viewtail.main", *arguments],
-            cwd=self.folder,
-            env={**self.environment(), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+    def background(self, *arguments: str, **environment: str) -> forked.Background:
+        """A command that goes on beside."""
+        return forked.Background(arguments, self.folder, {**self.environment(), **environment})
 
     def is_well(self) -> bool:
         """Whether `viewtail status` says so; fails with what it says instead."""
@@ -99,16 +85,17 @@ class Run:
         """Process ids of the pipelines, by store."""
         assert self.process is not None
         found: dict[str, int] = {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
+        for name in os.listdir("/proc"):  # tests wait for what this finds: it must be quick
+            if not name.isdigit():
                 continue
             try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]) != self.process.pid:
+                    continue
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
             except (OSError, IndexError):
                 continue
-            if parent == self.process.pid and b"viewtail.process" in words:
-                found[words[words.index(b"viewtail.process") + 1].decode()] = int(entry.name)
+            if b"viewtail.process" in words:
+                found[words[words.index(b"viewtail.process") + 1].decode()] = int(name)
         return found
 
     def kill_worker(self, store: str) -> bool:
@@ -121,7 +108,7 @@ class Run:
             return False
         return True
 
-    def stop(self, timeout_s: float = 10.0) -> int:
+    def stop(self, timeout_s: float = 20.0) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
         self.process.terminate()

@@ -183,10 +183,11 @@ class TopicWorld:
 
 
 class TopicWriters:
-    """Threads that change the tables at random until stopped; each from a seed of its own."""
+    """Threads that change the tables at random until stopped; each from a seed of its own, and rests `rest_s`
+    behind a transaction."""
 
-    def __init__(self, world: TopicWorld, seed: int, threads: int = 2, keys: int = KEYS) -> None:
-        self._world, self._keys = world, keys
+    def __init__(self, world: TopicWorld, seed: int, threads: int = 2, keys: int = KEYS, rest_s: float = 0.0) -> None:
+        self._world, self._keys, self._rest_s = world, keys, rest_s
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._write, args=(random.Random(seed * 100 + at),)) for at in range(threads)
@@ -217,6 +218,7 @@ class TopicWriters:
                 else:
                     connection.commit()
                     self.committed += 1
+                    self._stop.wait(self._rest_s)
             except (pymysql.err.MySQLError, OSError):  # a deadlock, or the server was killed: on with the next
                 try:
                     connection.rollback()

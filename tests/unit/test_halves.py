@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import halves
+from tests.support import halves, slices
 from tests.support.running import wait_for
 
 # Prints, writes down how its tests ended, and exits as it is told.
@@ -73,7 +73,8 @@ def test_both_outputs_are_shown_one_after_the_other_with_one_closing_line(tmp_pa
         "-- the first half of the tests", "output of first", "-- the second half of the tests", "output of second",
     ]  # fmt: skip
     assert lines[4] == "the slowest files of the second half: tests/b.py 7 s"
-    assert len(lines) == 6 and lines[5].startswith("5 passed, 1 skipped in ")
+    assert lines[5].endswith(f"VIEWTAIL_TEST_SLICE={slices.NUMBER} runs it again")
+    assert len(lines) == 7 and lines[6].startswith("5 passed, 1 skipped in ")
 
 
 @pytest.mark.parametrize("failing", halves.HALVES)

@@ -9,6 +9,8 @@ import pytest
 
 from projectors import pace
 from projectors.pace import REST, GivingWay
+from viewtail.commands import replay
+from viewtail.main import main
 
 
 class Clock(threading.Event):
@@ -69,3 +71,12 @@ def test_a_pipeline_that_is_late_is_waited_for_but_not_for_ever(clock: Clock) ->
     assert worked(clock, way, 0.01) == pytest.approx(pace.MOST_WAITED_S, abs=0.1)
     clock.set()
     assert worked(clock, way, 0.01) < 0.1, "asked to stop"
+
+
+def test_a_limit_of_less_than_a_row_a_second_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(replay, "replay", lambda *_, **options: given.append(options["rows_a_second"]) or 0)
+    for limit in ("0", "0.5", "7"):
+        with pytest.raises(SystemExit):
+            main(["replay", "people", "--max-rows-per-second", limit])
+    assert given == [0, 1, 7]

@@ -1,0 +1,43 @@
+"""Two copies change places beside what somebody else put under the names of their keys."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from projectors.stores.redis.swapping import KeySwapping
+from projectors.views import Move
+from stack import Server
+from tests.integration.test_redis_generations import hashes
+
+VERSION = "0" * 18 + "5"
+
+
+@pytest.fixture
+def client(redis_server: Server) -> Iterator[Any]:
+    found = redis.Redis(port=redis_server.port)
+    found.flushall()
+    yield found
+    found.flushall()
+    found.close()
+
+
+def test_a_foreign_value_in_the_place_of_a_tombstone_does_not_hold_a_move_up(client: Any) -> None:
+    """Such a key would keep every later entity from moving, and the pipeline from writing, for good."""
+    client.hset("v:1", mapping={"_version": VERSION, "name": "old"})
+    client.hset("{v:1}:2", mapping={"_version": VERSION, "name": "new"})
+    client.rpush("{v:2}:t", "of somebody else")
+    client.set("{v:3}:t", VERSION)
+    live, coming = hashes("v:{id}", copy=1), hashes("v:{id}", copy=2, is_beside=True)
+    swapping = KeySwapping(client, "viewtail")
+    assert swapping.swap(live, coming, 9) is False, "nothing is moved yet"
+    former = replace(live, is_beside=True, move=Move(copy=2, former=1, upto=9))
+    assert swapping.move(former, threading.Event(), lambda _: None)
+    assert client.hget("v:1", "name") == b"new" and client.hget("{v:1}:1", "name") == b"old"
+    assert client.lrange("{v:2}:t", 0, -1) == [b"of somebody else"]
+    assert client.get("{v:3}:t") == client.get("{v:3}:1t") == VERSION.encode()

@@ -1,0 +1,30 @@
+"""The part that a run of all tests takes of what is long by nature; a make target takes the whole.
+
+Each day takes another part, so that some days take everything. Which one it was stands in the ids of the tests, and
+`VIEWTAIL_TEST_SLICE=N` takes it again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+SECONDS_A_DAY = 86_400
+NUMBER = int(os.environ.get("VIEWTAIL_TEST_SLICE") or time.time() // SECONDS_A_DAY)
+
+
+def of(whole: Sequence[T], count: int, number: int = NUMBER) -> list[T]:
+    """So many that follow each other, and the next ones on the next day, round and round."""
+    return [whole[(number * count + at) % len(whole)] for at in range(min(count, len(whole)))]
+
+
+def seeds(count: int, whole: int, variable: str) -> list[int]:
+    """Of schedules: that of VIEWTAIL_TEST_SEED alone, as many as `variable` says, or the day's part of the whole."""
+    if one := os.environ.get("VIEWTAIL_TEST_SEED"):
+        return [int(one)]
+    if first := os.environ.get(variable):
+        return list(range(1, 1 + int(first)))
+    return of(range(1, 1 + whole), count)

@@ -1,0 +1,119 @@
+"""What `viewtail rebuild` says when the running viewtail, or somebody else, was quicker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changes.errors import MisuseError, ViewtailError
+from operations.rebuild import Operation
+from projectors.rebuilds import Rebuild, Stage
+
+VIEW = "mysql:people"
+
+
+def at(stage: Stage, live: int = 1, copy: int = 2) -> Rebuild:
+    return Rebuild(
+        view=VIEW, live=live, copy=copy, stage=stage, is_automatic=True, is_compared=False, note=None,
+        started_by="somebody", keep_s=0, kept_s=None,
+    )  # fmt: skip
+
+
+class _Rebuilds:
+    """Each look finds the next of these, and the last one from then on; None: there is no copy any more."""
+
+    def __init__(self, found: Sequence[Rebuild | None], live: int) -> None:
+        self._found, self._live = list(found), live
+        self.asked: list[Stage] = []
+
+    def begin(self, *_: object, **__: object) -> None:
+        """There is one already."""
+
+    def read(self) -> dict[str, Rebuild]:
+        found = self._found.pop(0) if len(self._found) > 1 else self._found[0]
+        return {} if found is None else {VIEW: found}
+
+    def live_copies(self) -> dict[str, tuple[int, str]]:
+        return {VIEW: (self._live, "")}
+
+    def ask(self, _: str, __: Collection[Stage], to: Stage, ___: int | None = None) -> bool:
+        self.asked.append(to)
+        return True
+
+
+class _Operation(Operation):
+    """Over such rebuilds. `is_filled`: the copy is, at the first look already."""
+
+    rebuilds: _Rebuilds
+    is_filled: bool
+    waits: int
+
+    @contextmanager
+    def _rebuilds(self) -> Iterator[tuple[Any, str]]:
+        yield self.rebuilds, "mysql"
+
+    def _status(self, pipeline: str, name: str) -> Any:
+        return SimpleNamespace(state="filled") if self.is_filled else None
+
+    def _wait(self, *_: object) -> None:
+        self.waits += 1
+        assert self.waits < 10, "it waits for what does not come"
+
+
+def operation(found: Sequence[Rebuild | None], live: int, *, is_filled: bool) -> _Operation:
+    view: Any = SimpleNamespace(id=VIEW)
+    one = _Operation(deployment=SimpleNamespace(), view=view, say=lambda _: None, stop=threading.Event())  # type: ignore[arg-type]
+    one.rebuilds, one.is_filled, one.waits = _Rebuilds(found, live), is_filled, 0
+    return one
+
+
+def rebuilt(one: _Operation, error: ViewtailError | None = None) -> Rebuild:
+    def prove(*_: object) -> None:
+        if error is not None:
+            raise error
+
+    one._prove = prove  # type: ignore[method-assign]
+    return one.rebuild(lambda *_, **__: (), "somebody", keep_s=0, is_held=False)
+
+
+BUILDING, SWAPPING, MOVING = at(Stage.BUILDING), at(Stage.SWAPPING), at(Stage.MOVING, live=2, copy=1)
+
+
+@pytest.mark.parametrize("found", [[BUILDING, BUILDING, None], [BUILDING, SWAPPING, None], [BUILDING, MOVING, None]])
+def test_a_copy_that_was_swapped_by_itself_while_it_was_waited_for_is_the_end(found: list[Rebuild | None]) -> None:
+    one = operation(found, 2, is_filled=False)
+    done = rebuilt(one)
+    assert (done.live, done.copy, done.stage) == (2, 1, Stage.ENDED)
+    assert one.rebuilds.asked == []
+
+
+def test_a_former_copy_that_goes_behind_the_swap_is_no_error() -> None:
+    one = operation([BUILDING, BUILDING, SWAPPING, None], 2, is_filled=True)
+    done = rebuilt(one)
+    assert (done.live, done.copy, done.stage) == (2, 1, Stage.ENDED)
+    assert one.rebuilds.asked == [Stage.SWAPPING]
+    assert rebuilt(operation([BUILDING, at(Stage.DROPPING, 2, 1)], 2, is_filled=True)).live == 2
+
+
+def test_a_comparison_that_a_swap_cut_off_is_the_end() -> None:
+    one = operation([BUILDING, BUILDING, at(Stage.KEPT, 2, 1)], 2, is_filled=True)
+    assert rebuilt(one, ViewtailError("the copies were swapped meanwhile")).live == 2
+    with pytest.raises(ViewtailError, match="it differs"):
+        rebuilt(operation([BUILDING], 1, is_filled=True), ViewtailError("it differs"))
+
+
+def test_a_copy_that_somebody_else_drops_is_not_waited_for() -> None:
+    with pytest.raises(ViewtailError, match="somebody else dropped"):
+        rebuilt(operation([BUILDING, BUILDING, None], 1, is_filled=False))
+    with pytest.raises(MisuseError, match="is being dropped"):
+        rebuilt(operation([BUILDING, at(Stage.DROPPING)], 1, is_filled=False))
+    with pytest.raises(MisuseError, match="is being dropped"):
+        rebuilt(operation([at(Stage.DROPPING, 2, 1)], 2, is_filled=True))
+    gone = operation([at(Stage.KEPT, 2, 1), None], 2, is_filled=False)
+    with pytest.raises(ViewtailError, match="somebody else dropped"):
+        gone.roll_back()

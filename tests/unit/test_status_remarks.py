@@ -1,0 +1,59 @@
+"""What `viewtail status` says of rebuilds, and what counts as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from operations.fleet import Fleet
+from operations.status import PipelineStatus, ViewStatus
+from projectors.rebuilds import Rebuild, Stage
+from viewtail.commands.status import Findings, remarks
+
+VIEW = "mysql:people"
+COPY = Rebuild(
+    view=VIEW, live=1, copy=2, stage=Stage.BUILDING, is_automatic=True, is_compared=False, note=None,
+    started_by="run.on_change", keep_s=0, kept_s=None,
+)  # fmt: skip
+
+
+def view(name: str, state: str) -> ViewStatus:
+    return ViewStatus(
+        name=name, state=state, reason=None, filled_percent=None, row_count=1, row_estimate=1, rows_per_second=0.0,
+        eta_s=None, parked=0,
+    )  # fmt: skip
+
+
+def found(lag_s: float, state: str = "filled", rebuild: Rebuild | None = COPY) -> Findings:
+    pipeline = PipelineStatus(
+        name="mysql", state="running", position=None, gtid=None, lag_s=lag_s, rows_per_second=1, applied_row_count=1,
+        reconnect_count=0, error=None, owner="host:1", reported_s_ago=1.0,
+        views=(view(VIEW, "filled"), view(f"{VIEW}~2", state)),
+    )  # fmt: skip
+    return Findings(
+        pipelines=[pipeline], fleet=Fleet(owners={}), source_error=None, keeps_s=None, not_run=[], retired=[],
+        rebuilds=[] if rebuild is None else [rebuild],
+    )  # fmt: skip
+
+
+def test_a_copy_that_is_not_swapped_since_the_pipeline_lags_says_so() -> None:
+    (told,) = remarks(found(12.3))
+    assert "less than 1 s behind, and it is 12.3 s behind now" in told and f"viewtail rebuild {VIEW}" in told
+    for other in (
+        found(0.4),
+        found(12.3, "filling"),
+        found(12.3, rebuild=replace(COPY, is_automatic=False)),
+        found(12.3, rebuild=replace(COPY, is_compared=True)),
+    ):
+        assert "behind now" not in remarks(other)[0]
+
+
+def test_a_copy_that_is_being_dropped_is_not_offered_for_a_way_back() -> None:
+    (told,) = remarks(found(0.0, rebuild=replace(COPY, live=2, copy=1, stage=Stage.DROPPING)))
+    assert "is being dropped" in told and "--rollback" not in told
+
+
+@pytest.mark.parametrize(("state", "is_well"), [("new", True), ("filling", True), ("filled", True), ("halted", False)])
+def test_a_view_that_is_being_backfilled_is_no_fault(state: str, is_well: bool) -> None:
+    assert found(0.0, state, None).is_well is is_well

@@ -1,0 +1,51 @@
+"""What a pass of `viewtail verify` makes of entities that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from changes.writes import Key
+from operations.verify import Verify
+from projectors.proving.comparison import Difference, Found, Settled
+from projectors.stores import NOTHING_HELD
+
+
+def found(key: Key) -> Found:
+    return Found(
+        key=key, name=str(key[0]), difference=Difference.EXTRA, version=5, why="it is there", is_unexplained=False,
+        held=NOTHING_HELD,
+    )  # fmt: skip
+
+
+class _Comparison:
+    """All that it is asked for differs, now and again."""
+
+    def settle(self, keys: Collection[Key]) -> Settled:
+        return Settled(found=[found(key) for key in keys], watermark=7)
+
+    def name_of(self, key: Key) -> str:
+        return str(key[0])
+
+
+def told(suspects: Sequence[list[Key]], writer: object) -> tuple[list[str], int]:
+    """The entities that a pass lists, and how many it counts."""
+    beside: Any = SimpleNamespace(require_place=lambda: None, check=lambda: None, now=lambda: 7)
+    run: Any = SimpleNamespace(progress={"watermark": 0}, save=lambda: None)
+    pass_ = Verify(beside=beside, run=run, pace=Any)  # type: ignore[arg-type]
+    for keys in suspects:
+        pass_._suspects = keys
+        pass_._settle(_Comparison(), writer)  # type: ignore[arg-type]
+    return [one.name for one in pass_._listed], pass_.counts.differing.total()
+
+
+def test_an_entity_that_the_store_shows_twice_is_listed_and_counted_once() -> None:
+    assert told([[(1,), (2,)], [(2,), (3,)], [(1,)]], None) == (["1", "2", "3"], 3)
+
+
+def test_what_a_repair_finds_once_more_is_written_once_more() -> None:
+    asked: list[list[Key]] = []
+    writer = SimpleNamespace(of_keys=lambda keys, *_: asked.append(list(keys)))
+    told([[(1,)], [(1,)]], writer)
+    assert asked == [[(1,)]] * 6, "three attempts each time"
