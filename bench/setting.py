@@ -51,7 +51,8 @@ class Sizes:
     live_s: float = 60.0  # of each, over all rounds
     json_rows: int = 10_000
     views: int = 200
-    operated: int = 1_000_000  # rows of a view that is verified, replayed, rebuilt
+    operated: int = 1_000_000  # rows of a view that is verified and replayed
+    rebuilt: int = 200_000  # rows of one that is rebuilt: that gives way to live changes, and takes its time
     before_s: float = 20.0  # of live latency before a rebuild
     damaged: int = 10  # rows
     idle_s: float = 30.0
@@ -67,6 +68,7 @@ QUICK = Sizes(
     json_rows=2_000,
     views=20,
     operated=20_000,
+    rebuilt=20_000,
     before_s=3.0,
     damaged=2,
     idle_s=3.0,
