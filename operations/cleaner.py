@@ -1,10 +1,12 @@
 """Keeps views right in the background: what changed a moment ago is looked at first, then all of it, round and round.
 
 After FriendFeed's Cleaner: a view that was damaged, or that missed a change no binlog tells of, is wrong for seconds or
-for one round, not for ever. Two threads of a pipeline's process: one looks at the entities that changed in the last
-minute, the other makes passes as `viewtail verify --repair` does. A third one looks for what a cascade did without a
-change in the stream, as soon as its parent's row went (projectors/proving/cascades.py); passes wait meanwhile. All work
-for a share of one core's time, and not at all while the pipeline lags.
+for one round, not for ever. What another program put under a view's name it leaves alone, as the guard does.
+
+Two threads of a pipeline's process: one looks at the entities that changed in the last minute, the other makes passes
+as `viewtail verify --repair` does. A third one looks for what a cascade did without a change in the stream, as soon as
+its parent's row went (projectors/proving/cascades.py); passes wait meanwhile. All work for a share of one core's time,
+and not at all while the pipeline lags.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from projectors.proving.recent import RecentKeys
 _log = structlog.get_logger("viewtail.cleaner")
 
 LOOK_EVERY_S = 1.0
-ROWS_AT_ONCE = 1_000  # decoding more at once would keep the pipeline's loop waiting
-KEYS_AT_ONCE = 500
+ROWS_AT_ONCE = 100  # more at once would keep the pipeline's loop waiting: the slowest live changes are as late as that
+KEYS_AT_ONCE = 50
 MOST_SHOWN = 10_000  # keys with one value that are asked for; where there are more, all keys are looked at
 SAVE_EVERY_S = 60.0
 AGAIN_AFTER_S = 30.0  # after an error
@@ -172,7 +174,7 @@ class Cleaner:
 
     def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key]) -> None:
         beside.check()
-        found = comparison.settle(suspects).found
+        found = [one for one in comparison.settle(suspects).found if not one.held.is_foreign]
         if not found:
             return
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
@@ -241,12 +243,19 @@ class Cleaner:
             run = Run(
                 beside.session, self.deployment.database, KIND, view, "in the background", beside.view.fingerprint
             )
-            done = Verify(beside=beside, run=run, pace=pace, is_repair=True, save_every_s=SAVE_EVERY_S).execute()
+            verify = Verify(
+                beside=beside, run=run, pace=pace, is_repair=True, spares_foreign=True, save_every_s=SAVE_EVERY_S
+            )
+            done = verify.execute()
             forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)
             self.repaired_count += done.counts.repaired
             if done.counts.repaired:
                 count = done.counts.repaired
                 _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")
+            if left := done.counts.differing.total() - done.counts.repaired:
+                _log.warning(
+                    "the cleaner left entities as they are", view=view, count=left, see=f"viewtail verify {view}"
+                )
 
 
 def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:

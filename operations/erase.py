@@ -22,6 +22,7 @@ from changes.errors import MisuseError, ViewtailError, nearest
 from changes.rendering import parse_key, render_key
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
+from ingest.canonical.rows import source_error
 from offsets.mysql import OwnSession, transaction
 from operations import passing
 from projectors.binding import declaration_hash
@@ -32,7 +33,7 @@ from projectors.stores.access import Access
 from projectors.stores.leaving import Holds, Trace
 from projectors.stores.registry import store_of
 from projectors.view_states import known_places, known_views
-from projectors.views import BoundView, View
+from projectors.views import BoundView, View, view_of
 from servers.literals import equals, one_of, selected
 from servers.sessions import Connection, quote, value_of
 
@@ -154,8 +155,11 @@ def _require_gone(deployment: Deployment, view: BoundView, key: Key) -> None:
     columns = ", ".join(map(selected, view.key))
     for open_, where in ((deployment.open_primary, "the primary"), (deployment.open_source, "the source")):
         with closing(open_()) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT {columns} FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1000")
-            count = sum(row == key for row in cursor.fetchall())
+            try:
+                cursor.execute(f"SELECT {columns} FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1000")
+                count = sum(row == key for row in cursor.fetchall())
+            except pymysql.err.MySQLError as error:
+                raise source_error(error, connection) from None
         if count:
             rows = "its row is" if count == 1 else f"{count} rows of it are"
             raise MisuseError(
@@ -249,8 +253,9 @@ def _beyond(deployment: Deployment, views: Sequence[BoundView], declared: Collec
         if earlier := [place for place in places.get(view.id, []) if store.needs_place and place != now]:
             looked.append(_not_looked(view.id, f"where it lay before its declaration changed: {earlier}", _EARLIER))
     for name, of in sorted(places.items()):
-        if name not in declared and (not of or any(place["entity"] == table for place in of)):
-            looked.append(_not_looked(name, "what it left: it is not declared any more", f"viewtail forget {name}"))
+        if view_of(name) not in declared and (not of or any(place["entity"] == table for place in of)):
+            run = f"viewtail forget {view_of(name)}"
+            looked.append(_not_looked(name, "what it left: it is not declared any more", run))
     return looked
 
 

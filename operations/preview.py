@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from changes.errors import MisuseError
 from changes.rendering import render_key
 from changes.writes import Key
 from ingest.canonical.sampling import sampled
+from offsets.mysql import OwnSession, transaction
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
 from projectors.rebuilds import as_live
@@ -63,8 +64,11 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
     store = store_of(view.view)
     if store.keeps_every_change:
         raise MisuseError(f"view {view.id} is a topic: it shows changes, and its earlier ones stay as they are")
-    with closing(deployment.open_store()) as connection, connection.cursor() as cursor:
-        view = as_live(cursor, deployment.database, view)
+    with (
+        closing(OwnSession(deployment.open_store)) as session,
+        transaction(session, "reading where a view is") as cursor,
+    ):
+        view = replace(view, copy=as_live(cursor, deployment.database, view).copy)
     with closing(deployment.open_source()) as connection:
         rows = sampled(connection, view.table, view.needed, count)
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)

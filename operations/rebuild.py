@@ -98,14 +98,14 @@ class Operation:
         with self._rebuilds() as (rebuilds, pipeline):
             rebuilds.begin(self.view.id, started_by, keep_s, is_hurried=is_hurried)
             one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+            self._require_kept(one)
             while one.live < one.copy:
-                if one.stage is Stage.DROPPING:
-                    raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
-                self._wait_until_filled(pipeline, one)
-                self._prove(proof, one)
+                one = self._wait_until_filled(rebuilds, pipeline, one)
+                if one.live > one.copy or not self._is_proven(proof, rebuilds, one):
+                    continue
                 if is_held:
                     return one
-                one = self._swap(rebuilds, pipeline, one.stage, keep_s)
+                one = self._swap(rebuilds, pipeline, one, keep_s)
             return one
 
     def roll_back(self) -> Rebuild:
@@ -117,8 +117,9 @@ class Operation:
                     f"view {self.view.id} was not swapped, its copy is {one.stage}: there is nothing to go back to"
                 )
             while one.live > one.copy:
-                self._wait_until_filled(pipeline, one)
-                one = self._swap(rebuilds, pipeline, Stage.KEPT, None)
+                one = self._wait_until_filled(rebuilds, pipeline, one)
+                if one.live > one.copy:
+                    one = self._swap(rebuilds, pipeline, one, None)
             return one
 
     def abort(self) -> None:
@@ -155,17 +156,36 @@ class Operation:
         check_is_kept(view, known[found], choice)
         return found
 
-    def _wait_until_filled(self, pipeline: str, one: Rebuild) -> None:
+    def _wait_until_filled(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild) -> Rebuild:
+        """As it is when the copy beside is filled, or when it was swapped by somebody else meanwhile."""
         while True:
+            now = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
+            if now.copy != one.copy:
+                return now
+            self._require_kept(now)
             found = self._status(pipeline, one.copy_id)
             if found is not None and found.state == "filled":
-                return
+                return now
             if found is not None and found.state == "halted":
                 raise ViewtailError(
                     f"the copy beside view {self.view.id} is halted: {found.reason}. Readers have the view as it was. "
                     f"Mend that, drop the copy (viewtail rebuild {self.view.id} --abort) and begin again"
                 )
             self._wait(pipeline, "building", found)
+
+    def _require_kept(self, one: Rebuild) -> None:
+        if one.stage is Stage.DROPPING:
+            raise MisuseError(f"the copy beside view {self.view.id} is being dropped; ask again in a moment")
+
+    def _is_proven(self, proof: Proof, rebuilds: Rebuilds, one: Rebuild) -> bool:
+        """False where a running viewtail swapped it meanwhile: of a changed declaration it compares copies itself."""
+        try:
+            self._prove(proof, one)
+        except ViewtailError:
+            if self._now(rebuilds, one).copy == one.copy:
+                raise
+            return False
+        return True
 
     def _prove(self, proof: Proof, one: Rebuild) -> None:
         self.say(Progress(stage="verifying", copy=None, remark=None))
@@ -178,10 +198,10 @@ class Operation:
                 f"viewtail rebuild {self.view.id} --abort"
             )
 
-    def _swap(self, rebuilds: Rebuilds, pipeline: str, stage: Stage, keep_s: int | None) -> Rebuild:
+    def _swap(self, rebuilds: Rebuilds, pipeline: str, one: Rebuild, keep_s: int | None) -> Rebuild:
         """Ask, and wait until it was done or refused; a refusal is told, and waited out."""
-        rebuilds.ask(self.view.id, {stage}, _SWAPS[stage], keep_s)
-        one = self._settled(rebuilds, pipeline, self._now(rebuilds))
+        rebuilds.ask(self.view.id, {one.stage}, _SWAPS[one.stage], keep_s)
+        one = self._settled(rebuilds, pipeline, self._now(rebuilds, one))
         if one.note is not None:
             self.say(Progress(stage="swapping", copy=None, remark=one.note))
             self._pause(SWAP_AGAIN_S)
@@ -191,14 +211,23 @@ class Operation:
         """The rebuild when nothing is asked for any more."""
         while one.stage in (Stage.SWAPPING, Stage.RETURNING, Stage.MOVING):
             self._wait(pipeline, "swapping", None)
-            one = self._now(rebuilds)
+            one = self._now(rebuilds, one)
         return one
 
-    def _now(self, rebuilds: Rebuilds) -> Rebuild:
+    def _now(self, rebuilds: Rebuilds, before: Rebuild | None = None) -> Rebuild:
+        """As it is now, of one that was as `before`. Raises ViewtailError where its copy was dropped, and not swapped.
+
+        A former copy that no declaration keeps is dropped behind the swap: then the rebuild has ended.
+        """
         found = rebuilds.read().get(self.view.id)
-        if found is None:
-            raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
-        return found
+        if found is not None:
+            return found
+        if before is not None:
+            live, _ = rebuilds.live_copies().get(self.view.id, (0, ""))
+            newest, former = max(before.live, before.copy), min(before.live, before.copy)
+            if live == newest and (before.live < before.copy or before.stage is Stage.MOVING):
+                return replace(before, live=newest, copy=former, stage=Stage.ENDED, note=None, kept_s=None)
+        raise ViewtailError(f"somebody else dropped the copy beside view {self.view.id} meanwhile")
 
     def _present(self, rebuilds: Rebuilds) -> Rebuild:
         found = rebuilds.read().get(self.view.id)

@@ -25,6 +25,7 @@ from servers.sessions import quote
 TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 READ_QUERIES = 4  # of `read`, however many pipelines and views there are
+BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
 BEHIND_S = 60.0  # `status` says behind, and exits 1, above this lag
 _FROM_WELL = ("filled", "filling", "new", "paused", "halted")  # states of a view
 

@@ -8,6 +8,7 @@ moment at which it began.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -34,7 +35,9 @@ SUSPECTS_AT_ONCE = 2_000
 REPAIRS = 3  # of one entity: a change may come between its row's reading and the end of what kept changes out
 SAVE_EVERY_S = 5.0
 MOST_LISTED = 1_000  # entities that are told of one by one
-SAMPLED_ROWS = 500  # of a chunk of a sample
+MOST_KNOWN = 100_000  # entities that differ and are known again, should the store show them once more
+SAMPLED_ROWS = 100  # of a chunk of a sample; fewer are better spread, and cost more
+MOST_PASSED_OVER = 100  # chunks in one step
 LED_WITHIN_S = 15.0  # readers, by the running viewtail, once something else leads them
 MISLED = "misled"  # counted with the kinds of difference: what leads readers to the view leads elsewhere
 
@@ -81,6 +84,7 @@ class Verify:
 
     Args:
         is_repair: write what is wrong through the guard, and compare it again.
+        spares_foreign: nothing is written in the place of another program's value.
         share: of the table that is compared; 1.0: all of it.
         say: is called with the counts and the estimate of rows, now and then.
         found: is called with each entity that differs for good, and whether it was mended.
@@ -92,6 +96,7 @@ class Verify:
     run: Run
     pace: Pace
     is_repair: bool = False
+    spares_foreign: bool = False
     share: float = 1.0
     say: Callable[[Counts, int], None] = lambda *_: None
     found: Callable[[Found, bool], None] = lambda *_: None
@@ -100,6 +105,7 @@ class Verify:
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
+    _differing: set[Key] = field(default_factory=set)  # what is not repaired, and may come a second time
     save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
     _after: str | None = None  # how far the table was compared; its suspects may be unsettled
@@ -156,7 +162,7 @@ class Verify:
         beside.require_place()
         self.counts.foreign = len(comparison.reader.foreign)
         misled = self._misled(comparison)
-        return self._report(keepers, estimate, began, tuple(comparison.reader.foreign), misled)
+        return self._report(keepers, estimate, began, comparison, misled)
 
     def _stand_still_if_down(self) -> None:
         """Where nobody runs the pipelines, nothing changes in the view: it is compared as it stands."""
@@ -176,13 +182,16 @@ class Verify:
         progress = self.run.progress
         self._after = progress["after"]
         chance = random.Random(f"{self._seed}:{self._after}")
-        is_last = False
+        is_last, to_pass_over = False, _chunks_to_pass_over(chance, self.share)
         while not is_last:
             after, _, _ = key_from_text(self._after, 0)
-            if self.share < 1.0 and chance.random() >= self.share:
-                last, count = comparison.rows.key_after(after, SAMPLED_ROWS, progress["watermark"]), 0
-                self.counts.passed_over += SAMPLED_ROWS if last is not None else 0
+            if to_pass_over:
+                rows = min(to_pass_over, MOST_PASSED_OVER) * SAMPLED_ROWS
+                to_pass_over -= min(to_pass_over, MOST_PASSED_OVER)
+                last, count = comparison.rows.key_after(after, rows, progress["watermark"]), 0
+                self.counts.passed_over += rows if last is not None else 0
             else:
+                to_pass_over = _chunks_to_pass_over(chance, self.share)
                 chunk, suspects = comparison.look(after, progress["watermark"])
                 self._suspects += suspects
                 last, count = (None, 0) if chunk is None else (chunk.last_key, len(chunk.rows))
@@ -237,16 +246,25 @@ class Verify:
         if self._changed is not None:
             self.counts.behind += sum(one.key in self._changed for one in settled.found)
             settled.found = [one for one in settled.found if one.key not in self._changed]
+        if writer is None:
+            settled.found = self._at_first(settled.found)
         if settled.found:
             self.beside.require_place()  # or all of it differs, and is about to be backfilled
             self.beside.check()
         self.run.progress["watermark"] = max(self.run.progress["watermark"], settled.watermark)
         self._note(settled)
-        mended = set() if writer is None else self._mend(comparison, writer, settled.found)
+        writable = [one for one in settled.found if not (self.spares_foreign and one.held.is_foreign)]
+        mended = set() if writer is None else self._mend(comparison, writer, writable)
         for one in settled.found:
             self.found(one, one.key in mended)
         self._note_repaired([one for one in settled.found if one.key in mended])
         self._save()
+
+    def _at_first(self, found: Sequence[Found]) -> list[Found]:
+        """Without those that were found before: a store may show a key twice, or in a place besides its own."""
+        new = [one for one in found if one.key not in self._differing]
+        self._differing.update(one.key for one in new[: MOST_KNOWN - len(self._differing)])
+        return new
 
     def _note_repaired(self, repaired: list[Found]) -> None:
         for counts in (self.counts, self._lasting):
@@ -301,9 +319,9 @@ class Verify:
         return why or first
 
     def _report(
-        self, keepers: Sequence[Keeper], estimate: int, began: float, foreign: tuple[str, ...], misled: str
+        self, keepers: Sequence[Keeper], estimate: int, began: float, comparison: Comparison, misled: str
     ) -> Report:
-        counts = self.counts
+        counts, foreign = self.counts, tuple(comparison.reader.foreign)
         left = counts.differing.total() - counts.repaired
         is_equal = not (left or counts.parked or counts.changing or foreign)
         is_whole = self.share == 1.0
@@ -331,7 +349,7 @@ class Verify:
             proven_through=through,
             took_s=time.monotonic() - began,
             estimate=estimate,
-            confidence="" if is_whole else _confidence(counts),
+            confidence="" if is_whole else _confidence(counts, comparison),
             behind=counts.behind,
             stands_at=self._stands_at,
         )
@@ -386,9 +404,15 @@ def _words(counts: Counts) -> str:
     return f"{counts.rows:,} rows compared: {kinds}{more}{parked}"
 
 
-def _confidence(counts: Counts) -> str:
+def _chunks_to_pass_over(chance: random.Random, share: float) -> int:
+    """Chunks before the next one that is compared, where each is with this chance."""
+    return 0 if share == 1.0 else int(math.log(1 - chance.random()) / math.log(1 - share))
+
+
+def _confidence(counts: Counts, comparison: Comparison) -> str:
     """The rule of three, where none of so many rows differs."""
     if not counts.rows or counts.differing:
         return ""
     share = min(1.0, 3 / counts.rows)
-    return f"with 95% confidence fewer than {share:.2%} of the rows differ, if such rows are spread evenly"
+    extra = "" if comparison.sees_strangers else "; what the view shows and the table does not have was not looked for"
+    return f"with 95% confidence fewer than {share:.2%} of the rows differ, if such rows are spread evenly{extra}"

@@ -30,6 +30,7 @@ from servers.sessions import quote
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
 READ_FOR_S = 10.0  # of the binlog
+_ELSEWHERE = ". Other sets are not searched for it here; `viewtail verify` does"
 
 
 class Verdict(StrEnum):
@@ -144,8 +145,9 @@ class Why:
         view = self.beside.view.id
         name = comparison.name_of(key)
         quoted = name if re.fullmatch("[\\w:.%@+-]+", name) else shlex.quote(name)
+        well = _well(key, expected, has_row=has_row, besides=_ELSEWHERE if comparison.reader.has_strays else "")
         if _is_equal(comparison, key, expected, held):
-            return _well(key, expected, has_row=has_row)
+            return well
         if keeper.state != State.FILLED:
             return _unfilled(keeper, view)
         if letter is not None or name in expected.parked:
@@ -165,7 +167,7 @@ class Why:
             )
         if settled.changing:
             return Verdict.BEHIND, "the row changed at each look", f"viewtail why {view} {quoted}"
-        return _well(key, expected, has_row=has_row)
+        return well
 
     def _late(self, keeper: Keeper, pipeline: PipelineStatus) -> tuple[str, str] | None:
         """Why the view has not come to this moment, and the command to run; None where it does soon."""
@@ -269,13 +271,14 @@ def _unfilled(keeper: Keeper, view: str) -> tuple[Verdict, str, str]:
     return Verdict.FILLING, "the view is being backfilled", "viewtail status"
 
 
-def _well(key: Key, expected: Expected, *, has_row: bool) -> tuple[Verdict, str, str]:
+def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> tuple[Verdict, str, str]:
     write = expected.writes.get(key)
     if write is not None and write[1] is not None:
-        return Verdict.CURRENT, "the view shows the row as it is", ""
+        return Verdict.CURRENT, f"the view shows the row as it is{besides}", ""
     if not has_row:
-        return Verdict.ABSENT, "the table has no such row, and the view shows none", ""
-    return Verdict.KEPT_OUT, "the row does not belong in the view (where, or its function), and is not there", ""
+        return Verdict.ABSENT, f"the table has no such row, and the view shows none{besides}", ""
+    why = f"the row does not belong in the view (where, or its function), and is not there{besides}"
+    return Verdict.KEPT_OUT, why, ""
 
 
 def _moment(committed_us: int) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,7 @@ import structlog
 from changes.errors import StopRequested
 from changes.rendering import render_key
 from changes.versions import MAX_VERSION
-from changes.writes import Key, ViewWrites, Write
+from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk, row_order
 from projectors import failpoints
 from projectors.dead_letters import DeadLetters, Parking
@@ -70,9 +71,11 @@ class Backfill:
     _kept_count: int = 0  # of the rows that were read, those that the view shows
     _parking: Parking = field(init=False)
     _pace: Pace | None = None
+    _put: Callable[[Sequence[ViewWrites]], list[Parked]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._parking = Parking(self.dead_letters, self._halt)
+        self._put = lambda writes: self.sink.write(writes, None)
 
     def run(self) -> None:
         """Raises StopRequested, StoreUnavailableError or SourceUnavailableError; call again to go on.
@@ -95,9 +98,13 @@ class Backfill:
             assert record.watermark_version is not None
             # No older key can come from now on: the pipeline is past the watermark.
             swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
+            # Whatever is older was written before; of one that goes on, some of what it wrote itself was, too.
+            written_upto = None if swept is None or is_resumed else swept.last_write(view)
+            if swept is not None:
+                self._put = swept.write_again
             self._write_chunks(record.last_key, record.watermark_version)
             if swept is not None:
-                self._sweep(swept, record.watermark_version)
+                self._sweep(swept, record.watermark_version, written_upto)
         finally:
             self.rows.close()
         # The store's witness passes this after every row of the backfill: one that comes back with less has lost some.
@@ -188,7 +195,7 @@ class Backfill:
                 raise StopRequested
             if not is_right or time.monotonic() - chunk.read_at > CHUNK_AGE_LIMIT_S:
                 return False
-            refused = self.sink.write(projected.writes, None)
+            refused = self._put(projected.writes)
             self._parking.park(projected.writes, projected.parked, refused)
             self.vitals.row_count += len(chunk.rows)
             shown = (write[1] is not None for found in projected.writes for write in found.writes.values())
@@ -224,13 +231,13 @@ class Backfill:
         """With a version column the stored versions say nothing about W: every present key is looked up."""
         return version if self.view.view.entity.version is None else MAX_VERSION
 
-    def _sweep(self, sink: GuardedSink, version: int) -> None:
+    def _sweep(self, sink: GuardedSink, version: int, written_upto: int | None) -> None:
         """Tombstones for present keys that are older than the backfill and not in the table.
 
         A key that is parked keeps what it has: that it could not be applied does not mean that it is gone.
         """
         self.vitals.state = "sweeping"
-        for page in sink.keys_below(self.view.id, self._sweep_below(version)):
+        for page in sink.keys_below(self.view.id, self._sweep_below(version), written_upto):
             parked = self.dead_letters.keys_of(self.view.id)
             if parked:
                 page = [one for one in page if render_key(one[0], self.view.key) not in parked]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,23 +18,22 @@ from typing import Protocol
 
 import structlog
 
-from changes.errors import StoreError, ViewtailError
+from changes.errors import DeclarationError, StoreError, ViewtailError
 from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
 from offsets.mysql import OwnSession, Session
 from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
+from projectors.pace import GivingWay, Pace
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
 from projectors.stores import GradualSwapping, Store, Swapping
 from projectors.stores.access import Access
-from projectors.view_states import KEPT, KnownView, State
+from projectors.view_states import KEPT, KnownView, State, ViewRecord
 from projectors.views import BoundView, view_of
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.rebuild")
-
-REST = 1.0  # between two steps of a move, as a share of what the last one took: the pipeline's writes come first
 
 
 class Deployment(Protocol):
@@ -61,19 +60,15 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
 
     First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
     """
-    single = {view.id: why for view in views if (why := store.no_copies(view.view))}
-    is_beside = deployment.limits.on_change == "beside"
-    _say_ignored(views, single, is_beside=is_beside)
+    _say_ignored(views, is_beside=deployment.limits.on_change == "beside")
     with closing(OwnSession(deployment.open_store)) as session:
         copies = _copies(deployment, pipeline, store, views, session)
-        rebuilds = copies.rebuilds
-        if is_beside:
-            _say_in_place(copies, single)
-        _drop_copies(rebuilds, single)
         while asked := copies.asked():
             _do(deployment, pipeline, store, copies, asked)
         copies.forget_choices()
-        for view in copies.changed():
+        changed = copies.changed()
+        _require_same_places(store, copies, changed)
+        for view in changed:
             _begin(copies, view)
         return copies.placed()
 
@@ -214,28 +209,21 @@ class _Copies:
         return Placed([*found, *beside], kept)
 
 
-def _say_ignored(views: Sequence[BoundView], single: Mapping[str, str], *, is_beside: bool) -> None:
+def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
     for view in views:
         if view.view.previous is None:
             continue
-        why = single.get(view.id, "") or ("" if is_beside else "run.on_change is in_place") or view.previous_misfit
+        why = view.previous_misfit if is_beside else "run.on_change is in_place"
         if why:
             _log.warning("previous= has no effect", view=view.id, reason=why)
 
 
-def _say_in_place(copies: _Copies, single: Mapping[str, str]) -> None:
-    """Readers of a view that has no second copy see it change."""
-    for view in sorted(single):
-        known = copies.known.get(view)
-        if known is not None and known.state != State.NEW and copies.maker(view) is None:
-            _log.warning("the declaration changed, and the view is backfilled in place", view=view, reason=single[view])
-
-
-def _drop_copies(rebuilds: Rebuilds, single: Collection[str]) -> None:
-    """As they are declared now these views have no second copy: the one of an earlier declaration goes."""
-    for one in rebuilds.read().values():
-        if one.view in single:
-            rebuilds.ask(one.view, set(Stage) - {Stage.ENDED, Stage.MOVING}, Stage.DROPPING)
+def _require_same_places(store: Store, copies: _Copies, changed: Collection[str]) -> None:
+    """Raises DeclarationError for a view whose copies cannot have each other's place."""
+    places = copies.rebuilds.states.last_places() if changed else {}
+    for view in changed:
+        if view in places and (why := store.no_copy_from(copies.views[view], places[view])):
+            raise DeclarationError(f"view {view}: {why} (run.on_change is beside)")
 
 
 def _begin(copies: _Copies, view: str) -> None:
@@ -249,7 +237,7 @@ def _begin(copies: _Copies, view: str) -> None:
     elif is_kept and copies.is_declined(view):
         _log.info("readers keep the previous declaration, to which an operator went back", view=view)
     else:
-        copies.rebuilds.begin(view, "run.on_change", DEFAULT_KEEP_S if is_kept else 0, is_automatic=True)
+        copies.rebuilds.begin(view, "run.on_change", DEFAULT_KEEP_S, is_automatic=True)
 
 
 def _why_halted(view: BoundView) -> str:
@@ -285,12 +273,9 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
     rebuilds, live, beside = copies.rebuilds, copies.live(one), copies.copy(one)
     failpoints.reach(f"before {one.stage}")
     record = rebuilds.states.read_all([beside.id]).get(beside.id)
-    if record is None or record.state is not State.FILLED:
-        state = "not there" if record is None else record.state
-        rebuilds.could_not(one, f"the copy beside is {state}, and only a filled one may be read")
-        return
-    upto = record.watermark_version or 0
+    upto = 0 if record is None else record.watermark_version or 0
     try:
+        _require_filled(swapping, live, beside, record)
         is_done = swapping.swap(live, beside, upto)
     except StoreError as error:
         rebuilds.could_not(one, str(error))
@@ -298,10 +283,17 @@ def _do_one(swapping: Swapping, copies: _Copies, one: Rebuild, owner: Owner) -> 
         return
     failpoints.reach(f"after {one.stage}")
     # What an earlier declaration made gets changes only where that is there as previous=; else nobody could go back.
-    is_kept = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
-    is_dropped = one.is_automatic and one.stage is Stage.SWAPPING and not is_kept
-    rebuilds.swapped(one, owner, None if is_done else upto, is_dropped=is_dropped)
+    gets_changes = copies.maker(one.view) is not None and copies.known[one.view].state in KEPT
+    is_kept = gets_changes or not one.is_automatic or one.stage is not Stage.SWAPPING
+    rebuilds.swapped(one, owner, None if is_done else upto, is_kept=is_kept)
     _log.info("readers see the other copy", view=one.view, copy=one.copy, former=one.live)
+
+
+def _require_filled(swapping: Swapping, live: BoundView, beside: BoundView, record: ViewRecord | None) -> None:
+    """Raises StoreError where the copy beside must not be read; one that readers have by now is noted all the same."""
+    if record is None or (record.state is not State.FILLED and not swapping.is_swapped(live, beside)):
+        state = "not there" if record is None else record.state
+        raise StoreError(f"the copy beside is {state}, and only a filled one may be read")
 
 
 def _drop_one(swapping: Swapping, copies: _Copies, one: Rebuild) -> None:
@@ -315,6 +307,7 @@ class Mover:
 
     Args:
         views: of the pipeline, as they are bound.
+        gives_way: how the move of a view lets live changes go first; None: it does not.
         wake: the owner is to look at what rebuilds there are.
     """
 
@@ -322,6 +315,7 @@ class Mover:
     pipeline: str
     store: Store
     views: Collection[BoundView]
+    gives_way: Callable[[BoundView], GivingWay | None]
     stop: threading.Event
     wake: threading.Event
 
@@ -341,8 +335,10 @@ class Mover:
     def _move(self, former: BoundView) -> bool:
         swapping = self.store.swapping(self.deployment.access(self.store))
         assert isinstance(swapping, GradualSwapping), "it has begun to"
+        pace = self.gives_way(former) or Pace(0, self.stop)
+        pace.begin()
         with closing(swapping):
-            if not swapping.move(former, self.stop, self._rest):
+            if not swapping.move(former, self.stop, pace.after):
                 return False
         with closing(OwnSession(self.deployment.open_store)) as session:
             rebuilds = Rebuilds(session, self.deployment.database, self.pipeline)
@@ -350,9 +346,6 @@ class Mover:
         self.wake.set()
         _log.info("the copy is whole in its place", view=former.view.id)
         return True
-
-    def _rest(self, seconds: float) -> None:
-        self.stop.wait(seconds * REST)
 
 
 def _drop(swapping: Swapping, live: BoundView, beside: BoundView) -> str | None:

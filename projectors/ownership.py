@@ -148,7 +148,7 @@ class Ownership:
             sink, rows_session = store.for_backfill(access, view, self.identity.name, session)
         vitals = self.backfills.setdefault(name, BackfillVitals(view=name))
         vitals.row_estimate = row_estimate
-        gives_way = self._gives_way(view)
+        gives_way = self.gives_way(view)
         most_rows = self.deployment.limits.chunk_rows
         make: Callable[..., Backfill] = Backfill
         if pipeline.windows is not None:
@@ -183,7 +183,7 @@ class Ownership:
             gives_way=gives_way,
         )
 
-    def _gives_way(self, view: BoundView) -> GivingWay | None:
+    def gives_way(self, view: BoundView) -> GivingWay | None:
         """A copy beside one that readers have, and that gets changes, is in no hurry as a rule; None for others."""
         if not view.is_beside or self.copies[view.view.id].is_hurried or not self.life.gets_changes(view.view.id):
             return None
@@ -232,49 +232,32 @@ def take(
     found = copies.placed(deployment, identity.name, store, deployment.views_of(identity.store))
     views = found.views
     sink, offsets = store.with_offsets(deployment.access(store), views, identity.name)
+    session = OwnSession(deployment.open_store)
     with ExitStack() as on_failure:
-        on_failure.callback(offsets.abandon)
+        for give_up in (session.close, sink.close, offsets.abandon):
+            on_failure.callback(give_up)
         taken = offsets.take()
-        session = OwnSession(deployment.open_store)
         taken_from = owners.took(session, database, taken.owner)
         states = ViewStates(session, database, identity.name)
-        records = states.sync(views)
         asked = history.reader({}, {})
-        records = log_fill.refuse(asked, states, records)
-        states.retire_others(records)
+        records = _records(asked, states, views)
         halted = {name for name, record in records.items() if record.state in GETS_NOTHING}
         if (guard := guarded(sink)) is not None:
             guard.leave_alone(halted)
         running = [view for view in views if view.id not in held_back | halted]
         followed = followed_tables(running)
         cascades = _cascades(deployment, history, guard, running, followed)
-        life = ViewLife(
-            views={view.id: view for view in views},
-            held_back=held_back & records.keys(),
-            left_out=deployment.left_out,
-            states=states,
-            projections=_projections(store, running, followed, asked),
-            misfit=deployment.misfit,
-            fits_from={} if fits_from is None else fits_from,
-            gate=BackfillGate(lambda view: ViewLock(session, database, view).taken()),
-            seen={view.id: State.HALTED for view in deployment.left_out}
-            | {name: record.state for name, record in records.items()},
-        )
+        projections = _projections(store, running, followed, asked)
+        life = _life(deployment, session, views, states, records, projections, held_back, fits_from)
         letters = DeadLetters(session, database, views, states.ids)
         letters.load()
-        marks = Watermarks(
-            deployment.open_primary,
-            deployment.watermark_database,
-            f"{database}:{identity.name}",
-            PassedWatermarks(deployment.open_store, database, taken.owner.id, stop),
-        )
         pipeline = Pipeline(
             source=history.reader(followed, life.fits_from),
             sink=sink,
             offsets=offsets,
             life=life,
             dead_letters=letters,
-            watermarks=marks,
+            watermarks=_watermarks(deployment, identity, taken.owner, stop),
             open_source=history.open_session,
             raise_epoch_above=partial(deployment.raise_epoch_above, identity),
             stop=stop,
@@ -287,6 +270,48 @@ def take(
         offset = log_fill.begin(pipeline.source, states, records, offset) or offset
         on_failure.pop_all()
     return Ownership(deployment, identity, taken.owner, session, life, pipeline, offset, taken_from, stop, found.copies)
+
+
+def _records(source: Source, states: ViewStates, views: Sequence[BoundView]) -> dict[str, ViewRecord]:
+    """The views' states, by id: those that changed are new, and others of the pipeline are kept no more."""
+    records = log_fill.refuse(source, states, states.sync(views))
+    states.retire_others(records)
+    return records
+
+
+def _life(
+    deployment: Deployment,
+    session: Session,
+    views: Sequence[BoundView],
+    states: ViewStates,
+    records: Mapping[str, ViewRecord],
+    projections: Projections,
+    held_back: frozenset[str],
+    fits_from: FitsFrom | None,
+) -> ViewLife:
+    return ViewLife(
+        views={view.id: view for view in views},
+        held_back=held_back & records.keys(),
+        left_out=deployment.left_out,
+        states=states,
+        projections=projections,
+        misfit=deployment.misfit,
+        fits_from={} if fits_from is None else fits_from,
+        gate=BackfillGate(lambda view: ViewLock(session, deployment.database, view).taken()),
+        seen={view.id: State.HALTED for view in deployment.left_out}
+        | {name: record.state for name, record in records.items()},
+    )
+
+
+def _watermarks(deployment: Deployment, identity: PipelineId, owner: Owner, stop: threading.Event) -> Watermarks:
+    """Those of the pipeline; it tells other processes which of theirs it has passed."""
+    database = deployment.database
+    return Watermarks(
+        deployment.open_primary,
+        deployment.watermark_database,
+        f"{database}:{identity.name}",
+        PassedWatermarks(deployment.open_store, database, owner.id, stop),
+    )
 
 
 def _cascades(

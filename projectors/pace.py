@@ -38,6 +38,9 @@ class Pace:
     _began_at: float = field(default_factory=time.monotonic)
     _count: int = 0
 
+    def begin(self) -> None:
+        """A step begins now."""
+
     def after(self, rows: int) -> None:
         """So many rows were read: wait as long as the limit asks for."""
         self._count += rows
@@ -122,7 +125,7 @@ class GivingWay(Pace):
     _live_at: float = 0.0
 
     def begin(self) -> None:
-        """A step begins now; it would have begun when the rest before it ended."""
+        """A step begins now; else it begins when the rest before it ends."""
         self._step_at = time.monotonic()
 
     def after(self, rows: int) -> None:

@@ -16,7 +16,7 @@ from changes.errors import ViewtailError
 from offsets import Owner, migrations
 from offsets.mysql import Session, check_fence, transaction
 from projectors.binding import made_by
-from projectors.view_states import State, ViewStates, known_views
+from projectors.view_states import State, ViewStates
 from projectors.views import BoundView, Move, copy_id, view_of
 from servers.sessions import quote
 
@@ -36,10 +36,7 @@ class Stage(StrEnum):
     ENDED = "ended"  # there is none
 
 
-IN_PLACE = frozenset({Stage.BUILDING, Stage.KEPT})  # the pipeline writes both copies, and nothing is asked for
 ASKED = frozenset({Stage.SWAPPING, Stage.RETURNING, Stage.DROPPING})
-# What an earlier declaration made, and `previous=` does not keep, gets no changes: nobody could go back to it.
-_AFTER_SWAP = f"IF(is_automatic AND keep_s = 0, '{Stage.DROPPING}', '{Stage.KEPT}')"
 # Where a stage goes when what was asked for cannot be done now.
 _BACK = {Stage.SWAPPING: Stage.BUILDING, Stage.RETURNING: Stage.KEPT}
 
@@ -164,7 +161,7 @@ class Rebuilds:
         """The copy that an operator began is that of a changed declaration by now: it comes by itself."""
         with self._transaction("taking over a rebuild") as cursor:
             cursor.execute(
-                f"UPDATE {self._table} SET is_automatic = 1, keep_s = 0 WHERE view_name = %s "
+                f"UPDATE {self._table} SET is_automatic = 1 WHERE view_name = %s "
                 f"AND pipeline_id = {self._id} AND stage = '{Stage.BUILDING}'",
                 (view,),
             )
@@ -201,10 +198,11 @@ class Rebuilds:
         with self._transaction("noting why a rebuild cannot go on") as cursor:
             _move(cursor, self._table, self._id, one.view, {one.stage}, _BACK[one.stage], note=why)
 
-    def swapped(self, one: Rebuild, owner: Owner, upto: int | None, *, is_dropped: bool) -> None:
+    def swapped(self, one: Rebuild, owner: Owner, upto: int | None, *, is_kept: bool) -> None:
         """The two copies have each other's place: their rows have each other's names from now on.
 
-        With `upto` their entities are still to be moved. `is_dropped`: nothing keeps the former one up to date.
+        With `upto` their entities are still to be moved. `is_kept`: the former one is kept up to date; if not, its time
+        is over at once.
         """
         former, passing = copy_id(one.view, one.live), f"{one.view}~"
         with self._transaction("noting a swap") as cursor:
@@ -215,12 +213,11 @@ class Rebuilds:
                 )
             cursor.execute(
                 f"UPDATE {self._table} SET copy = %s, note = NULL, compared = NULL, declined = NULL, "
-                "keep_s = IF(%s, 0, keep_s), "
-                f"stage = {_AFTER_SWAP if upto is None else repr(Stage.MOVING.value)}, moved_upto = %s, "
-                "swapped_at = CURRENT_TIMESTAMP(6), "
-                "kept_until = COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND) "
+                f"stage = '{Stage.KEPT if upto is None else Stage.MOVING}', moved_upto = %s, "
+                "swapped_at = CURRENT_TIMESTAMP(6), kept_until = IF(%s, "
+                "COALESCE(kept_until, CURRENT_TIMESTAMP(6) + INTERVAL keep_s SECOND), CURRENT_TIMESTAMP(6)) "
                 f"WHERE view_name = %s AND pipeline_id = {self._id}",
-                (one.live, is_dropped, upto, one.view),
+                (one.live, upto, is_kept, one.view),
             )
             if one.copy < one.live:  # an operator went back
                 self._decline(cursor, one.view, self._declaration(cursor, one.view), former)
@@ -229,7 +226,7 @@ class Rebuilds:
         """The entities of two copies that change places are all moved."""
         with self._transaction("noting that a copy is whole in its place") as cursor:
             cursor.execute(
-                f"UPDATE {self._table} SET stage = {_AFTER_SWAP} WHERE view_name = %s AND pipeline_id = {self._id} "
+                f"UPDATE {self._table} SET stage = '{Stage.KEPT}' WHERE view_name = %s AND pipeline_id = {self._id} "
                 f"AND stage = '{Stage.MOVING}'",
                 (view,),
             )
@@ -332,10 +329,11 @@ def require_not_moving(session: Session, database: str, views: Collection[str]) 
 def where_live(rebuilds: Rebuilds, views: Sequence[BoundView]) -> list[BoundView]:
     """The declared views in the places of their live copies, as those are kept: for what writes beside a pipeline."""
     live, moves = rebuilds.live_copies(), {one.view: one.move for one in rebuilds.read().values()}
-    return [replace(_kept(view, *live.get(view.id, (1, ""))), move=moves.get(view.id)) for view in views]
+    return [replace(kept_as(view, *live.get(view.id, (1, ""))), move=moves.get(view.id)) for view in views]
 
 
-def _kept(view: BoundView, copy: int, declaration: str) -> BoundView:
+def kept_as(view: BoundView, copy: int, declaration: str) -> BoundView:
+    """A copy of a declared view by the declaration of that hash, where views.py has it."""
     return replace(made_by(view, declaration) or view, copy=copy)
 
 
@@ -355,12 +353,14 @@ def copies_beside(rebuilds: Rebuilds) -> list[str]:
 
 
 def as_live(cursor: Any, database: str, view: BoundView) -> BoundView:
-    """A declared view in the place of its live copy: for whatever reads beside the pipelines."""
-    if "copy" not in migrations.columns(cursor, database).get("view", ()):
+    """A declared view in the place of its live copy, as that is kept: for whatever reads beside the pipelines."""
+    if not {"copy", "declaration"} <= {*migrations.columns(cursor, database).get("view", ())}:
         return view  # no viewtail that knows copies ever ran
-    cursor.execute(f"SELECT MAX(copy) FROM {quote(database, 'view')} WHERE name = %s", (view.id,))
-    (copy,) = cursor.fetchone()
-    return replace(view, copy=copy or 1)
+    cursor.execute(
+        f"SELECT copy, declaration FROM {quote(database, 'view')} WHERE name = %s ORDER BY copy DESC LIMIT 1",
+        (view.id,),
+    )
+    return kept_as(view, *(cursor.fetchone() or (1, "")))
 
 
 def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> list[BoundView]:
@@ -371,19 +371,11 @@ def everywhere(session: Session, database: str, views: Sequence[BoundView]) -> l
     with transaction(session, "reading where views are") as cursor:
         cursor.execute(f"SELECT DISTINCT name, copy, declaration FROM {quote(database, 'view')}")
         known = {name: (copy, declaration) for name, copy, declaration in cursor.fetchall()}
-    found = [_kept(view, *known.get(view.id, (1, ""))) for view in views]
+    found = [kept_as(view, *known.get(view.id, (1, ""))) for view in views]
     beside = [
-        replace(_kept(view, *known[name]), is_beside=True)
+        replace(kept_as(view, *known[name]), is_beside=True)
         for view in views
         for name in sorted(known)
         if view_of(name) == view.id != name
     ]
     return [*found, *beside]
-
-
-def live_now(session: Session, database: str, view: BoundView) -> BoundView:
-    """The view as its live copy is kept, for whoever reads it by its columns."""
-    if view.previous is None:
-        return view
-    kept = [one.declaration for (_, name), one in known_views(session, database).items() if name == view.id]
-    return (made_by(view, kept[0]) or view) if kept else view

@@ -243,15 +243,27 @@ class ViewStates:
         )
 
     def _add_places(self, cursor: Any, views: Sequence[BoundView]) -> None:
-        """A place that a view had before stays known: what is there may be older than the view's newest declaration."""
-        cursor.execute(f"SELECT name, places FROM {self._table} {self._ours}")
-        known = {name: places_from(text) for name, text in cursor.fetchall()}
+        """A place that a view had before stays known: what is there may be older than the view's newest declaration.
+
+        The present one is the last.
+        """
+        known = self._places(cursor)
         for view in views:
-            if _place(view) not in known[view.id]:
+            before, now = known[view.id], _place(view)
+            if before[-1:] != [now]:
+                places = [*(one for one in before if one != now), now]
                 cursor.execute(
-                    f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s",
-                    (_text_of([*known[view.id], _place(view)]), view.id),
+                    f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s", (_text_of(places), view.id)
                 )
+
+    def _places(self, cursor: Any) -> dict[str, list[Place]]:
+        cursor.execute(f"SELECT name, places FROM {self._table} {self._ours}")
+        return {name: places_from(text) for name, text in cursor.fetchall()}
+
+    def last_places(self) -> dict[str, Place]:
+        """By id, where each view is, as far as that was noted."""
+        with self._transaction("reading where views are") as cursor:
+            return {name: places[-1] for name, places in self._places(cursor).items() if places}
 
     def read(self, view: str) -> ViewRecord:
         return self.read_all([view])[view]
@@ -329,6 +341,7 @@ class ViewStates:
     def forget_dropped(self, view: str) -> bool:
         """`forget`, unless somebody declared the view again since it was halted as `BEING_DROPPED`."""
         letters, of_view = quote(self._database, "dead_letter"), f"{self._ours} AND name = %s"
+        rebuilds = quote(self._database, "rebuild")
         with self._transaction("forgetting a view") as cursor:
             cursor.execute(f"SELECT id, state, reason FROM {self._table} {of_view} FOR UPDATE", (view,))
             number, state, reason = cursor.fetchone() or (None, None, None)
@@ -336,6 +349,7 @@ class ViewStates:
                 return False
             cursor.execute(f"DELETE FROM {letters} WHERE view_id = %s", (number,))
             cursor.execute(f"DELETE FROM {self._table} WHERE id = %s", (number,))
+            cursor.execute(f"DELETE FROM {rebuilds} {self._ours} AND view_name = %s", (view,))
         return True
 
     def retire_others(self, declared: Iterable[str]) -> None:

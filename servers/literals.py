@@ -46,16 +46,36 @@ def equals(columns: Sequence[Column], values: Sequence[Any]) -> str:
 
 def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
     """The condition `(columns) > (after)`, expanded: MySQL reads far too much for the row constructor."""
-    pairs = [(quote(column.name), literal(value, column)) for column, value in zip(columns, after, strict=True)]
+    return _compared(columns, after, ">", ">")
+
+
+def up_to(columns: Sequence[Column], last: Sequence[Any]) -> str:
+    """The condition `(columns) <= (last)`, expanded as `beyond` is."""
+    return _compared(columns, last, "<", "<=")
+
+
+def within(columns: Sequence[Column], first: Sequence[Any], last: Sequence[Any]) -> str:
+    """The condition that keys are from `first` to `last`, both included."""
+    same = 0  # leading columns with one value, and only those behind them have a range
+    while same < len(columns) - 1 and first[same] == last[same]:
+        same += 1
+    fixed = [equals(columns[:same], first[:same])] if same else []
+    behind = columns[same:]
+    return " AND ".join([*fixed, _compared(behind, first[same:], ">", ">="), up_to(behind, last[same:])])
+
+
+def _compared(columns: Sequence[Column], bound: Sequence[Any], differs: str, ends: str) -> str:
+    """Comparison with a key: the first column that differs decides, by one operator, and the last one by another."""
+    pairs = [(quote(column.name), literal(value, column)) for column, value in zip(columns, bound, strict=True)]
     name, value = pairs[-1]
-    condition = f"{name} > {value}"
+    condition = f"{name} {ends} {value}"
     for name, value in reversed(pairs[:-1]):
-        condition = f"({name} > {value} OR ({name} = {value} AND {condition}))"
+        condition = f"({name} {differs} {value} OR ({name} = {value} AND {condition}))"
     if len(pairs) == 1:
         return condition
-    first, value = pairs[0]
-    # The first column's bound by itself lets the optimizer begin its range at the right place.
-    return f"{first} >= {value} AND {condition}"
+    # The first column's bound by itself lets the optimizer begin, or end, its range at the right place.
+    name, value = pairs[0]
+    return f"{name} {differs}= {value} AND {condition}"
 
 
 def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:

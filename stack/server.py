@@ -148,8 +148,9 @@ class Server:
 
     def is_running(self) -> bool:
         """Whether the server's process exists (a paused one does)."""
-        if self._process is not None:
-            self._process.poll()  # reaps it, so that it does not count as a zombie for ever
+        # Asked first: it costs nothing, and reaps what would count as a zombie for ever.
+        if self._process is not None and self._process.poll() is None:
+            return True
         return self._group is not None and bool(_living_members(self._group))
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -152,9 +153,14 @@ Verified = Annotated[list[str] | None, typer.Argument(metavar="[VIEW...]", help=
 Repair = Annotated[bool, typer.Option("--repair", help="Write what is wrong again, through the guard.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: say what would be written.")]
 Sample = Annotated[
-    float | None, typer.Option(metavar="PERCENT", help="Compare a sample of the rows, and say what that proves.")
+    float | None,
+    typer.Option(
+        metavar="PERCENT", help="Compare a sample of the rows, and say what that proves.", min=0.0001, max=100
+    ),
 ]
-MaxRows = Annotated[float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0)]
+MaxRows = Annotated[
+    float, typer.Option(metavar="N", help="Read at most N rows a second; 0: no limit.", min=0, max=1_000_000_000)
+]
 MaxThreads = Annotated[
     int, typer.Option(metavar="N", help="Wait while the source runs more statements than that at once.", min=1)
 ]
@@ -276,7 +282,8 @@ def status(context: typer.Context, json: Json = False, watch: Watch = False, eve
     """Show each pipeline and view: state, lag, rate, position, backfill, parked keys.
 
     Needs no running viewtail. Exits 1 when a pipeline is down or behind, a view is halted, or keys are parked; what is
-    paused is behind after a minute. The lines below the table say what to do.
+    paused is behind after a minute. A view that is new or being backfilled is no fault: `viewtail wait` waits for it.
+    The lines below the table say what to do.
 
     With --watch the terminal shows all that, and how the lag was in the last three minutes, until Ctrl-C; the exit code
     is 0 then. It asks MySQL alone, four questions each time.
@@ -409,7 +416,7 @@ def replay(
         view or [],
         all_views=all_views,
         is_yes=yes,
-        rows_a_second=int(max_rows_per_second),
+        rows_a_second=ceil(max_rows_per_second),  # 0.5 is not 0, which is no limit
         is_awaited=wait,
     )
 
@@ -471,9 +478,10 @@ def verify(
     """Compare views with their tables, both ways, while they are written; exits 1 where one differs.
 
     What differs only because the pipeline is behind does not count. A whole pass without a difference proves the view
-    through the moment at which the pass began: `status` shows it. The command needs a running viewtail, backs off when
-    the source is busy, and goes on where it was stopped. --repair writes what is wrong again through the guard, and
-    compares it once more. A version that no history explains is replaced, which nothing else does; the list names it.
+    through the moment at which the pass began: `status` shows it. Without a running viewtail the view is compared as it
+    stands, and nothing is proven. The command backs off when the source is busy, and goes on where it was stopped.
+    --repair writes what is wrong again through the guard, and compares it once more. A version that no history explains
+    is replaced, which nothing else does; the list names it.
     """
     from viewtail.commands.verify import Options
     from viewtail.commands.verify import verify as command

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-from offsets.mysql import OwnSession
 from operations import reading
-from projectors.rebuilds import live_now
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -21,8 +17,6 @@ def open_reader(view: str | View, settings: Settings | None) -> reading.Reader:
     settings.check_stores([chosen])
     deployment = deploy(settings, [chosen])
     (declared,) = deployment.views
-    with closing(OwnSession(deployment.open_store)) as session:
-        declared = live_now(session, deployment.database, declared)
     store = store_of(chosen)
     bound, remark = reading.found(deployment.open_store, settings.store_address(), deployment.database, declared)
     return reading.Reader(

@@ -24,6 +24,7 @@ from offsets.mysql import OwnSession
 from operations.check import tables_of
 from operations.cleaner import Cleaner
 from operations.new_declarations import NewDeclarations
+from operations.status import BUSY_ABOVE_S
 from projectors.backfills import Backfills
 from projectors.copies import Mover
 from projectors.ownership import Ownership, take
@@ -38,7 +39,6 @@ from viewtail.reports import Reporter
 _log = structlog.get_logger("viewtail.worker")
 
 STANDBY_ROUND_S = 1
-BUSY_ABOVE_S = 1.0  # a pipeline that lags more is left alone
 LOOK_EVERY_S = 1.0  # whether a paused pipeline is resumed
 
 
@@ -221,6 +221,7 @@ class Worker:
             pipeline=own.identity.name,
             store=store_named(own.identity.store),
             views=tuple(own.life.views.values()),
+            gives_way=own.gives_way,
             stop=own.stop,
             wake=own.life.wake,
         )

@@ -1,7 +1,8 @@
 """A sample of a table's rows, without reading the table.
 
 A small table is read whole. Of a larger one, where the key by which it is read in pages begins with a number: the rows
-at or behind random numbers between the smallest and the largest. Elsewhere: its first rows and its last.
+at or behind random numbers between the smallest and the largest. Where keys have gaps, several numbers lead to one row:
+then longer runs of rows behind such numbers, and at last its first rows. Elsewhere: its first rows and its last.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from changes.tables import Column, Kind, Table
 from ingest.canonical.rows import fetch_rows, select_list
 from servers.sessions import Connection, quote
 
-ROUNDS = 5  # of random numbers: where keys have gaps, several lead to one row
+ROUNDS = 5  # of random numbers
+LONGER = 4  # times as long as in the round before are the runs of rows behind them
 
 
 def sampled(connection: Connection, table: Table, names: Sequence[str], count: int) -> list[Row]:
@@ -33,11 +35,11 @@ def sampled(connection: Connection, table: Table, names: Sequence[str], count: i
     if len(found) > count:
         found.clear()
         for behind in _behind(connection, table, paging, count):
-            if len(found) == count:
-                break
             read(behind)
+            if len(found) >= count:
+                break
     connection.commit()
-    return list(found.values())
+    return list(found.values())[:count]
 
 
 def _behind(connection: Connection, table: Table, paging: Sequence[Column], count: int) -> Iterator[str]:
@@ -52,9 +54,13 @@ def _behind(connection: Connection, table: Table, paging: Sequence[Column], coun
         (least, most) = cursor.fetchone() or (None, None)
     if least is None or most is None:
         return
+    run = 1
     for _ in range(ROUNDS):
-        for number in sorted({random.randint(int(least), int(most)) for _ in range(count)}):
-            yield f"WHERE {first} >= {number:d} {_in_order(paging, 'ASC')} LIMIT 1"
+        for _ in range(-(-count // run)):
+            number = random.randint(int(least), int(most))
+            yield f"WHERE {first} >= {number:d} {_in_order(paging, 'ASC')} LIMIT {run:d}"
+        run *= LONGER
+    yield f"{_in_order(paging, 'ASC')} LIMIT {count:d}"
 
 
 def _in_order(paging: Sequence[Column], order: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import Any, Protocol, Self
@@ -22,13 +22,12 @@ from offsets.lease import is_held
 from offsets.mysql import OwnSession, Session, transaction
 from projectors import ownership
 from projectors.asked_watermarks import AskedWatermarks
-from projectors.binding import made_by
 from projectors.dead_letters import DeadLetters
 from projectors.projection import Projections, followed_tables
 from projectors.proving.comparison import Comparison
 from projectors.proving.reprojection import Reprojection
 from projectors.proving.view_lock import ViewLock
-from projectors.rebuilds import require_not_moving
+from projectors.rebuilds import kept_as, require_not_moving
 from projectors.stores import GuardedSink, guarded
 from projectors.stores.registry import store_of
 from projectors.view_states import State
@@ -123,9 +122,7 @@ class Beside:
         self.first = self.keepers()
         if not self.first:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
-        # As it is kept by now, and where.
-        kept = made_by(self.view, self.first[0].declaration) or self.view
-        self.view = replace(kept, copy=self.first[0].copy)
+        self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
         self.watermarks = AskedWatermarks(
             self.deployment.open_primary,
             self.deployment.watermark_database,

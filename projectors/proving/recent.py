@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from changes.writes import Key, ViewWrites
 
 KEPT_S = 60.0
+SETTLED_S = 1.5  # before: Elasticsearch would refresh an index for each look at what it was just given
 MOST_KEYS = 20_000  # of all views together; a backfill or a drain changes more in a second than can be looked at
 
 
@@ -33,12 +34,15 @@ class RecentKeys:
                 self._count -= len(self._batches.popleft()[2])
 
     def by_view(self) -> dict[str, list[Key]]:
-        """Those of the last minute, each once."""
-        least = time.monotonic() - KEPT_S
+        """Those of the last minute, each once; without those of the last moment."""
+        now = time.monotonic()
+        least, most = now - KEPT_S, now - SETTLED_S
         found: dict[str, dict[Key, None]] = {}
         with self._lock:
             while self._batches and self._batches[0][0] < least:
                 self._count -= len(self._batches.popleft()[2])
-            for _, view, keys in self._batches:
+            for at, view, keys in self._batches:
+                if at > most:
+                    break
                 found.setdefault(view, {}).update(dict.fromkeys(keys))
         return {view: list(keys) for view, keys in found.items()}

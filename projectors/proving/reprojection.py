@@ -8,9 +8,12 @@ history explains is taken away first.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from changes.rendering import key_renderer
 from changes.writes import Key, Parked, ViewWrites, Write
@@ -23,6 +26,7 @@ from projectors.stores import GuardedSink, Held
 from projectors.views import BoundView
 
 KEYS_A_WRITE = 500
+PIECES_WITHIN_S = 2.0  # under one lock, which the pipeline may wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +35,37 @@ class Written:
 
     shown: int = 0  # rows that were written
     gone: int = 0  # tombstones for keys that have no row
+    kept_out: int = 0  # tombstones for rows that do not belong in the view
     parked: tuple[Parked, ...] = ()
 
     def __add__(self, other: Written) -> Written:
         return Written(
-            shown=self.shown + other.shown, gone=self.gone + other.gone, parked=(*self.parked, *other.parked)
+            shown=self.shown + other.shown,
+            gone=self.gone + other.gone,
+            kept_out=self.kept_out + other.kept_out,
+            parked=(*self.parked, *other.parked),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """Some rows of the table, in the order in which they are read."""
+
+    keys: list[Key]
+    projected: Projected
+    rows: int
+    place: Any  # of its last row
+    is_last: bool  # no row follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pieces:
+    """What became of some pieces."""
+
+    written: Written
+    rows: int
+    last: Piece | None  # that was written
+    is_end: bool  # no row follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,22 +104,32 @@ class Reprojection:
             written += self._of_some(some, version, taken)
         return written
 
-    def of_chunk(self, read: Callable[[], tuple[list[Key], Projected] | None], version: int) -> Written | None:
-        """Write rows that `read` gives, which is called while the lock is held: their keys, and what they project to.
+    def of_pieces(self, read: Callable[[Any], Piece | None], after: Any, version: int, most: int) -> Pieces:
+        """Write up to so many pieces of rows under one lock, the first behind a place; the next is read meanwhile.
 
-        None where it gives none.
+        `read` gives the piece behind a place, None where no row follows. It is called in a thread.
         """
-        with self.lock() as lock:
+        written, rows, last, began = Written(), 0, None, time.monotonic()
+        with self.lock() as lock, ThreadPoolExecutor(1, thread_name_prefix="piece") as reader:
             self.check()
-            found = read()
-            failpoints.reach("after rows")
-            if found is None:
-                return None
-            keys, projected = found
-            written = self._write(self._with_tombstones(keys, projected, version), projected.parked, {}, lock)
-            if written is not None and lock.is_held():
-                return written
-        return self.of_keys(keys, version)
+            piece = reader.submit(read, after).result()
+            for number in range(1, most + 1):
+                failpoints.reach("after rows")
+                if piece is None:
+                    return Pieces(written=written, rows=rows, last=last, is_end=True)
+                is_final = piece.is_last or number == most or time.monotonic() - began > PIECES_WITHIN_S
+                ahead = None if is_final else reader.submit(read, piece.place)
+                writes = self._with_tombstones(piece.keys, piece.projected, version)
+                some = self._write(writes, piece.projected, {}, lock, is_again=True)
+                if some is None or not lock.is_held():
+                    break  # what was read ahead is read again under the next lock
+                written, rows, last = written + some, rows + piece.rows, piece
+                if ahead is None:
+                    return Pieces(written=written, rows=rows, last=last, is_end=piece.is_last)
+                piece = ahead.result()
+        assert piece is not None
+        written, rows = written + self.of_keys(piece.keys, version), rows + piece.rows
+        return Pieces(written=written, rows=rows, last=piece, is_end=piece.is_last)
 
     def _of_some(self, keys: list[Key], version: int, unexplained: Mapping[Key, Held]) -> Written:
         while True:
@@ -100,7 +139,7 @@ class Reprojection:
                 failpoints.reach("after rows")
                 projected = self.projections.of_rows(self.view.id, rows, version)
                 writes = self._with_tombstones(keys, projected, version)
-                written = self._write(writes, projected.parked, unexplained, lock)
+                written = self._write(writes, projected, unexplained, lock)
                 if written is not None and lock.is_held():
                     return written
             # This process hung, and its lock was taken from it: rows that it read may be gone. Once more.
@@ -125,22 +164,32 @@ class Reprojection:
     def _write(
         self,
         writes: Sequence[ViewWrites],
-        unprojected: Sequence[Parked],
+        projected: Projected,
         unexplained: Mapping[Key, Held],
         lock: ViewLock,
+        *,
+        is_again: bool = False,
     ) -> Written | None:
-        """None where the lock is lost, and nothing was written."""
+        """None where the lock is lost, and nothing was written. `is_again`: most rows are there as they are."""
         if not lock.is_held():
             return None
         if unexplained:
             self.sink.take_away(self.view.id, unexplained)
             failpoints.reach("after take away")
-        refused = self.sink.write(writes, None) if writes else []
+        refused: list[Parked] = []
+        if writes:
+            refused = self.sink.write_again(writes) if is_again else self.sink.write(writes, None)
         with transaction(self.session, f"writing {self.view.id} again"):
             pass
         failpoints.reach("after rewrite")
-        parked = [*unprojected, *refused]
+        parked = [*projected.parked, *refused]
         self.settle(writes, parked)
-        values = [write[1] for one in writes for write in one.writes.values()]
-        gone = sum(value is None for value in values)
-        return Written(shown=len(values) - gone - len(refused), gone=gone, parked=tuple(parked))
+        deleted = [key for one in writes for key, (_, values) in one.writes.items() if values is None]
+        with_rows = {key for one in projected.writes for key in one.writes}
+        kept_out = sum(key in with_rows for key in deleted)
+        return Written(
+            shown=sum(one.count for one in writes) - len(deleted) - len(refused),
+            gone=len(deleted) - kept_out,
+            kept_out=kept_out,
+            parked=tuple(parked),
+        )

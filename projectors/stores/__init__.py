@@ -128,8 +128,21 @@ class GuardedSink(WitnessedSink, Protocol):
         """
         return ""
 
-    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+    def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        """`write` without a position, of rows that are expected to be there as they are, with older versions.
+
+        The outcome is the same. A store where it costs less to give such rows their version than to write them does so.
+        """
+        return self.write(writes, None)
+
+    def last_write(self, view: str) -> int | None:
+        """The number of the last write that the view's place had so far; None where the store numbers none."""
+        return None
+
+    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, stored version) of the view's present (not deleted) keys with a smaller version.
+
+        Where the store numbers its writes, those alone whose last write is not behind `written_upto`.
 
         A page comes after each round trip or two, empty where nothing in it is older, so that a caller can leave a
         sweep over many fresh keys between two pages.
@@ -174,6 +187,9 @@ class Swapping(Protocol):
         lacks was gone by then. Returns False where that is only prepared: see GradualSwapping.
         """
 
+    def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
+        """Whether readers have `beside` already: a `swap` was cut off before anybody noted that it was done."""
+
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Nothing stays of a copy that readers do not see; they see `live`."""
 
@@ -185,10 +201,10 @@ class Swapping(Protocol):
 class GradualSwapping(Swapping, Protocol):
     """Some copies change places entity by entity: `swap` only prepares it. Both are written meanwhile, with `move`."""
 
-    def move(self, beside: BoundView, stop: threading.Event, pace: Callable[[float], None]) -> bool:
+    def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
         """Exchange what is left of two copies that move (`beside.move`); `beside` is the former one.
 
-        `pace` is called after each step, with the seconds that it took. Returns False where it was stopped.
+        `rest` is called after each step, with the entities that it moved. Returns False where it was stopped.
         """
 
 
@@ -224,6 +240,7 @@ class Held:
     content: Any  # None: a tombstone, or a row that shows nothing; UNREADABLE
     fault: str = ""  # why it is nothing that viewtail wrote; '' where it may be
     mark: Any = None  # tells the store whether this is still what it holds
+    is_foreign: bool = False  # another program's, under a name that readers know: the guard parks what comes for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +277,7 @@ class ViewReader(ABC):
 
     view: BoundView
     foreign: list[str]  # names in the view's place that are no keys, as far as `shown_keys` met them
+    has_strays = False  # whether readers may find an entity elsewhere too than `held` looks
 
     @abstractmethod
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
@@ -456,6 +474,10 @@ class Store(ABC):
     def place(self, view: BoundView) -> Place:
         """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""
         return {}
+
+    def no_copy_from(self, view: BoundView, before: Place) -> str:
+        """Why the copy of a changed declaration cannot take the place that is `before`, and what to do; '': it can."""
+        return ""
 
     @abstractmethod
     def leftover(self, access: Access, retired: Retired) -> Leftover:

@@ -19,7 +19,7 @@ from offsets.pauses import this_person
 from operations import rebuild as operation
 from projectors.pace import GIVING_WAY_ROWS, GivingWay, Pace
 from projectors.proving.beside import Beside
-from projectors.rebuilds import Rebuild
+from projectors.rebuilds import Rebuild, Stage
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
@@ -179,6 +179,8 @@ def _tell(one: Rebuild, *, as_json: bool) -> int:
             f"{one.view}: copy {one.copy} is filled and kept up to date; readers have copy {one.live}. To swap: "
             f"viewtail rebuild {one.view}. To drop copy {one.copy}: viewtail rebuild {one.view} --abort"
         )
+    elif one.stage in (Stage.DROPPING, Stage.ENDED) or (one.kept_s is not None and one.kept_s <= 0):
+        print(f"{one.view}: readers have copy {one.live}. Copy {one.copy} is not kept, and is dropped")
     else:
         kept = "" if one.kept_s is None else f" for {max(0.0, one.kept_s) / 3600:.1f} h"
         print(

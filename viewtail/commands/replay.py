@@ -19,7 +19,7 @@ from projectors.view_states import State
 from projectors.views import view_of
 from viewtail import declarations, settings
 from viewtail.commands.agreeing import agreed
-from viewtail.commands.output import print_json, print_remark, print_table
+from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
@@ -32,7 +32,7 @@ def replay(
 ) -> int:
     """Have views backfilled again from their canonical rows; returns the exit code."""
     if bool(names) == all_views:
-        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or all of them with --all")
+        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
     loaded, views = declarations.configured(config)
     chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
     # By id, each once: a mapping in a declaration has no hash.
@@ -70,8 +70,9 @@ def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
     if as_json:
         print_json([asdict(one) for one in found])
     elif found:
-        rows = [[one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result] for one in found]
-        print_table(["started (UTC)", "", "view", "what", "who", "state", "result"], rows)
+        titles = ("started (UTC)", "kind", "view", "what", "who", "state", "result")
+        rows = ((one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result) for one in found)
+        print_rows([dict(zip(titles, row, strict=True)) for row in rows])
     else:
         print("nothing was replayed, verified or repaired yet")
     return 0

@@ -170,9 +170,10 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
     written, parked = done.written, len(done.written.parked)
+    kept_out = f"{written.kept_out:,} kept out by where, " if written.kept_out else ""
     print(
         f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {written.shown:,} written, "
-        f"{written.gone:,} gone from the table, {parked:,} parked"
+        f"{kept_out}{written.gone:,} gone from the table, {parked:,} parked"
     )
     return 1 if parked else 0
 
@@ -204,8 +205,10 @@ def _selection(deployment: Deployment, beside: Beside, selected: Selected, how: 
         return keys_from_texts(view, parked, "parked keys") if parked else Keys([], "parked")
     if selected.where is not None:
         # With a limit no more than it lets through in a second.
-        at_once = max(1, min(ROWS_AT_ONCE, int(how.rows_a_second or ROWS_AT_ONCE)))
-        return Where(selected.where, _count(deployment, view, selected.where), at_once)
+        rows = _count(deployment, view, selected.where)
+        if how.rows_a_second:
+            return Where(selected.where, rows, max(1, min(ROWS_AT_ONCE, int(how.rows_a_second))), pieces=1)
+        return Where(selected.where, rows)
     return _changed(deployment, beside, selected, stop)
 
 

@@ -16,8 +16,8 @@ from operations.fleet import Fleet, Noted
 from operations.fleet import fleet as as_fleet
 from operations.fleet import read as read_fleet
 from operations.runs import COMPARISON, under_way
-from operations.status import PipelineStatus, is_replaced, positions, read
-from projectors.rebuilds import Rebuild, all_rebuilds, gone_back
+from operations.status import BUSY_ABOVE_S, PipelineStatus, is_replaced, positions, read
+from projectors.rebuilds import Rebuild, Stage, all_rebuilds, gone_back
 from projectors.stores.registry import STORES
 from projectors.views import is_copy, view_of
 from servers.sessions import asking
@@ -204,7 +204,7 @@ def remarks(found: Findings) -> list[str]:
         f"it back, declare it again: viewtail backfills it. Or forget it: viewtail forget {name}"
         for name in found.retired
     ]
-    lines += [_of_rebuild(one, is_being_compared=one.copy_id in found.comparing) for one in found.rebuilds]
+    lines += [_of_rebuild(one, found) for one in found.rebuilds]
     lines += [
         f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
         f"declares now built beside it: viewtail rebuild {name}"
@@ -218,13 +218,31 @@ def remarks(found: Findings) -> list[str]:
     return lines
 
 
-def _of_rebuild(one: Rebuild, *, is_being_compared: bool) -> str:
+def _of_rebuild(one: Rebuild, found: Findings) -> str:
     note = "" if one.note is None else f" It could not be swapped: {one.note}."
     kept = "" if one.kept_s is None else f" It is kept for {max(0.0, one.kept_s) / 3600:.1f} h more."
-    stage = f"{one.stage}, and being compared with its table" if is_being_compared else one.stage
+    stage = f"{one.stage}, and being compared with its table" if one.copy_id in found.comparing else one.stage
     what = f"{one.copy_id} is the copy beside view {one.view}, {stage}, asked for by {one.started_by}.{note}{kept}"
     if one.move is not None:
         return f"{what} Readers get the other copy entity by entity; the view is up to date meanwhile"
+    if one.stage is Stage.DROPPING:
+        return f"{what} It is being dropped, by the next `viewtail run` if none runs"
+    if (why := _why_not_swapped(one, found)) is not None:
+        return f"{what} {why}. To have it compared and swapped all the same: viewtail rebuild {one.view}"
     if one.live > one.copy:
         return f"{what} To give it to readers again: viewtail rebuild {one.view} --rollback"
     return f"{what} To go on: viewtail rebuild {one.view}. To drop it: viewtail rebuild {one.view} --abort"
+
+
+def _why_not_swapped(one: Rebuild, found: Findings) -> str | None:
+    """Why the filled copy of a changed declaration is not compared now; None of others."""
+    if not one.is_automatic or one.stage is not Stage.BUILDING or one.is_compared:
+        return None
+    for pipeline in found.pipelines:
+        is_filled = any(view.name == one.copy_id and view.state == "filled" for view in pipeline.views)
+        if is_filled and pipeline.lag_s > BUSY_ABOVE_S:
+            return (
+                f"viewtail compares it with its table, and then swaps it, only while pipeline {pipeline.name} is less "
+                f"than {BUSY_ABOVE_S:.0f} s behind, and it is {pipeline.lag_s:.1f} s behind now"
+            )
+    return None

@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, MisuseError, StopRequested, Viewtai
 from changes.writes import Key
 from operations.runs import Run
 from operations.status import positions
-from operations.verify import MISLED, Counts, Report, Verify
+from operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
 from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
@@ -109,7 +109,11 @@ def _chosen(views: Sequence[View], named: Sequence[View]) -> list[View]:
 
 
 def _one(deployment: Deployment, view: BoundView, options: Options, stop: Event) -> Report:
-    with progress(view.id, "rows") as show, Beside(deployment, view, stop, _say_once) as beside:
+    chunk_rows = 0 if options.share == 1.0 else SAMPLED_ROWS
+    with (
+        progress(view.id, "rows") as show,
+        Beside(deployment, view, stop, _say_once, chunk_rows=chunk_rows) as beside,
+    ):
         pace = ConsideratePace(
             options.rows_a_second,
             stop,

@@ -237,19 +237,40 @@ def _dumped(document: dict[str, Any], option: int = 0) -> Any:
         return UNREADABLE
 
 
+def last_sequence_number(client: Elasticsearch, name: str) -> int:
+    """Of the documents of the index that are there: each shard numbers its writes. -1: none is there."""
+    ask(client, "refreshing", "POST", f"{path(name)}/_refresh")
+    largest = {"size": 0, "track_total_hits": False, "aggs": {"last": {"max": {"field": "_seq_no"}}}}
+    found = ask(client, "reading sequence numbers", "POST", f"{path(name)}/_search", largest)
+    if found["timed_out"] or found["_shards"]["failed"]:
+        raise StoreUnavailableError("Elasticsearch: a shard did not answer; viewtail tries again by itself")
+    last = found["aggregations"]["last"]["value"]
+    return -1 if last is None else int(last)
+
+
 def present_documents(
-    client: Elasticsearch, view: BoundView, name: str, *, has_source: bool, foreign: list[str] | None = None
+    client: Elasticsearch,
+    view: BoundView,
+    name: str,
+    *,
+    has_source: bool,
+    foreign: list[str] | None = None,
+    written_upto: int | None = None,
 ) -> Iterator[list[tuple[Key, dict[str, Any]]]]:
     """(key, hit) of every document that is no tombstone, a page at a time, as they were at the first page.
 
-    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`.
+    `name` is that of the index, or of an alias of it. The first ids that are no keys go to `foreign`. With
+    `written_upto`, documents that were written behind that sequence number are left out.
     """
     index, key = path(name), key_of(view)
     point = None
     try:
         ask(client, "refreshing", "POST", f"{index}/_refresh")
         point = ask(client, "sweeping", "POST", f"{index}/_pit?keep_alive={_KEEP_ALIVE}")["id"]
-        body: dict[str, Any] = {"query": PRESENT, "version": True, "_source": has_source, "track_total_hits": False}
+        query: dict[str, Any] = PRESENT
+        if written_upto is not None:
+            query = {"bool": {"filter": [PRESENT, {"range": {"_seq_no": {"lte": written_upto}}}]}}
+        body: dict[str, Any] = {"query": query, "version": True, "_source": has_source, "track_total_hits": False}
         size = KEYS_A_PAGE if has_source else IDS_A_PAGE
         body |= {"sort": [{"_shard_doc": "asc"}], "size": size}
         while True:

@@ -28,7 +28,7 @@ from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit,
 from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, path
-from projectors.stores.elasticsearch.reading import present_documents
+from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
 from projectors.stores.elasticsearch.requests import Refused, ask
 from projectors.views import BoundView
 
@@ -140,10 +140,16 @@ class ElasticsearchSink(GuardedSink):
         kept = [mark.position for mark in self._marks.values() if mark is not None]
         return min(kept, key=lambda position: position.version) if kept else None
 
-    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+    def last_write(self, view: str) -> int | None:
+        """The largest sequence number among all shards' documents."""
+        with _unrefused("reading sequence numbers"):
+            return last_sequence_number(self._living(), Names(self._views[view]).index)
+
+    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """Pages of (key, version) below `version`, as they were when the first page was read."""
         bound = self._views[view]
-        for page in present_documents(self._living(), bound, Names(bound).index, has_source=False):
+        name = Names(bound).index
+        for page in present_documents(self._living(), bound, name, has_source=False, written_upto=written_upto):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:

@@ -32,6 +32,10 @@ class AliasSwapping(Swapping):
             ask(self._client, "moving the alias", "POST", "/_aliases", {"actions": [*others, add]})
         return True
 
+    def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
+        with _told(live):
+            return self._with(Names(live).alias) == [Names(beside).index]
+
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Delete its index, and its alias with it."""
         with _told(beside):

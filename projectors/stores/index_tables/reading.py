@@ -15,7 +15,7 @@ from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader
 from projectors.stores.index_tables.table import VERSION, table_name
 from projectors.views import BoundView
-from servers.literals import beyond, literal, one_of, selected
+from servers.literals import beyond, literal, one_of, selected, up_to
 from servers.sessions import Connection, number_of, quote
 
 ROWS_A_PAGE = 20_000  # looked at by one query
@@ -33,8 +33,7 @@ class IndexTableReader(ViewReader):
         self.view, self.foreign = view, []
         self._connection = connection
         self._database = database
-        version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False)
-        self._stored = [*map(_as_stored, (*view.key, *view.values)), replace(version, is_unsigned=True)]
+        self._stored = stored_columns(view)
 
     def rows(self, keys: Sequence[Key]) -> list[StoredRow]:
         found: dict[Key, StoredRow] = {}
@@ -46,7 +45,7 @@ class IndexTableReader(ViewReader):
     def pages(self, after: Key | None = None) -> Iterator[list[StoredRow]]:
         while True:
             behind = [] if after is None else [beyond(self.view.key, after)]
-            page = self._read([_has_values(self.view), *behind], f" LIMIT {ROWS_A_PAGE}")
+            page = self._read([has_values(self.view), *behind], f" LIMIT {ROWS_A_PAGE}")
             yield page
             if len(page) < ROWS_A_PAGE:
                 return
@@ -71,7 +70,7 @@ class IndexTableReader(ViewReader):
         keys = self._stored[: len(self.view.key)]
         while True:
             behind = [] if after is None else [beyond(self.view.key, after)]
-            page = self._fetched([_has_values(self.view), *behind], keys, f" LIMIT {ROWS_A_PAGE}")
+            page = self._fetched([has_values(self.view), *behind], keys, f" LIMIT {ROWS_A_PAGE}")
             yield page
             if len(page) < ROWS_A_PAGE:
                 return
@@ -85,12 +84,9 @@ class IndexTableReader(ViewReader):
 
     def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
-        conditions = [_has_values(self.view)]
+        conditions = [has_values(self.view)]
         conditions += [] if after is None else [beyond(key, after)]
-        if upto is not None:
-            # The bound of the first column by itself lets the optimizer end its range at the right place.
-            conditions += [f"{quote(key[0].name)} <= {literal(upto[0], key[0])}"]
-            conditions += [f"NOT ({beyond(key, upto)})"] if len(key) > 1 else []
+        conditions += [] if upto is None else [up_to(key, upto)]
         width = len(key)
         rows = self._fetched(conditions)
         shown = {row[:width]: row[width:-1] for row in rows}
@@ -158,6 +154,12 @@ class IndexTableReader(ViewReader):
         )
 
 
+def stored_columns(view: BoundView) -> list[Column]:
+    """Key, values and version, as its table has them."""
+    version = Column(name=VERSION, kind=Kind.INTEGER, declared="bigint unsigned", is_nullable=False, is_unsigned=True)
+    return [*map(_as_stored, (*view.key, *view.values)), version]
+
+
 def _as_stored(column: Column) -> Column:
     """A column of the table as its index table has it: texts are in utf8mb4 there, labels are texts."""
     if column.kind not in _TEXTS:
@@ -184,7 +186,7 @@ def stale_keys(database: str, view: BoundView, after: Key | None, version: int) 
     """SELECT of (key..., version) of what is shown and older, among the next ROWS_A_PAGE rows after a key."""
     names = [f"k{at}" for at in range(len(view.key))]
     keys = ", ".join(f"{selected(column)} AS {name}" for column, name in zip(view.key, names, strict=True))
-    page = f"SELECT {keys}, {VERSION} AS v, {_has_values(view)} AS is_shown {_behind(database, view, after)}"
+    page = f"SELECT {keys}, {VERSION} AS v, {has_values(view)} AS is_shown {_behind(database, view, after)}"
     return f"SELECT {', '.join(names)}, v FROM ({page} LIMIT {ROWS_A_PAGE}) AS page WHERE is_shown AND v < {version}"
 
 
@@ -204,5 +206,6 @@ def _from(database: str, view: BoundView, conditions: Sequence[str]) -> str:
     return f"FROM {quote(database, table_name(view))} WHERE {where or 'TRUE'} ORDER BY {order}"
 
 
-def _has_values(view: BoundView) -> str:
+def has_values(view: BoundView) -> str:
+    """The condition for rows that show something."""
     return " OR ".join(f"{quote(column.name)} IS NOT NULL" for column in view.values)

@@ -1,9 +1,10 @@
-"""A row that comes alone: committed by itself, on a session of its own, the offset some time later.
+"""A row that comes alone, in each of its views: committed by itself, on a session of its own, the offset later.
 
 A busy pipeline commits many rows with their offset. At low rates a batch is one row, and moving the offset with each
 would be most of the work: one more statement, one more round trip, a larger transaction, more binlog. So that a stale
-owner still writes nothing, the statement has a version to write only where it finds the owner's fence, under a lock.
-What a restart reads again because the offset came later, the guard makes harmless.
+owner still writes nothing, each statement has a version to write only where it finds the owner's fence, under a lock.
+What a restart reads again because the offset came later, the guard makes harmless; so it does what was committed where
+another statement of the row failed, and the caller writes all of it again.
 
 This is a shortcut and decides nothing: whatever is out of the ordinary is left to the sink's usual way.
 """
@@ -11,7 +12,7 @@ This is a shortcut and decides nothing: whatever is out of the ordinary is left 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pymysql
 
@@ -22,6 +23,7 @@ from projectors.stores.index_tables.upserts import Upsert
 from servers.pipelined import Flight, Prepared
 from servers.sessions import Connection
 
+MOST_VIEWS = 4  # with a row each; then a transaction with the offset costs little more
 REOPEN_AFTER_S = 5.0  # a session that broke, or could not be had, is not asked for with every row
 
 
@@ -34,23 +36,31 @@ class SingleRows:
         self._prepared: dict[str, tuple[Upsert, Owner, Prepared]] = {}
         self._closed_at = -REOPEN_AFTER_S
 
-    def write(self, upsert: Upsert, item: Item, owner: Owner) -> bool:
-        """Whether the row is durable. If not, the caller writes it in the usual way."""
+    def write(self, rows: Sequence[tuple[Upsert, Item]], owner: Owner) -> bool:
+        """Whether all are durable. If not, the caller writes them in the usual way."""
         try:
             connection = self._living()
             if connection is None:
                 return False
-            prepared = self._ready(connection, upsert, owner)
+            packed = [
+                self._ready(connection, upsert, owner).packed((*upsert.parameters(item), owner.id, owner.fence))
+                for upsert, item in rows
+            ]
             flight = Flight(connection)
-            flight.execute(prepared.packed((*upsert.parameters(item), owner.id, owner.fence)))
-            (answer,) = flight.land()
+            if len(packed) > 1:  # each commit waits for the disk
+                flight.send(b"BEGIN")
+            for one in packed:
+                flight.execute(one)
+            if len(packed) > 1:
+                flight.send(b"COMMIT")
+            answers = flight.land()
         except UnicodeEncodeError:
             return False
         except (pymysql.err.MySQLError, ViewtailError):
             self.close()
             self._closed_at = time.monotonic()
             return False
-        return isinstance(answer, int)
+        return all(isinstance(answer, int) for answer in answers)
 
     def close(self) -> None:
         connection, self._connection, self._prepared = self._connection, None, {}

@@ -25,8 +25,9 @@ from offsets.mysql import MySQLOffsets
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, nothing, parked
 from projectors.stores.index_tables import places
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
-from projectors.stores.index_tables.single_rows import SingleRows
+from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
 from projectors.stores.index_tables.table import VERSION, present_tables
+from projectors.stores.index_tables.unchanged import MOST_MISSES, ROWS_A_LOOK, ChangedMeanwhileError, Unchanged
 from projectors.stores.index_tables.upserts import Upsert
 from projectors.views import BoundView
 from servers.facts import ServerFacts, facts_of
@@ -73,6 +74,7 @@ class MySQLSink(GuardedSink):
         self._views = {view.id: view for view in views}
         self._connection: Connection | None = None
         self._upserts: dict[str, Upsert] = {}
+        self._unchanged: dict[str, Unchanged] = {}  # of views whose row is all that they have of an entity
         self._offsets: MySQLOffsets | None = None
         self._single_rows = SingleRows(connection_factory)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
@@ -126,10 +128,10 @@ class MySQLSink(GuardedSink):
                     shape.make_ready(connection)
                 except (PlaceRefusedError, DeclarationError) as error:
                     refused[shape.view.id] = str(error)
-        self._upserts = {
-            shape.view.id: places.writer_of(shape, facts, self._max_statement)
-            for shape in shapes
-            if shape.view.id not in refused
+        ready = [shape for shape in shapes if shape.view.id not in refused]
+        self._upserts = {shape.view.id: places.writer_of(shape, facts, self._max_statement) for shape in ready}
+        self._unchanged = {
+            name: Unchanged(self._database, upsert.view) for name, upsert in self._upserts.items() if upsert.is_alone
         }
         return refused
 
@@ -174,7 +176,7 @@ class MySQLSink(GuardedSink):
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer and leave the transaction open; returns the keys that MySQL refuses for good.
 
-        A row that comes alone may be committed by itself; then the sink tells the offset store.
+        A row that comes alone, in each of its views, may be committed by itself; then the sink tells the offset store.
         """
         connection = self.connection
         if upto is not None and self._went_ahead(connection, writes, upto):
@@ -192,6 +194,31 @@ class MySQLSink(GuardedSink):
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
 
+    def write_again(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        """Blocks of rows that are there as they would be written get their version, and the others are upserted."""
+        connection = self.connection
+        if not _is_in_transaction(connection):  # what cannot be finished is rolled back as a whole
+            try:
+                return self._apply_again(connection, writes)
+            except (ViewtailError, pymysql.err.MySQLError, ChangedMeanwhileError):
+                self._roll_back()  # the usual way meets again whatever is wrong, and tells it
+        return self.write(writes, None)
+
+    def _apply_again(self, connection: Connection, writes: Sequence[ViewWrites]) -> list[Parked]:
+        letters: list[Parked] = []
+        for of_view in sorted(writes, key=lambda one: one.view):
+            unchanged = self._unchanged.get(of_view.view)
+            items, at, misses = sorted(of_view.writes.items()), 0, 0
+            while unchanged is not None and at < len(items) and misses < MOST_MISSES:
+                some = items[at : at + ROWS_A_LOOK]
+                at += len(some)
+                left = unchanged.left(connection, some)
+                misses = misses + 1 if left else 0
+                letters += self._apply(connection, [ViewWrites(of_view.view, dict(left))], None) if left else []
+            if at < len(items):
+                letters += self._apply(connection, [ViewWrites(of_view.view, dict(items[at:]))], None)
+        return letters
+
     def witness(self, offset: Position) -> Position | None:
         """The offset as the server has it: its row is on the rows' own server, committed with or after them.
 
@@ -200,7 +227,7 @@ class MySQLSink(GuardedSink):
         """
         return offset if self._offsets is None else self._offsets.saved()
 
-    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each ROWS_A_PAGE rows of the table, in key order.
 
         Rows whose values are all NULL are left out: they are tombstones, or entities that no value leads to, and a
@@ -241,14 +268,13 @@ class MySQLSink(GuardedSink):
             connection.close()
 
     def _went_ahead(self, connection: Connection, writes: Sequence[ViewWrites], upto: Position) -> bool:
-        """Whether the writes were one row, which is durable now."""
-        if self._offsets is None or len(writes) != 1 or _is_in_transaction(connection):
+        """Whether the writes were one row of each of a few views, and are durable now."""
+        if self._offsets is None or not 0 < len(writes) <= MOST_VIEWS or _is_in_transaction(connection):
             return False
-        (of_view,) = writes
-        if len(of_view.writes) != 1 or not self._upserts[of_view.view].is_alone:
+        rows = [(self._upserts[of_view.view], item) for of_view in writes for item in of_view.writes.items()]
+        if len(rows) != len(writes) or not all(upsert.is_alone for upsert, _ in rows):
             return False
-        (item,) = of_view.writes.items()
-        is_durable = self._single_rows.write(self._upserts[of_view.view], item, self._offsets.owner)
+        is_durable = self._single_rows.write(rows, self._offsets.owner)
         if is_durable:
             self._offsets.went_ahead(upto)
         return is_durable

@@ -53,8 +53,10 @@ class TableSwapping(Swapping):
         second = second_name(live), second_name(live, is_beside=True), second_name(beside)
         with self._mapped(live):
             present = self._present(*first, *second)
-            if first[2] not in present:  # an earlier call did it, and did not come to say so
+            if _is_swapped(first, present):
                 return True
+            if first[2] not in present:
+                raise StoreError(f"{self._named(first[2])} is gone: somebody dropped it. viewtail fills it again")
             self._wait_for_snapshots(beside)
             ours = {*present} - {name for name in second if not present.get(name)}  # what another view has stays
             pairs = self._pairs(present, ours, [first, second])
@@ -67,6 +69,11 @@ class TableSwapping(Swapping):
             f"a session reads {self._named(first[0])} in a transaction that does not end, and tables can be renamed "
             "only between transactions. End that transaction (performance_schema.metadata_locks names it), or wait"
         )
+
+    def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
+        names = table_name(live), table_name(live, is_beside=True), table_name(beside)
+        with self._mapped(live):
+            return _is_swapped(names, self._present(*names))
 
     def drop(self, live: BoundView, beside: BoundView) -> None:
         """Drop its tables."""
@@ -166,3 +173,9 @@ class TableSwapping(Swapping):
             if number in TEMPORARY_NUMBERS:
                 raise StoreUnavailableError(f"{said}; viewtail tries again by itself") from None
             raise StoreError(f"{said}: {error.args[-1]}") from None
+
+
+def _is_swapped(names: tuple[str, str, str], present: Collection[str]) -> bool:
+    """Whether the former copy has the name that it has beside another one, and the new copy has its own no more."""
+    _, former, new = names
+    return former in present and new not in present

@@ -59,8 +59,10 @@ _LEAVE = COMMON + _LOOK.replace(
 class RedisLeftover(Leftover):
     """Keys and tombstones of one view, in all shapes that its keys ever had."""
 
-    def __init__(self, client: Redis, retired: Retired) -> None:
+    def __init__(self, client: Redis, retired: Retired, mark: str) -> None:
+        """`mark`: the key that tells how the last move of the view stands, as of `mark_of`."""
         self._client = client
+        self._mark = mark
         shapes = {(place["shape"], place["kind"]) for place in retired.places}
         self._shapes = [(shape, kind, re.compile(pattern_of(shape))) for shape, kind in sorted(shapes)]
         self._others = [
@@ -88,9 +90,11 @@ class RedisLeftover(Leftover):
             foreign += len(names) - ours
         shapes = ", ".join(shape for shape, *_ in self._shapes)
         pointers = [name for name in self._pointers if self._is_there(name)]
-        count = counts.total() + len(pointers)
+        marks = [self._mark] if self._is_there(self._mark) else []
+        count = counts.total() + len(pointers) + len(marks)
         lines = [f"Redis keys {shapes}: {counts.total() - counts[TOMBSTONE]:,}, and {counts[TOMBSTONE]:,} tombstones"]
         lines += [f"Redis key {name}, which says which generation readers find" for name in pointers]
+        lines += [f"Redis key {name}, which says how far its copies changed places" for name in marks]
         left = [f"{number:,} Redis keys of that form that view {view} has" for view, number in sorted(others.items())]
         left += [f"{foreign:,} Redis keys of that form whose values viewtail did not write"] if foreign else []
         left += [f"members of the Redis sets {shape}, which view {view} has" for view, shape in self._shared]
@@ -101,7 +105,7 @@ class RedisLeftover(Leftover):
         script = _DROP if self._shared else _LEAVE
         for names, kind in self._pages(Counter()):
             went_on(sum(map(bool, self._ask(script, names, kind))))
-        for name in self._pointers:
+        for name in (*self._pointers, self._mark):
             with _mapped("dropping a key"):
                 self._client.delete(name)
 

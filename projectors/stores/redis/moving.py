@@ -88,7 +88,9 @@ for at = 2, #KEYS, 6 do
         call('SET', tombstone, ARGV[2] ~= '' and ARGV[2] or above(version))
       end
     elseif call('EXISTS', tombstone) == 1 then
-      call('SET', old_tombstone, call('GET', tombstone))
+      -- Somebody's value of another type stays where it is, and is no former content.
+      local mark = pcall('GET', tombstone)
+      call('SET', old_tombstone, type(mark) == 'string' and mark or none)
     else
       -- What is written here from now on is no former content.
       call('SET', old_tombstone, none)
@@ -138,9 +140,9 @@ end
 )
 
 
-def mark_of(view: BoundView, database: str) -> str:
-    """The key that tells how the last move of a view stands."""
-    return f"viewtail:{quote(database, safe='')}:{view.view.id}:move"
+def mark_of(view: str, database: str) -> str:
+    """The key that tells how the last move of a view stands, which is known by its id."""
+    return f"viewtail:{quote(database, safe='')}:{view}:move"
 
 
 class Moves:
@@ -151,7 +153,7 @@ class Moves:
         live = replace(view, copy=view.move.copy, is_beside=False)
         places = (live, replace(live, is_beside=True), replace(live, copy=view.move.former, is_beside=True))
         self.live, self.coming, self._former = map(RedisKeys, places)
-        self.mark = mark_of(view, database)
+        self.mark = mark_of(view.view.id, database)
         self.id = f"{view.move.copy}:{view.move.former}"
         tombstone = "" if takes_equal_versions(view) else f"{view.move.upto:0{WIDTH}d}"
         is_of_sets = isinstance(view.view, RedisSet)

@@ -79,7 +79,8 @@ class RedisReader(ViewReader):
                     "permissions (ACL) of viewtail in Redis"
                 )
         if isinstance(row, exceptions.RedisError):
-            return Held(None, UNREADABLE, fault="its key holds a value of another type", mark=WRONG_TYPE)
+            fault = "its key holds a value of another type"
+            return Held(None, UNREADABLE, fault, mark=WRONG_TYPE, is_foreign=True)
         if row is not None and row != {}:
             held = self._of_hash(row) if self._is_hash else self._of_document(row)
             is_beside = tombstone is not None and not held.fault
@@ -96,7 +97,8 @@ class RedisReader(ViewReader):
         content = _hash(row)
         mark = content.pop(VERSION, b"")
         version = version_of(mark)
-        return Held(version, content, "" if version is not None else "it holds no version", mark)
+        fault = "" if version is not None else "it holds no version"
+        return Held(version, content, fault, mark, is_foreign=version is None)
 
     @staticmethod
     def _of_document(row: bytes) -> Held:
@@ -105,11 +107,11 @@ class RedisReader(ViewReader):
             content = orjson.loads(row)
             stored = content.pop(VERSION, None)
         except (ValueError, AttributeError, TypeError):
-            return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark)
+            return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark, is_foreign=True)
         found = _VERSION.match(row)  # the guard reads it there
         shown = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         if found is None or found[1].decode() != stored:
-            return Held(None, shown, "it holds no version", mark)
+            return Held(None, shown, "it holds no version", mark, is_foreign=True)
         return Held(int(found[1]), shown, mark=mark)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:

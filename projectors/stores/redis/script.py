@@ -187,12 +187,14 @@ return differing
 # one behind the other the name and the version of each key that has a smaller one; a key that holds something foreign
 # has none. The names of all others stay where they are, which is most of what a sweep would cost.
 BELOW = r"""
-local pcall = redis.pcall
+local pcall, sub, match = redis.pcall, string.sub, string.match
+local is_hash, version = ARGV[1] == 'hash', ARGV[2]
+local form = is_hash and '^%d+$' or '^{"_version":"%d+$'
 local found = redis.call('SCAN', ARGV[3], 'MATCH', ARGV[4], 'COUNT', ARGV[5])
 local below = {found[1]}
 for _, key in ipairs(found[2]) do
   local stored
-  if ARGV[1] == 'hash' then
+  if is_hash then
     stored = pcall('HGET', key, '_version')
   else
     stored = pcall('GETRANGE', key, 0, 31)
@@ -200,10 +202,10 @@ for _, key in ipairs(found[2]) do
   if type(stored) == 'table' then
     if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
   elseif stored then
-    stored = string.match(stored, ARGV[1] == 'hash' and '^(%d+)$' or '^{"_version":"(%d+)$')
-    if stored and #stored == 19 and stored < ARGV[2] then
+    local of = is_hash and stored or sub(stored, 14)
+    if #of == 19 and of < version and match(stored, form) then
       below[#below + 1] = key
-      below[#below + 1] = stored
+      below[#below + 1] = of
     end
   end
 end

@@ -27,6 +27,8 @@ from projectors.views import BoundView
 class SetReader(RedisReader):
     """Content is where an entity is: the set, its name there, and its score in a sorted one."""
 
+    has_strays = True
+
     def __init__(self, client: Redis, view: BoundView) -> None:
         super().__init__(client, view)
         self._sets, self._memberships = SetKeys(view), Memberships(view)
@@ -94,9 +96,9 @@ class SetReader(RedisReader):
             is_in = has not in (b"", "")
             score = as_text(has) if self._type == "zset" and is_in else None
             content = _content(as_text(set_), as_text(member), score) if is_in else None
-            return Held(number, content, fault, version)
+            return Held(number, content, fault, version, is_foreign=number is None)
         if kind != b"none":
-            return Held(None, None, "its key holds a value of another type", WRONG_TYPE)
+            return Held(None, None, "its key holds a value of another type", WRONG_TYPE, is_foreign=True)
         if mark == b"":
             return None
         number = version_of(mark)

@@ -6,7 +6,7 @@ viewtail refuses others. At most one of the pair exists, and holds the newest ve
 (from 0) of the pairs whose place, or set, holds something that viewtail did not write; those it leaves.
 
 A copy beside the live one has places of its own, and no sets: readers know these by name. Such a place has besides what
-the set would have of the entity: its score, or 1. The swap moves the members (swap_script.py).
+the set would have of the entity: its score, or 1. The swap moves the members (moving.py).
 """
 
 from __future__ import annotations

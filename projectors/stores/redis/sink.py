@@ -43,6 +43,7 @@ from projectors.views import BoundView
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
 BYTES_A_SCRIPT = 8 << 20
+BYTES_TOGETHER = 8 << 10
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
 KEYS_A_STEP = 500  # of a sweep that looks at each: half a millisecond
@@ -90,6 +91,8 @@ class RedisSink(GuardedSink):
         self._witness_key = f"viewtail:{quote(database, safe='')}:{name}:witness"
         self._client: Redis | None = None
         self._connection: Any = None  # of redis-py's pool, for this sink alone
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
         self._mark = b""  # what the witness's key holds, as far as this sink knows
         self._had_witness = False  # when `missing` was asked last
         self._pointers = dict(pointers or {})
@@ -193,7 +196,7 @@ class RedisSink(GuardedSink):
         with self._mapped("reading the witness"):
             return self._ask("GET", self._witness_key)
 
-    def keys_below(self, view: str, version: int) -> Iterator[list[tuple[Key, int]]]:
+    def keys_below(self, view: str, version: int, written_upto: int | None = None) -> Iterator[list[tuple[Key, int]]]:
         """A page of (key, version) below `version` for each SCAN: in no order, and a key may come twice."""
         keys = self._keys[view]
         form = "json" if isinstance(self._views[view].view, RedisJson) else "hash"
@@ -259,18 +262,21 @@ class RedisSink(GuardedSink):
     def _apply(self, writes: Sequence[ViewWrites]) -> list[Parked]:
         letters: list[Parked] = []
         waiting: deque[tuple[str, Sequence[Item]]] = deque()
+        moved: dict[str, set[Key]] = {}  # both copies of a view are written here
         for of_view in writes:
             items = list(of_view.writes.items())
             for start in range(0, len(items), ROWS_A_SCRIPT):
                 some = items[start : start + ROWS_A_SCRIPT]
-                if (moves := self._moves.get(of_view.view)) is not None:
-                    self._living().send_command(*moves.command([key for key, _ in some]), check_health=False)
+                moves = self._moves.get(of_view.view)
+                if moves is not None and (keys := _new_to(moved.setdefault(moves.mark, set()), some)):
+                    self._send(b"".join(self._living().pack_command(*moves.command(keys))))
                     waiting.append((of_view.view, some))
                 for command, part in self._commands(of_view.view, some, letters):
-                    self._living().send_packed_command((command,), check_health=False)
+                    self._send(command)
                     waiting.append((of_view.view, part))
                     if len(waiting) >= SCRIPTS_UNDER_WAY:
                         self._settle(*waiting.popleft(), letters)
+        self._send_rest()
         self.meanwhile()
         while waiting:
             self._settle(*waiting.popleft(), letters)
@@ -298,7 +304,20 @@ class RedisSink(GuardedSink):
         yield from self._commands(view, items[:middle], letters)
         yield from self._commands(view, items[middle:], letters)
 
+    def _send(self, command: bytes) -> None:
+        """Small ones go together: each time something is sent, Redis wakes up for it, and Python's lock is given up."""
+        self._unsent.append(command)
+        self._unsent_bytes += len(command)
+        if self._unsent_bytes >= BYTES_TOGETHER:
+            self._send_rest()
+
+    def _send_rest(self) -> None:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if unsent:
+            self._living().send_packed_command((b"".join(unsent),), check_health=False)
+
     def _settle(self, view: str, items: Sequence[Item], letters: list[Parked]) -> None:
+        self._send_rest()
         for at in self._living().read_response(disable_decoding=True):
             places = self._packers[view].places_of(items[at])
             reason = (
@@ -320,9 +339,17 @@ class RedisSink(GuardedSink):
     def _drop(self) -> None:
         """Close the connection: answers that were not read must not be taken for later ones."""
         connection, self._connection = self._connection, None
+        self._unsent, self._unsent_bytes = [], 0
         if connection is not None and self._client is not None:
             connection.disconnect()
             self._client.connection_pool.release(connection)
+
+
+def _new_to(seen: set[Key], items: Sequence[Item]) -> list[Key]:
+    """The keys that come for the first time; they are among the seen ones from now on."""
+    found = [key for key, _ in items if key not in seen]
+    seen.update(found)
+    return found
 
 
 def packer_of(view: BoundView, keys: RedisKeys) -> Packer | SetPacker:

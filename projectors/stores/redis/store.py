@@ -161,10 +161,27 @@ class RedisStore(Store):
 
         return place_of(view)
 
+    def no_copy_from(self, view: BoundView, before: Place) -> str:
+        """Entities change places under the keys that they had, and as the same type of value.
+
+        An entity that moves leaves the set of a former template, too, unless the sets are of one copy alone.
+        """
+        now = self.place(view)
+        names = ["shape", "kind", "pointer", *(["sets"] if "pointer" in now else [])]
+        if all(before.get(name) == now.get(name) for name in names):
+            return ""
+        return (
+            "its Redis keys have another form, or another type of value, by this declaration, and readers would find "
+            "what is there now for ever. Give it a new name, and forget this one when nobody reads it any more; or "
+            "take the change back"
+        )
+
     def leftover(self, access: Access, retired: Retired) -> Leftover:
         from projectors.stores.redis.leaving import RedisLeftover
+        from projectors.stores.redis.moving import mark_of
 
-        return RedisLeftover(access.section.client(), retired)
+        mark = mark_of(f"{self.name}:{retired.name}", access.database)
+        return RedisLeftover(access.section.client(), retired, mark)
 
     def traces(self, access: Access, view: BoundView) -> Traces:
         from projectors.stores.redis.leaving import RedisTraces

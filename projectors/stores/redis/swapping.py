@@ -24,7 +24,8 @@ from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.views import BoundView
 
-ENTITIES_A_SCRIPT = 20  # Redis serves nobody else meanwhile
+KEYS_A_STEP = 100  # of a scan, which this process reads without giving way
+ENTITIES_A_SCRIPT = 10  # Redis serves nobody else meanwhile
 ENTITIES_A_DROP = 50
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
 
@@ -51,22 +52,28 @@ class KeySwapping(GradualSwapping):
                 self._client.set(leading_.pointer, beside.copy)
             return True
         with _unavailable("beginning to move two copies"):
-            self._client.set(mark_of(live, self._database), f"{beside.copy}:{live.copy}")
+            self._client.set(mark_of(live.view.id, self._database), f"{beside.copy}:{live.copy}")
         return False
 
-    def move(self, beside: BoundView, stop: threading.Event, pace: Callable[[float], None]) -> bool:
+    def is_swapped(self, live: BoundView, beside: BoundView) -> bool:
+        """Of copies that move, nothing was done before that was noted."""
+        leading_ = leading(beside)
+        with _unavailable("asking for a pointer"):
+            return leading_ is not None and self._client.get(leading_.pointer) == str(beside.copy).encode()
+
+    def move(self, beside: BoundView, stop: threading.Event, rest: Callable[[int], None]) -> bool:
         """Every key that the copy has which comes; then those that it lacks."""
         moves = Moves(beside, self._database)
+        move = self._client.register_script(moves.script)
         with _unavailable("moving two copies"):
             for place in (moves.coming, moves.live):
                 for some in _some(self._entities(place), ENTITIES_A_SCRIPT):
                     if stop.is_set():
                         return False
-                    began = time.monotonic()
                     names, arguments = moves.evaluated(some)
-                    self._client.eval(moves.script, len(names), *names, *arguments)
+                    move(names, arguments)
                     failpoints.reach(failpoints.SWAP_STEP)
-                    pace(time.monotonic() - began)
+                    rest(len(some))
             self._client.set(moves.mark, DONE, ex=DONE_FOR_S)
         return True
 
@@ -96,7 +103,7 @@ class KeySwapping(GradualSwapping):
     def _entities(self, keys: RedisKeys) -> Iterator[Key]:
         """Those that a copy has a row or a tombstone of; one may come twice."""
         for match, read in ((keys.scan_match, keys.key_of), (keys.tombstone_match, keys.key_of_tombstone)):
-            for name in self._client.scan_iter(match=match, count=KEYS_A_SCAN):
+            for name in self._client.scan_iter(match=match, count=KEYS_A_STEP):
                 if (key := read(as_text(name))) is not None:
                     yield key
 
