@@ -263,6 +263,8 @@ class ViewStates:
     def last_places(self) -> dict[str, Place]:
         """By id, where each view is, as far as that was noted."""
         with self._transaction("reading where views are") as cursor:
+            if "places" not in migrations.columns(cursor, self._database)["view"]:  # of an earlier viewtail
+                return {}
             return {name: places[-1] for name, places in self._places(cursor).items() if places}
 
     def read(self, view: str) -> ViewRecord:
