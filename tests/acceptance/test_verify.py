@@ -78,6 +78,10 @@ class World:
     def connect(self) -> pymysql.Connection[Any]:
         return pymysql.connect(host=self.mysql.host, port=self.mysql.port, user="root", autocommit=True)
 
+    def wait_until_filled(self) -> None:
+        states = f"SELECT DISTINCT state FROM {STORE}.view"
+        wait_for("all views are filled", lambda: self.ask(states) == [("filled",)] and self.run.is_well(), timeout_s=60)
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = self.run.command(*arguments)
         assert "Traceback" not in done.stdout + done.stderr
@@ -103,7 +107,7 @@ def made(folder: Path, mysql: Server, redis_server: Server, search: Server, **cl
     found.insert(range(1, ROWS + 1))
     found.run.start(**({"VIEWTAIL_CLEANER__SHARE": "0.05", **cleaner} if cleaner else {}))
     try:
-        wait_for("all views are filled", lambda: found.command("status").returncode == 0, timeout_s=60)
+        found.wait_until_filled()
         yield found
     finally:
         found.run.stop()
@@ -128,6 +132,36 @@ def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pas
         ("mysql:by_email", "mysql:by_active_name", "redis:person", "redis:card", "elasticsearch:person"), (True, 3000)
     )
     assert all(one["proven_through"] for one in found["views"])
+
+
+def proven(world: World) -> set[str]:
+    """The views that status says are proven through a moment, once all are filled."""
+    world.wait_until_filled()
+    told = json.loads(world.command("status", "--json").stdout)["pipelines"]
+    return {view["name"] for pipeline in told for view in pipeline["views"] if view["proven_through"]}
+
+
+def test_what_was_replayed_halted_or_lost_is_proven_no_more_until_a_pass_proves_it_again(world: World) -> None:
+    assert world.verify()["code"] == 0
+    views = {one for (one,) in world.ask(f"SELECT name FROM {STORE}.view")}
+    assert proven(world) == views and len(views) == 5
+    states = f"SELECT state FROM {STORE}.view WHERE name = "
+
+    assert world.command("replay", "redis:card", "--yes", "--wait").returncode == 0
+    assert proven(world) == views - {"redis:card"}
+
+    world.ask(f"ALTER TABLE {SCHEMA}.user RENAME COLUMN token TO was_token")
+    wait_for("it is halted", lambda: world.ask(f"{states} 'redis:person'") == [("halted",)])
+    assert "redis:person" not in {one for (one,) in world.ask(f"SELECT name FROM {STORE}.view WHERE proven_at > 0")}
+    world.ask(f"ALTER TABLE {SCHEMA}.user RENAME COLUMN was_token TO token")
+    assert world.command("replay", "redis:person", "--yes").returncode == 0
+    assert "redis:person" not in proven(world)
+
+    assert world.verify()["code"] == 0 and proven(world) == views
+    world.redis.flushall()
+    wait_for("the loss is seen", lambda: world.ask(f"{states} 'redis:person' AND proven_at IS NULL"))
+    assert proven(world) == {view for view in views if not view.startswith("redis:")}
+    assert world.verify()["code"] == 0 and proven(world) == views
 
 
 def test_without_a_running_viewtail_what_changed_since_is_behind_and_the_rest_is_wrong(world: World) -> None:

@@ -67,7 +67,8 @@ class Scene:
         given = {
             "state": state, "reason": "before" if state == "halted" else None, "watermark_version": 500,
             "paused_at": "2026-01-02 03:04:05" if is_paused else None, "paused_by": "bob@desk" if is_paused else None,
-            "fill_key": '{"order": "id", "key": [3], "kept": 2}', "fill_row_count": 3, **columns,
+            "fill_key": '{"order": "id", "key": [3], "kept": 2}', "fill_row_count": 3,
+            "proven_at": "2026-01-02 03:04:05", "loss_count": 1, **columns,
         }  # fmt: skip
         with closing(self.open()) as connection, connection.cursor() as cursor:
             names = ", ".join(f"{name} = %s" for name in given)
@@ -107,6 +108,8 @@ def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event
             (True, "ada@desk") if after == "paused" else (False, None)
         )
         assert found["state"] == after, before
+        is_unproven = after in ("new", "halted", "paused")
+        assert (found["proven_at"] is None, found["loss_count"]) == (is_unproven, 1 + is_unproven), before
         if after == "new":
             assert (found["fill_key"], found["fill_row_count"], found["reason"]) == (None, 0, None)
             assert found["watermark_version"] == 77, "the next watermark must be above this"
