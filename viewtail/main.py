@@ -417,7 +417,7 @@ def replay(
         how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
         return replay_keys(context.obj, view[0], selected, how)
     if dry_run:
-        raise typer.BadParameter("a whole view is every row of its table; name some entities", param_hint="--dry-run")
+        return command.would_replay(context.obj, view or [], all_views=all_views)
     return command.replay(
         context.obj,
         view or [],
