@@ -50,7 +50,7 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
     (GaugeMetricFamily, "viewtail_pipeline_paused", "paused", "1 while an operator has the pipeline paused"),
     (GaugeMetricFamily, "viewtail_paused_views", "paused_views", "views that an operator has paused"),
     (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
-    (CounterMetricFamily, "viewtail_cleaner_repairs", "repaired", "entities that the cleaner found wrong and wrote again"),
+    (CounterMetricFamily, "viewtail_cleaner_repairs", "repaired", "entities that the cleaner wrote again"),
     (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
 )
 # Of what knows them: a process of its store, or, where the source is shared out, a pipeline of a partition.
