@@ -185,7 +185,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
   `what` VARCHAR(2000) NOT NULL COMMENT 'which entities, as the operator asked for them',
   `fingerprint` CHAR(64) NOT NULL COMMENT 'hash of that and of the declaration: equal ones go on with each other',
   `operator` VARCHAR(255) NOT NULL COMMENT 'user and host that asked for it',
-  `state` VARCHAR(16) NOT NULL COMMENT 'running, stopped, done or failed',
+  `state` VARCHAR(16) NOT NULL COMMENT 'running, stopped, done, failed; marked: see the view',
   `progress` MEDIUMTEXT NOT NULL COMMENT 'how far it is, and what it has counted, as JSON',
   `result` VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'what came of it, in words',
   `started_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'when it was first asked for',

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -29,7 +29,6 @@ from projectors.pace import Pace
 from projectors.proving.beside import Beside, Deployment
 from projectors.proving.cascades import Looks
 from projectors.proving.comparison import Comparison
-from projectors.proving.recent import RecentKeys
 
 _log = structlog.get_logger("viewtail.cleaner")
 
@@ -136,16 +135,21 @@ class Cleaner:
         try:
             while not self.own.stop.wait(LOOK_EVERY_S):
                 pace.after(0)
-                for view, keys in self._due(recent):
-                    if view not in tools:
-                        tools[view] = self._beside(view)
-                    self._look(tools[view], keys, pace)
+                while self._look_at(recent.take(KEYS_AT_ONCE), tools, pace):
+                    pass
         finally:
             for one in tools.values():
                 one.close()
 
-    def _due(self, recent: RecentKeys) -> list[tuple[str, list[Key]]]:
-        return [(view, keys) for view, keys in recent.by_view().items() if self.own.life.gets_changes(view)]
+    def _look_at(self, taken: Mapping[str, Sequence[Key]], tools: dict[str, Beside], pace: Share) -> bool:
+        """Whether more of them may be due."""
+        for view, keys in taken.items():
+            if not self.own.life.gets_changes(view):
+                continue
+            if view not in tools:
+                tools[view] = self._beside(view)
+            self._look(tools[view], keys, pace)
+        return not self.own.stop.is_set() and any(len(keys) == KEYS_AT_ONCE for keys in taken.values())
 
     def _look(self, beside: Beside, keys: Sequence[Key], pace: Share) -> None:
         comparison = beside.comparison()

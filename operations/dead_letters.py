@@ -78,6 +78,21 @@ class DeadLetterTable:
         """Of a view, or of all: those that were refused last come first."""
         return self._read(f"{_of_view(view)} ORDER BY d.last_at DESC, v.name, d.key_hash LIMIT {limit:d}", view=view)
 
+    def parked_alone(self, copy: str, live: str, limit: int) -> tuple[int, list[str]]:
+        """Keys parked in one view and not in another one of its pipeline: how many, and the first of them, rendered."""
+        alone = (
+            f"{self._from} LEFT JOIN {quote(self._database, 'view')} o "
+            "ON o.pipeline_id = v.pipeline_id AND o.name = %(live)s "
+            f"LEFT JOIN {self._letters} l ON l.view_id = o.id AND l.key_hash = d.key_hash "
+            "WHERE v.name = %(copy)s AND l.view_id IS NULL"
+        )
+        values = {"copy": copy, "live": live}
+        with transaction(self._session, "comparing the dead letters of two copies") as cursor:
+            cursor.execute(f"SELECT COUNT(*) {alone}", values)
+            ((count,),) = cursor.fetchall()
+            cursor.execute(f"SELECT d.rendered_key {alone} ORDER BY d.first_at, d.key_hash LIMIT {limit:d}", values)
+            return int(count), [key for (key,) in cursor.fetchall()]
+
     def of_keys(self, view: str, keys: Sequence[str]) -> list[Letter]:
         """Those of these rendered keys that have a letter; of no keys, all of the view's."""
         if not keys:

@@ -20,6 +20,7 @@ from changes.errors import MisuseError, StopRequested, ViewtailError
 from changes.pipelines import PipelineId
 from offsets.mysql import OwnSession, Session
 from operations import replay, status
+from operations.dead_letters import DeadLetterTable
 from operations.runs import COMPARISON, Run
 from operations.status import PipelineStatus, ViewStatus
 from operations.verify import Report, Verify
@@ -47,8 +48,18 @@ def compared(beside: Beside, pace: Pace, what: str) -> Report:
     return Verify(beside=beside, run=run, pace=pace).execute()
 
 
+def parked_alone(beside: Beside) -> list[str]:
+    """What keeps readers from the copy, a sentence: keys that are parked in it, and not in what they have."""
+    copy, live = beside.view.id, beside.view.view.id
+    count, keys = DeadLetterTable(beside.session, beside.deployment.database).parked_alone(copy, live, SHOWN)
+    if not count:
+        return []
+    how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
+    return [f"{count:,} keys are parked in the copy and not in what readers have ({how}), such as {', '.join(keys)}"]
+
+
 def differences(report: Report) -> list[str]:
-    """What keeps readers from the copy. Keys that are parked are parked in the live copy too, as a rule."""
+    """What keeps readers from the copy, a sentence each. What is parked is told by `parked_alone`."""
     found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
     if report.found:
         found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))

@@ -12,21 +12,24 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+import pymysql
+
 from changes.errors import ViewtailError
 from changes.pipelines import PipelineId
 from changes.positions import Position
+from ingest.canonical.rows import source_error
 from offsets import epochs
 from offsets.lease import Lease
 from offsets.mysql import OwnSession, transaction
 from operations import status
-from operations.runs import record
-from projectors import ownership
+from projectors import ownership, whole_replays
 from projectors.binding import declaration_hash
 from projectors.rebuilds import Rebuilds, copies_beside, where_live
 from projectors.stores import witnessed
 from projectors.stores.registry import store_named
 from projectors.view_states import Event, KnownView, State, ViewStates, known_views
 from projectors.views import View, view_of
+from servers.sessions import Connection, quote, value_of
 
 WHOLE = "the whole view"  # for the record
 LEASE_WAIT_S = 3  # a halted pipeline holds its lease for a moment at each attempt, a running one all the time
@@ -37,6 +40,7 @@ class Deployment(ownership.Deployment, Protocol):
 
     def pipelines(self) -> list[PipelineId]: ...
     def pipelines_now(self) -> Mapping[str, status.PipelineStatus]: ...
+    def open_source(self) -> Connection: ...
     def sources_now(self) -> Mapping[str, str]:
         """Each source that is read as it describes itself."""
 
@@ -55,33 +59,71 @@ class Replayed:
     paused: Sequence[str]  # ids: they stay so until they are resumed
     redeclared: Sequence[str]  # ids: views.py is newer than the process that runs them, and only that reads views.py
 
+    @property
+    def left(self) -> list[str]:
+        """Ids of those that an operator has to do something about first."""
+        return [*self.refused, *self.paused, *self.redeclared]
+
 
 def replay(deployment: Deployment, views: Sequence[View], rows_a_second: int = 0) -> Replayed:
     """Have these views backfilled again, by at most so many rows a second; 0: no limit. Each is recorded."""
+    with closing(OwnSession(deployment.open_store)) as session:
+        found = _replayable(deployment, session, views)
+        for view in found.marked:
+            _mark(session, deployment.database, view, rows_a_second)
+    return found
+
+
+def would_replay(deployment: Deployment, views: Sequence[View]) -> Replayed:
+    """What `replay` would do; nothing is marked."""
+    with closing(OwnSession(deployment.open_store)) as session:
+        return _replayable(deployment, session, views)
+
+
+def _replayable(deployment: Deployment, session: OwnSession, views: Sequence[View]) -> Replayed:
     pipelines = deployment.pipelines_now()
     marked: dict[str, status.PipelineStatus] = {}
     unknown, redeclared, paused = [], [], []
     refused: dict[str, str] = {}
-    with closing(OwnSession(deployment.open_store)) as session:
-        kept = known_views(session, deployment.database)
-        for view in views:
-            known = {name: one for (name, of), one in kept.items() if of == view.id}
-            if not known:
-                unknown.append(view.id)
-            elif any(one.state == State.PAUSED for one in known.values()):
-                paused.append(view.id)
-            elif any(one.declaration not in _declarations(view) for one in known.values()):
-                redeclared.append(view.id)
-            elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
-                refused[view.id] = why
-            else:
-                marked[view.id] = _running(known, pipelines)
-                for name in known:
-                    copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view.id]
-                    states = ViewStates(session, deployment.database, name)
-                    states.move(Event.REPLAYED, copies, rows_a_second=rows_a_second)
-                record(session, deployment.database, "replay", view.id, WHOLE, "marked for a backfill")
+    kept = known_views(session, deployment.database)
+    for view in views:
+        known = {name: one for (name, of), one in kept.items() if of == view.id}
+        if not known:
+            unknown.append(view.id)
+        elif any(one.state == State.PAUSED for one in known.values()):
+            paused.append(view.id)
+        elif any(one.declaration not in _declarations(view) for one in known.values()):
+            redeclared.append(view.id)
+        elif _is_halted(known) and (why := deployment.misfit(view)) is not None:
+            refused[view.id] = why
+        else:
+            marked[view.id] = _running(known, pipelines)
     return Replayed(marked=marked, unknown=unknown, refused=refused, paused=paused, redeclared=redeclared)
+
+
+def _mark(session: OwnSession, database: str, view: str, rows_a_second: int) -> None:
+    """The view, with a copy beside it, in the transaction that records it."""
+    kept = known_views(session, database)
+    states = {name: ViewStates(session, database, name) for name, of in kept if of == view}
+    known = [name for name, one in states.items() if one.pipeline_id >= 0]  # asked for before the transaction
+    with transaction(session, "marking a view for a backfill") as cursor:
+        whole_replays.begin(cursor, database, view, WHOLE)
+        for name in known:
+            copies = [of for (pipeline, of) in kept if pipeline == name and view_of(of) == view]
+            states[name].move_in(cursor, Event.REPLAYED, copies, rows_a_second=rows_a_second)
+
+
+def entities_of(deployment: Deployment, view: View) -> int:
+    """How many its table has; where that is empty, about as many as the view had."""
+    schema, table = view.entity.schema_and_table
+    names = ", ".join(map(quote, view.entity.key))
+    counted = f"DISTINCT {names}" if view.entity.version is not None and names else "*"
+    with closing(deployment.open_source()) as connection:
+        try:
+            count = int(value_of(connection, f"SELECT COUNT({counted}) FROM {quote(schema, table)}"))
+        except pymysql.err.MySQLError as error:
+            raise source_error(error, connection) from None
+    return count or about(deployment, [view])
 
 
 def about(deployment: Deployment, views: Sequence[View]) -> int:
@@ -121,11 +163,15 @@ def begin_new_history(deployment: Deployment) -> int:
         known = {pipeline: one for pipeline, one in states.items() if one.pipeline_id >= 0}
         views = {pipeline: deployment.views_of(pipeline.store) for pipeline in known}
         copies = {one: copies_beside(Rebuilds(session, deployment.database, one.name)) for one in known}
+        recorded = {of for _, of in known_views(session, deployment.database)}
         with transaction(session, "beginning a new history") as cursor:
             begun = [
                 epochs.begin_new_history(cursor, deployment.database, source, description, above)
                 for source, description in now.items()
             ]
+            what = f"{WHOLE}, as of a new history: epoch {max(begun, default=above)}"
+            for view in sorted({view.id for one in known for view in views[one]} & recorded):
+                whole_replays.begin(cursor, deployment.database, view, what)
             for pipeline, one in known.items():
                 one.move_in(cursor, Event.REPLAYED, [*(view.id for view in views[pipeline]), *copies[pipeline]])
     return max(begun, default=above)

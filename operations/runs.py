@@ -20,7 +20,7 @@ from offsets import migrations
 from offsets.lease import lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import this_person
-from projectors import failpoints
+from projectors import failpoints, whole_replays
 from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
@@ -37,7 +37,7 @@ class Past:
     view: str
     what: str
     operator: str
-    state: str  # running, stopped, done, failed
+    state: str  # running, stopped, done, failed; of a replay of a whole view also waiting, halted, paused
     result: str
     progress: Mapping[str, Any]
     started_at: str  # UTC
@@ -134,17 +134,6 @@ class Run:
             raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
 
 
-def record(session: Session, database: str, kind: str, view: str, what: str, result: str) -> None:
-    """What was done at once, or is done by somebody else."""
-    one = Run(session, database, kind, view, what, "")
-    with transaction(session, f"recording a {kind}") as cursor:
-        cursor.execute(
-            f"INSERT INTO {one._table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
-            f"VALUES (%s, %s, %s, '', %s, '{DONE}', '{{}}', %s, CURRENT_TIMESTAMP(6))",
-            (kind, view, what, this_person(), result),
-        )
-
-
 def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:
     """Take older rows of what happens again and again out of the record."""
     table = quote(database, "operator_run")
@@ -159,7 +148,10 @@ def forget_but_last(session: Session, database: str, kind: str, view: str, kept:
 
 
 def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> list[Past]:
-    """The newest first. One that says that it is running, and whose process is gone, was stopped."""
+    """The newest first. One that says that it is running, and whose process is gone, was stopped.
+
+    One of a whole view is carried out by the view's pipelines, and is as far as the view is.
+    """
     with transaction(session, "reading what operators had done") as cursor:
         cursor.execute(
             "SELECT id, kind, view, what, operator, state, result, progress, "
@@ -192,6 +184,11 @@ def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
     if state == RUNNING:
         cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
         state = RUNNING if cursor.fetchone()[0] is not None else STOPPED
+    counts = orjson.loads(progress)
+    if state == whole_replays.MARKED:
+        found = whole_replays.how_far(cursor, database, view)
+        state, result = found.state, found.words
+        counts |= {"entities": found.rows, "estimate": found.estimate}
     return Past(
         id=number,
         kind=kind,
@@ -200,7 +197,7 @@ def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
         operator=operator,
         state=state,
         result=result,
-        progress=orjson.loads(progress),
+        progress=counts,
         started_at=started,
         ended_at=ended,
     )

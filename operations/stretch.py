@@ -24,6 +24,7 @@ from changes.writes import Parked
 from ingest import History, Source, TimedSource
 from ingest.limits import Limits
 from ingest.read_ahead import ReadAhead
+from operations.runs import DONE, STOPPED, Run
 from projectors.every_change import projections_for
 from projectors.projection import Projections, followed_tables
 from projectors.stores import Publisher, Store
@@ -270,6 +271,37 @@ class Replay:
             reached=last.version,
             reached_us=within.origin_of(last).committed_us,
         )
+
+
+def recorded(replay: Replay, run: Run) -> Stretch:
+    """`replay.run`, in the record of what operators had done. One that was stopped goes on in its row."""
+    saved_at, say = time.monotonic(), replay.say
+
+    def note(stretch: Stretch) -> None:
+        run.progress |= {"entities": stretch.count, "parked": stretch.refused_count, "reached": stretch.reached}
+
+    def save(stretch: Stretch, at: Position) -> None:
+        nonlocal saved_at
+        if time.monotonic() - saved_at > SAVE_EVERY_S:
+            note(stretch)
+            run.save()
+            saved_at = time.monotonic()
+        say(stretch, at)
+
+    replay.say = save
+    run.begin()
+    try:
+        stretch = replay.run()
+    except ViewtailError as error:
+        run.fail(error)
+        raise
+    note(stretch)
+    words = f"{stretch.count:,} changes published, {stretch.refused_count:,} refused"
+    if not stretch.end:
+        run.end(STOPPED, words)
+    else:
+        run.end(DONE, f"{words}, up to {stretch.end}" + (f", where {stretch.cut_short}" if stretch.cut_short else ""))
+    return stretch
 
 
 def _events(batch: Batch) -> list[RowChanges | Refused]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,11 +71,10 @@ class Backfill:
     _kept_count: int = 0  # of the rows that were read, those that the view shows
     _parking: Parking = field(init=False)
     _pace: Pace | None = None
-    _put: Callable[[Sequence[ViewWrites]], list[Parked]] = field(init=False)
+    _swept: GuardedSink | None = None  # the sink, where the view may have keys that the table has no longer
 
     def __post_init__(self) -> None:
         self._parking = Parking(self.dead_letters, self._halt)
-        self._put = lambda writes: self.sink.write(writes, None)
 
     def run(self) -> None:
         """Raises StopRequested, StoreUnavailableError or SourceUnavailableError; call again to go on.
@@ -97,11 +96,8 @@ class Backfill:
             record, is_resumed = self._begin(self._now(), incarnation)
             assert record.watermark_version is not None
             # No older key can come from now on: the pipeline is past the watermark.
-            swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
-            # Whatever is older was written before; of one that goes on, some of what it wrote itself was, too.
-            written_upto = None if swept is None or is_resumed else swept.last_write(view)
-            if swept is not None:
-                self._put = swept.write_again
+            swept = self._swept = guard if is_resumed or self._has_older(guard, record.watermark_version) else None
+            written_upto = None if swept is None else swept.last_write(view)  # whatever is older was written before
             self._write_chunks(record.last_key, record.watermark_version)
             if swept is not None:
                 self._sweep(swept, record.watermark_version, written_upto)
@@ -207,6 +203,9 @@ class Backfill:
         if self.stop.is_set():
             raise StopRequested
         return True
+
+    def _put(self, writes: Sequence[ViewWrites]) -> list[Parked]:
+        return self.sink.write(writes, None) if self._swept is None else self._swept.write_again(writes)
 
     def _halt(self, view: str, reason: str) -> NoReturn:
         self.life.halt(view, reason)

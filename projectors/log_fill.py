@@ -88,6 +88,6 @@ def finish(
     if version is None:
         return True  # it is far behind, and looked at again
     for name in records:
-        progress(name).finish(version, 0)
+        progress(name).finish(version, None)
         _log.info("view filled from the topic", view=name)
     return True

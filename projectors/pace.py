@@ -25,7 +25,8 @@ REST = 2.0  # times as long as a chunk took
 MOST_RESTED_S = 1.0
 LIVE_WITHIN_S = 1.0  # a pipeline that had no change for so long does not mind
 LATE_ABOVE_S = 1.0
-MOST_WAITED_S = 10.0  # for one that is late: then the next chunk comes all the same
+LATE_REST = 20.0  # times as long as a step took, for one that is late: then the next step comes all the same
+MOST_WAITED_S = 10.0
 LOOK_AGAIN_S = 0.05
 
 
@@ -132,9 +133,11 @@ class GivingWay(Pace):
         super().after(rows)
         now = time.monotonic()
         if self._is_live(now):
-            self.stop.wait(min(REST * (now - self._step_at), MOST_RESTED_S))
-            while self.lag_s() > LATE_ABOVE_S and time.monotonic() - now < MOST_WAITED_S and not self.stop.is_set():
-                self.stop.wait(LOOK_AGAIN_S)
+            took_s = now - self._step_at
+            self.stop.wait(min(REST * took_s, MOST_RESTED_S))
+            upto = now + min(LATE_REST * took_s, MOST_WAITED_S)
+            while self.lag_s() > LATE_ABOVE_S and (left_s := upto - time.monotonic()) > 0 and not self.stop.is_set():
+                self.stop.wait(min(left_s, LOOK_AGAIN_S))
         self.begin()
 
     def _is_live(self, now: float) -> bool:

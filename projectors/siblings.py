@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from changes.pipelines import PipelineId
 from offsets.mysql import Session, transaction
 from projectors.view_life import ViewLife
-from projectors.view_states import BackfillProgress, Event, State, move
+from projectors.view_states import BackfillProgress, Event, State
 from servers.sessions import quote
 
 
@@ -102,10 +102,10 @@ class SharedProgress(BackfillProgress):
 
     siblings: Callable[[], Collection[str]]  # names of the other pipelines
 
-    def finish(self, end: int, kept_count: int) -> None:
+    def finish(self, end: int, kept_count: int | None) -> None:
         """As BackfillProgress, with those siblings that were ready before the watermark."""
         names = self.siblings()
-        with self._owned() as cursor:
+        with self._ending(kept_count) as cursor:
             table = quote(self.database, "view")
             cursor.execute(
                 f"SELECT watermark_version FROM {table} WHERE pipeline_id = %s AND name = %s FOR UPDATE",
@@ -115,5 +115,5 @@ class SharedProgress(BackfillProgress):
             for one in records_of(cursor, self.database, names) if names else ():
                 if one.view == self.view and one.state == State.BACKFILLING and one.watermark <= (watermark or 0):
                     # The rows are the leader's: what its witness shows counts for them.
-                    move(cursor, table, one.pipeline_id, Event.FINISHED, [self.view], end=0, kept_count=0)
-            move(cursor, table, self.owner.id, Event.FINISHED, [self.view], end=end, kept_count=kept_count)
+                    self._finish(cursor, one.pipeline_id, 0, 0)
+            self._finish(cursor, self.owner.id, end, kept_count)

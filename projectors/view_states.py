@@ -23,6 +23,7 @@ from projectors.binding import declaration_hash, earlier_fingerprint
 from projectors.stores.leaving import Place
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, view_of
+from projectors.whole_replays import Ending
 from servers.sessions import quote
 
 
@@ -383,11 +384,32 @@ class BackfillProgress:
             if not found:
                 raise StopRequested
 
-    def finish(self, end: int, kept_count: int) -> None:
-        """A store that has a witness of version `end` or above has every row of the backfill."""
+    def finish(self, end: int, kept_count: int | None) -> None:
+        """A store that has a witness of version `end` or above has every row of the backfill.
+
+        Args:
+            kept_count: rows that the view shows; None: nobody counted.
+        """
+        with self._ending(kept_count) as cursor:
+            self._finish(cursor, self.owner.id, end, kept_count)
+
+    def _finish(self, cursor: Any, pipeline_id: int, end: int, kept_count: int | None) -> None:
+        values = {"end": end, "kept_count": kept_count or 0}
+        move(cursor, quote(self.database, "view"), pipeline_id, Event.FINISHED, [self.view], **values)
+
+    @contextmanager
+    def _ending(self, kept_count: int | None) -> Iterator[Any]:
+        """The view is filled in this transaction, and a replay that asked for it is over."""
         with self._owned() as cursor:
-            table, values = quote(self.database, "view"), {"end": end, "kept_count": kept_count}
-            move(cursor, table, self.owner.id, Event.FINISHED, [self.view], **values)
+            ending = Ending(cursor, self.database, self.view)
+            ending.lock()
+            cursor.execute(
+                f"SELECT fill_row_count FROM {quote(self.database, 'view')} WHERE pipeline_id = %s AND name = %s",
+                (self.owner.id, self.view),
+            )
+            (row_count,) = cursor.fetchone() or (0,)
+            yield cursor
+            ending.end(row_count, kept_count)
 
     def commit_rows(self) -> None:
         """Make rows durable that move no progress (the sweep's tombstones)."""

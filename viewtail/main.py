@@ -119,6 +119,13 @@ Hurry = Annotated[
     bool,
     typer.Option("--hurry", help="Fill and compare the copy at full speed; live changes may be late meanwhile."),
 ]
+AcceptParked = Annotated[
+    bool,
+    typer.Option(
+        "--accept-parked",
+        help="Swap though keys are parked in the copy and not in what readers have: readers lose these.",
+    ),
+]
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give readers the former copy again.")]
 Abort = Annotated[bool, typer.Option("--abort", help="Drop the copy that readers do not see. Asks first.")]
 SampledRows = Annotated[int, typer.Option("--sample", metavar="N", help="Rows to look at.", min=1, max=10_000)]
@@ -410,7 +417,7 @@ def replay(
         how = How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second)
         return replay_keys(context.obj, view[0], selected, how)
     if dry_run:
-        raise typer.BadParameter("a whole view is every row of its table; name some entities", param_hint="--dry-run")
+        return command.would_replay(context.obj, view or [], all_views=all_views)
     return command.replay(
         context.obj,
         view or [],
@@ -510,6 +517,7 @@ def rebuild(
     view: ViewName,
     hold: Hold = False,
     hurry: Hurry = False,
+    accept_parked: AcceptParked = False,
     keep: Keep = "24h",
     rollback: Rollback = False,
     abort: Abort = False,
@@ -531,7 +539,15 @@ def rebuild(
         return commands.roll_back(context.obj, view, as_json=json)
     if abort:
         return commands.abort(context.obj, view, is_yes=yes)
-    return commands.rebuild(context.obj, view, keep=keep, is_held=hold, is_hurried=hurry, as_json=json)
+    return commands.rebuild(
+        context.obj,
+        view,
+        keep=keep,
+        is_held=hold,
+        is_hurried=hurry,
+        accepts_parked=accept_parked,
+        as_json=json,
+    )
 
 
 @app.command()

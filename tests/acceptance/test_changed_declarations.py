@@ -268,6 +268,23 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
         assert story.is_new() and "as it was declared before" not in run.command("status").stdout
 
 
+def test_a_new_declaration_that_parks_what_readers_have_is_not_swapped_by_itself(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept(request, "mysql", shop, tmp_path) as (place, run):
+        story = Story("mysql", shop, place, run)
+        refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
+        story.restart(declared("mysql").replace(VIEWS["mysql"], refusing + f", previous={VIEWS['mysql']})"))
+        wait_for("it is told", lambda: "1 keys are parked in the copy and not in what readers have" in story.note())
+        told = run.command("status").stdout
+        for command in ("dead-letters list mysql:people~2", "rebuild mysql:people --accept-parked", "--abort"):
+            assert command in told
+        shop.execute("UPDATE shop.user SET email = 'meanwhile' WHERE id = 4")
+        wait_for("readers have the old one, kept up to date", lambda: story.is_old() and place.copies() == {2})
+        assert rebuilt(run, "--accept-parked")["live_copy"] == 2
+        assert without_busy(place.shown()) == {key: email for key, email in story.even().items() if key != 4}
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     "other",

@@ -107,6 +107,19 @@ def test_the_cleaner_waits_while_its_pipeline_lags_and_those_of_other_pipelines_
     wait_for("it is right again", lambda: shown(world, 22)[0] == "name 22")
 
 
+def test_a_document_that_is_no_json_any_more_is_still_the_views_own(world: World) -> None:
+    """Its version is where the guard reads it, so what comes for it is written, and not parked."""
+    right = world.redis.get("card:19"), world.redis.get("card:20"), world.redis.get("card:21")
+    world.redis.append("card:19", "damaged")
+    world.redis.append("card:20", ', "more": 1}')
+    world.redis.set("card:21", right[2][:32])  # type: ignore[index]
+
+    def shown() -> list[bytes | None]:
+        return [text and text[33:] for text in (world.redis.get(f"card:{key}") for key in (19, 20, 21))]  # type: ignore[index,misc]
+
+    wait_for("they are right again", lambda: shown() == [text[33:] for text in right], timeout_s=60)  # type: ignore[index]
+
+
 def test_what_another_program_put_under_a_views_key_stays_until_a_repair_is_asked_for(world: World) -> None:
     world.redis.delete("person:17", "card:17")
     world.redis.set("person:17", "another's")

@@ -12,8 +12,8 @@ import pytest
 
 from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
-from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, rebuilt
-from tests.support.running import Run, addresses, wait_for
+from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
+from tests.support.running import Run, addresses, running, wait_for
 from viewtail.commands import rebuild as commands
 
 ROWS = 1_000
@@ -250,6 +250,33 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
         assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
         assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
         assert rebuilt(run)["live_copy"] == 3
+
+
+def test_a_copy_that_lacks_keys_which_readers_have_is_not_swapped_until_an_operator_accepts_that(
+    shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place, at = placed(request, "mysql", shop)
+    refusing = ', where=lambda row: str(row["id"]) not in open("refused").read().split() or 1 / 0)'
+    (tmp_path / "refused").write_text("9")
+    with running(tmp_path, declared("mysql").replace(VIEWS["mysql"], VIEWS["mysql"][:-1] + refusing), at) as run:
+        wait_for("the view is filled", lambda: place.shown().keys() == shop.wanted().keys() - {9})
+        (tmp_path / "refused").write_text("7 8 9")
+        refused = run.command("rebuild", "people", timeout_s=60)
+        assert refused.returncode == 1
+        assert "2 keys are parked in the copy and not in what readers have" in refused.stderr
+        assert "7, 8" in refused.stderr or "8, 7" in refused.stderr
+        for command in ("dead-letters list mysql:people~2", "people --accept-parked", "people --abort"):
+            assert command in refused.stderr
+        listed = json.loads(run.command("dead-letters", "list", "mysql:people~2", "--json").stdout)
+        assert {letter["key"] for letter in listed["letters"]} == {"7", "8", "9"}
+        (tmp_path / "refused").write_text("7 9")
+        shop.execute("UPDATE shop.user SET email = 'mended' WHERE id = 8")
+        wait_for("it is in the copy", lambda: place.copy(2).get(8) == "mended")
+        refused = run.command("rebuild", "people", "--hold", timeout_s=60)
+        assert refused.returncode == 1 and "1 keys are parked in the copy" in refused.stderr
+        assert place.copies() == {2} and place.shown()[7] == "e7"
+        assert rebuilt(run, "--accept-parked")["live_copy"] == 2
+        assert place.shown().keys() == shop.wanted().keys() - {7, 9}
 
 
 @pytest.mark.parametrize("store", ["mysql", "generations", "elasticsearch"])

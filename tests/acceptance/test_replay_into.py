@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -62,6 +63,12 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out
 
 
+def recorded(run: Run) -> list[dict[str, Any]]:
+    """What `viewtail replays` says of replays."""
+    found = json.loads(run.command("replays", "--json").stdout)
+    return [one for one in found if one["kind"] == "replay"]
+
+
 def differing(found: list[Any], expected: list[Any]) -> list[Any]:
     """Some of what is in one of the two, or not as often."""
     one, other = Counter(map(str, found)), Counter(map(str, expected))
@@ -107,7 +114,7 @@ def test_a_stretch_is_published_once_and_in_order_over_kills_and_beside_the_live
         with TopicWriters(world, 7, rest_s=0.01) as writers:
             wait_for("something comes", lambda: writers.committed > 200)
             ask(mysql_server, "FLUSH BINARY LOGS")
-            for at in range(150):  # a batch is a quarter of a mebibyte of these, or less
+            for at in range(50):  # a batch is a quarter of a mebibyte of these, or less
                 first = at % 10 * 200
                 ask(mysql_server, f"UPDATE stretch_world.user SET n = n + 1 WHERE id BETWEEN {first} AND {first + 199}")
             wait_for("more comes", lambda: writers.committed > 400)
@@ -118,10 +125,16 @@ def test_a_stretch_is_published_once_and_in_order_over_kills_and_beside_the_live
                 assert process.returncode == -signal.SIGKILL, said
             code, out = interrupted(started(run, world.environment, "before commit:1:SIGSTOP", *replay))
             assert code == 130 and "The same command goes on behind them" in out, out
-            done = run.command(*replay, timeout_s=120)  # it has all that the writers committed since
+            assert [one["state"] for one in recorded(run)] == ["stopped"], "they were one replay"
+            done = run.command(*replay, timeout_s=200)  # it has all that the writers committed since
         assert done.returncode == 0, done.stderr
         messages = world.log("since")
-        assert f"{into}: holds {sum(one.op != '' for one in messages):,} changes of kafka:stretch" in done.stdout
+        count = sum(one.op != "" for one in messages)
+        assert f"{into}: holds {count:,} changes of kafka:stretch" in done.stdout
+        (one,) = recorded(run)
+        assert (one["view"], one["state"], one["progress"]["entities"]) == ("kafka:stretch_world.user", "done", count)
+        assert one["what"].startswith("changed since ") and one["what"].endswith(f", into the topic {into}")
+        assert one["result"].startswith(f"{count:,} changes published, 0 refused, up to ")
         ends = max(one.place for one in messages)
         truth = binlog_truth.Truth(mysql_server, world.name, begin).changes("user", lambda row: row[:1])
         told = [(one.place, one.key, one.op, one.after) for one in messages if one.op]

@@ -204,7 +204,7 @@ def test_a_deadlock_is_tried_again_in_place(scene: Scene) -> None:
     batch: dict[Key, Write] = {(1,): Write(6, ("new", "n")), (2,): Write(6, ("new", "n"))}
     future = _deadlock(scene, lambda: scene.write(batch), release=True)
     assert future.exception() is None
-    assert deadlocks(scene) == before + 1
+    wait_for(lambda: deadlocks(scene) == before + 1, "the server to count the deadlock")
     scene.commit()
     assert scene.emails()[1,] == scene.emails()[2,] == "new"
 
@@ -221,7 +221,7 @@ def test_a_deadlock_at_the_head_of_a_flight_loses_neither_rows_nor_offset(scene:
     before = deadlocks(scene)
     future = _deadlock(scene, lambda: scene.sink.write(writes, POSITION), release=True)
     assert [one.key for one in future.result()] == ["1601"]
-    assert deadlocks(scene) == before + 1
+    wait_for(lambda: deadlocks(scene) == before + 1, "the server to count the deadlock")
     assert scene.emails() == {(number,): "old" for number in range(1, 200)}
     offsets.save(POSITION)
     assert scene.emails() == {(number,): "new" for number in range(1, 1_601)}

@@ -265,7 +265,7 @@ def _watermark_version_too_high(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_sweep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(backfill.Backfill, "_sweep", lambda self, chunks, version: None)
+    patch.setattr(backfill.Backfill, "_sweep", lambda *of: None)
 
 
 def _offset_saved_ahead_of_a_lost_batch(patch: pytest.MonkeyPatch) -> None:

@@ -748,9 +748,12 @@ def test_only_blocks_in_which_something_differs_are_upserted(place: Place) -> No
     rows[ROWS_A_LOOK * 3 + 5,] = Write(5, (None, None))
     write(sink, view, {(ROWS_A_LOOK * 3 + 5,): Write(6, None), (ROWS_A_LOOK * 3 + 6,): Write(7, None)})
     del rows[ROWS_A_LOOK * 3 + 6,]  # a tombstone that nothing of is written
+    for block in range(3):  # rows without values are no misses
+        rows[ROWS_A_LOOK * block + 500,] = Write(5, (None, None))
+    write(sink, view, {key: Write(8, (None, None)) for key, one in rows.items() if one.values == (None, None)})
     again = {key: Write(9, one.values) for key, one in rows.items()}
     second = [(key,) for key in range(ROWS_A_LOOK, ROWS_A_LOOK * 2)]
-    assert upserted(sink, view, again) == [*second, (ROWS_A_LOOK * 3 + 5,)]
+    assert upserted(sink, view, again) == [(500,), *second, (ROWS_A_LOOK * 2 + 500,), (ROWS_A_LOOK * 3 + 5,)]
     assert {key: get(place._plain, place.database, view, key) for key in again} == again
     untouched = place.ask(f"SELECT id, version FROM {place.database}.index_user WHERE version <> 9 ORDER BY id")
     assert untouched == [(-7, 5), (ROWS_A_LOOK * 3 + 6, 7), (ROWS_A_LOOK * 5, 5)]
@@ -793,25 +796,29 @@ def test_a_row_that_comes_between_the_look_and_the_update_keeps_its_own_version(
     )
 
 
+@pytest.mark.parametrize("is_tombstone", [False, True])
 def test_a_row_that_was_looked_at_is_changed_by_nobody_until_it_has_its_version(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, is_tombstone: bool
 ) -> None:
     view = index_table("index_user", [EMAIL])
     sink, other = place.prepared(view), place.prepared(view)
     rows: dict[Key, Write] = {(key,): Write(5, (f"e{key}",)) for key in range(100)}
     write(sink, view, rows)
+    if is_tombstone:
+        write(sink, view, {(50,): Write(6, None)})
+        del rows[50,]
     with other.connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
     raised = Unchanged._raise_to
 
     def raise_to(self: Unchanged, *arguments: Any) -> None:
         with pytest.raises(StoreUnavailableError):
-            other.write([ViewWrites(view.id, {(50,): Write(6, ("older than the replay",))})], None)
+            other.write([ViewWrites(view.id, {(50,): Write(7, ("older than the replay",))})], None)
         raised(self, *arguments)
 
     monkeypatch.setattr(Unchanged, "_raise_to", raise_to)
     assert upserted(sink, view, {key: Write(9, one.values) for key, one in rows.items()}) == []
-    assert get(place._plain, place.database, view, (50,)) == (9, ("e50",))
+    assert get(place._plain, place.database, view, (50,)) == ((6, (None,)) if is_tombstone else (9, ("e50",)))
 
 
 @pytest.mark.parametrize("server", ["mysql_server", "mariadb_server"])

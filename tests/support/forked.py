@@ -8,6 +8,7 @@ does, and the first `run` starts its workers so: what an import alone would brea
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import io
@@ -38,20 +39,26 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 def clean_environment() -> dict[str, str]:
     """Ours, less its viewtail settings, with the checkout importable. What a test damages stays so: no cleaner runs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
-    return {**kept, "PYTHONPATH": str(CHECKOUT), "VIEWTAIL_CLEANER__SHARE": "0"}
+    return {**kept, "PYTHONPATH": str(CHECKOUT), "PYTHONFAULTHANDLER": "1", "VIEWTAIL_CLEANER__SHARE": "0"}
 
 
 def command(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run` of the command returns, and raises when the time is over."""
+    """What `subprocess.run` of the command returns, and raises when the time is over; then it shows where it was."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = begun(arguments, folder, environment, out.fileno(), errors.fileno())
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # Python tells where each thread is
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
             process.kill()
             process.wait()
+            for told in (out, errors):
+                told.seek(0)
+                print(f"-- {' '.join(arguments)}, until its time was over:", told.read().decode(errors="replace"))
             raise
         out.seek(0)
         errors.seek(0)
@@ -232,6 +239,7 @@ def _end() -> None:
     from viewtail.main import main
 
     code: object = 1
+    faulthandler.enable()
     try:
         if _name_of(sys.argv[1:]) == "run" and not _workers_are_forked():
             from viewtail.process import main as worker
@@ -244,12 +252,15 @@ def _end() -> None:
         code = end.code
     except BaseException:
         traceback.print_exc()
+    if code is not None and not isinstance(code, int):  # as Python itself ends
+        print(code, file=sys.stderr)
+        code = 1
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0)
+    os._exit(code or 0)
 
 
 def _appear_as(argv: Sequence[str]) -> None:

@@ -36,7 +36,9 @@ def test_a_forked_command_says_what_a_started_one_says(
     )
 
 
-def test_a_forked_command_that_takes_too_long_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_command_that_takes_too_long_is_killed_and_shows_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(forked, "_started", {"status"})
     (tmp_path / "views.py").write_text("views = []\n")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -48,6 +50,8 @@ def test_a_forked_command_that_takes_too_long_is_killed(tmp_path: Path, monkeypa
         with pytest.raises(subprocess.TimeoutExpired):
             forked.command(["status"], tmp_path, environment, timeout_s=1)
         assert time.monotonic() - began < 10
+        told = capsys.readouterr().out
+        assert "-- status, until its time was over" in told and "most recent call first" in told
         with listening.accept()[0] as connection:
             assert connection.recv(1) == b"", "its end closed the connection"
 

@@ -63,14 +63,22 @@ def test_nothing_rests_beside_a_pipeline_that_has_nothing_to_do(clock: Clock) ->
 
 
 def test_a_pipeline_that_is_late_is_waited_for_but_not_for_ever(clock: Clock) -> None:
-    ends_at = clock.now_s + 3
+    ends_at = clock.now_s + 4
     way = GivingWay(stop=clock, changes=lambda: 0, lag_s=lambda: 5.0 if clock.now_s < ends_at else 0.0)
     way.begin()
-    assert worked(clock, way, 0.01) == pytest.approx(3, abs=0.1)
+    assert worked(clock, way, 1) == pytest.approx(3, abs=0.1)
     ends_at = clock.now_s + 1000
-    assert worked(clock, way, 0.01) == pytest.approx(pace.MOST_WAITED_S, abs=0.1)
+    assert worked(clock, way, 1) == pytest.approx(pace.MOST_WAITED_S, abs=0.1)
     clock.set()
-    assert worked(clock, way, 0.01) < 0.1, "asked to stop"
+    assert worked(clock, way, 1) < pace.MOST_RESTED_S + 0.1, "asked to stop"
+
+
+def test_short_steps_beside_a_pipeline_that_stays_late_keep_their_share_of_the_time(clock: Clock) -> None:
+    """The move of a Redis view goes in steps of ten entities, a millisecond each."""
+    way = GivingWay(stop=clock, changes=lambda: 0, lag_s=lambda: 5.0)
+    way.begin()
+    assert worked(clock, way, 0.001) == pytest.approx(0.001 * pace.LATE_REST)
+    assert worked(clock, way, 0.1) == pytest.approx(0.1 * pace.LATE_REST)
 
 
 def test_a_limit_of_less_than_a_row_a_second_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

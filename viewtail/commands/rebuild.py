@@ -33,14 +33,16 @@ STOPPED = 130
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def rebuild(config: Path | None, name: str, *, keep: str, is_held: bool, is_hurried: bool, as_json: bool) -> int:
+def rebuild(
+    config: Path | None, name: str, *, keep: str, is_held: bool, is_hurried: bool, accepts_parked: bool, as_json: bool
+) -> int:
     """Build a second copy of a view and swap it in; returns the exit code."""
     tune_command()
     keep_s = seconds_of(keep)
     deployment, view = _deployed(config, name)
     with _operation(deployment, view) as asked:
         try:
-            proof, by = partial(_prove, deployment), this_person()
+            proof, by = partial(_prove, deployment, accepts_parked=accepts_parked), this_person()
             one = asked.rebuild(proof, by, keep_s=keep_s, is_held=is_held, is_hurried=is_hurried)
         except StopRequested:
             return _stopped(view, "the copy stays and is kept up to date. The same command goes on")
@@ -89,14 +91,17 @@ def _deployed(config: Path | None, name: str) -> tuple[Deployment, BoundView]:
     return deployment, deployment.views[0]
 
 
-def _prove(deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool) -> Sequence[str]:
+def _prove(
+    deployment: Deployment, copy: BoundView, stop: threading.Event, *, is_hurried: bool, accepts_parked: bool = False
+) -> Sequence[str]:
     """A whole pass of `viewtail verify` over the copy, which writes nothing."""
     most_rows, pace = (0, Pace(0, stop)) if is_hurried else (GIVING_WAY_ROWS, GivingWay(stop=stop))
     with Beside(deployment, copy, stop, print_remark, chunk_rows=most_rows) as beside:
+        if not accepts_parked and (parked := operation.parked_alone(beside)):
+            return parked  # known at once; the comparison takes long
         report = operation.compared(beside, pace, "compare before the swap")
-    if report.parked:
-        print_remark(f"{len(report.parked):,} keys could not be applied to the copy: viewtail dead-letters list")
-    return operation.differences(report)
+        parked = [] if accepts_parked else operation.parked_alone(beside)
+    return operation.differences(report) + parked
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from pathlib import Path
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations import replay as operation
+from operations.replay import Replayed
 from operations.replay_keys import ASK_ABOVE
 from operations.runs import past
 from operations.status import PipelineStatus
 from projectors.view_states import State
-from projectors.views import view_of
+from projectors.views import View, view_of
 from viewtail import declarations, settings
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_json, print_remark, print_rows
@@ -31,13 +32,7 @@ def replay(
     config: Path | None, names: Sequence[str], *, all_views: bool, is_yes: bool, rows_a_second: int, is_awaited: bool
 ) -> int:
     """Have views backfilled again from their canonical rows; returns the exit code."""
-    if bool(names) == all_views:
-        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
-    loaded, views = declarations.configured(config)
-    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
-    # By id, each once: a mapping in a declaration has no hash.
-    wanted = list({view.id: view for view in chosen}.values())
-    deployment = Deployment(settings=loaded)
+    deployment, wanted = _chosen(config, names, all_views)
     deployment.create_tables()
     count = operation.about(deployment, wanted)
     which = ", ".join(view.id for view in wanted)
@@ -48,6 +43,35 @@ def replay(
     done = operation.replay(deployment, wanted, rows_a_second)
     for view, pipeline in done.marked.items():
         print(f"{view}: {_what_next(pipeline)}")
+    _tell_left(done)
+    if is_awaited and done.marked and not _wait(deployment, done.marked):
+        return 1
+    return 1 if done.left else 0
+
+
+def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) -> int:
+    """Say how many entities would be written again; nothing is marked or recorded. Returns the exit code."""
+    deployment, wanted = _chosen(config, names, all_views)
+    found = operation.would_replay(deployment, wanted)
+    for view in wanted:
+        if view.id in found.marked:
+            count = operation.entities_of(deployment, view)
+            print(f"{view.id}: about {count:,} entities would be written again, in place")
+    _tell_left(found)
+    return 1 if found.left else 0
+
+
+def _chosen(config: Path | None, names: Sequence[str], all_views: bool) -> tuple[Deployment, list[View]]:
+    if bool(names) == all_views:
+        raise MisuseError("name the views to replay (`viewtail replay VIEW ...`), or say --all, which is all of them")
+    loaded, views = declarations.configured(config)
+    chosen = views if all_views else [declarations.chosen(loaded, views, view_of(name)) for name in names]
+    # By id, each once: a mapping in a declaration has no hash.
+    return Deployment(settings=loaded), list({view.id: view for view in chosen}.values())
+
+
+def _tell_left(done: Replayed) -> None:
+    """What is not marked, and why."""
     for view in done.unknown:
         print(f"{view}: was never backfilled, so there is nothing to mark. `viewtail run` backfills it first of all")
     for view, why in done.refused.items():
@@ -57,9 +81,6 @@ def replay(
     for view in done.redeclared:
         why = "views.py declares it otherwise than the viewtail that ran last, which does not read views.py again"
         print(f"{view}: not marked: {why}. Start `viewtail run` again: it backfills the view first", file=sys.stderr)
-    if is_awaited and done.marked and not _wait(deployment, done.marked):
-        return 1
-    return 1 if done.refused or done.paused or done.redeclared else 0
 
 
 def replays(config: Path | None, *, limit: int, as_json: bool) -> int:

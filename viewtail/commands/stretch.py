@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from pathlib import Path
@@ -16,7 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from changes.errors import MisuseError, TemporaryError
 from changes.positions import Position
-from operations.stretch import MOST_TOLD, Replay, Stretch
+from offsets.mysql import OwnSession
+from operations.runs import Run
+from operations.stretch import MOST_TOLD, Replay, Stretch, recorded
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail import declarations
@@ -47,7 +49,8 @@ def replay_since(config: Path | None, name: str, since: str, topic: str) -> int:
     (bound,) = deploy(loaded, [_beside(loaded, view, topic)]).views
     deployment = Deployment(settings=loaded)
     deployment.create_tables()
-    with _progress(topic, moment) as say:
+    what = f"changed since {moment:%Y-%m-%dT%H:%M:%SZ}, into the topic {topic}"
+    with _progress(topic, moment) as say, closing(OwnSession(deployment.open_store)) as session:
         replay = Replay(
             deployment=deployment,
             view=bound,
@@ -58,7 +61,8 @@ def replay_since(config: Path | None, name: str, since: str, topic: str) -> int:
         )
         on_stop(replay.interrupt)
         try:
-            stretch = replay.run()
+            run = Run(session, deployment.database, "replay", view.id, what, bound.fingerprint)
+            stretch = recorded(replay, run)
         except TemporaryError:
             print_remark("what is published stays; the same command goes on behind it")
             raise

@@ -213,7 +213,7 @@ class MySQLSink(GuardedSink):
                 some = items[at : at + ROWS_A_LOOK]
                 at += len(some)
                 left = unchanged.left(connection, some)
-                misses = misses + 1 if left else 0
+                misses = misses + 1 if len(left) == len(some) else 0  # what shows nothing is left of each block
                 letters += self._apply(connection, [ViewWrites(of_view.view, dict(left))], None) if left else []
             if at < len(items):
                 letters += self._apply(connection, [ViewWrites(of_view.view, dict(items[at:]))], None)

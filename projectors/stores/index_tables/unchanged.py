@@ -57,17 +57,19 @@ class Unchanged:
         """Whether the rows of these keys' range are these and no others; then they have their versions."""
         keys, writes = zip(*items, strict=True)
         versions, values = zip(*writes, strict=True)
-        where = f"{within(self._key, keys[0], keys[-1])} AND {self._shown}"
-        rows = fetch_rows(
-            connection, f"{self._select} WHERE {where} {self._order} LIMIT {len(keys) + 1} FOR UPDATE", self._columns
-        )
+        where = within(self._key, keys[0], keys[-1])
+        # Tombstones are locked too, and left out here: the UPDATE would wait for what the SELECT let go of.
+        limit = f"{self._order} LIMIT {len(keys) * 2} FOR UPDATE"
+        rows = fetch_rows(connection, f"{self._select} WHERE {where} {limit}", self._columns)
+        if len(rows) > len(keys):
+            rows = [row for row in rows if row[len(self._key) : -1] != self._nothing[1]]
         if [row[:-1] for row in rows] != list(map(add, keys, values)):
             return False
         older = sum(map(lt, map(_version, rows), versions))
         if older and len(set(versions)) > 1:  # a version column; where all is as it was, nothing is to be done
             return False
         if older:
-            self._raise_to(connection, versions[0], older, where)
+            self._raise_to(connection, versions[0], older, f"{where} AND {self._shown}")
         return True
 
     def _raise_to(self, connection: Connection, version: int, older: int, where: str) -> None:

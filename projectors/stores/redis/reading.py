@@ -25,7 +25,7 @@ from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.stores.redis.views import RedisHash
 from projectors.views import BoundView
 
-_VERSION = re.compile(re.escape(JSON_HEAD) + rb'([0-9]{%d})"' % WIDTH)
+_VERSION = re.compile(re.escape(JSON_HEAD) + rb"([0-9]{%d})" % WIDTH)  # of a document; the guard reads it there
 
 
 class RedisReader(ViewReader):
@@ -103,15 +103,16 @@ class RedisReader(ViewReader):
     @staticmethod
     def _of_document(row: bytes) -> Held:
         mark = hashlib.sha1(row).hexdigest().encode()
+        found = _VERSION.match(row)
+        is_foreign = found is None
         try:
             content = orjson.loads(row)
             stored = content.pop(VERSION, None)
         except (ValueError, AttributeError, TypeError):
-            return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark, is_foreign=True)
-        found = _VERSION.match(row)  # the guard reads it there
+            return Held(None, UNREADABLE, "it is not the JSON that viewtail wrote", mark, is_foreign=is_foreign)
         shown = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         if found is None or found[1].decode() != stored:
-            return Held(None, shown, "it holds no version", mark, is_foreign=True)
+            return Held(None, shown, "it holds no version", mark, is_foreign=is_foreign)
         return Held(int(found[1]), shown, mark=mark)
 
     def form_of(self, key: Key, values: tuple[Any, ...] | bytes) -> Any:
