@@ -86,7 +86,6 @@ class Cleaner:
     share: float
     rest_s: float
     is_busy: Callable[[], bool]
-    repaired_count: int = 0
     _is_healing: bool = False  # rounds wait
 
     def run(self) -> None:
@@ -183,7 +182,7 @@ class Cleaner:
             return
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
         beside.reprojection.of_keys([one.key for one in found], beside.now(), unexplained)
-        self.repaired_count += len(found)
+        self.own.repaired_count += len(found)
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
@@ -252,7 +251,7 @@ class Cleaner:
             )
             done = verify.execute()
             forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)
-            self.repaired_count += done.counts.repaired
+            self.own.repaired_count += done.counts.repaired
             if done.counts.repaired:
                 count = done.counts.repaired
                 _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")

@@ -135,6 +135,7 @@ class ViewRecord:
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
     rows_a_second: int = 0  # at most so many are read; 0: no limit
+    proven_s: float | None = None  # Unix time through which it was compared with its table, and equal
 
 
 Where: TypeAlias = Callable[[ViewRecord], bool]
@@ -282,15 +283,16 @@ class ViewStates:
             return {}
         cursor.execute(
             "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation, "
-            "fill_rows_a_second "
+            "fill_rows_a_second, UNIX_TIMESTAMP(proven_at) "
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
         records = {}
-        for number, name, state, reason, watermark, last, count, incarnation, rows_a_second in cursor.fetchall():
+        for number, name, state, reason, watermark, last, count, incarnation, limit, proven in cursor.fetchall():
             key, order, kept = key_from_text(last, count)
+            proven_s = None if proven is None else float(proven)
             records[name] = ViewRecord(
-                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, rows_a_second
+                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, limit, proven_s
             )
         return records
 
