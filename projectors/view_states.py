@@ -247,13 +247,14 @@ class ViewStates:
     def _add_places(self, cursor: Any, views: Sequence[BoundView]) -> None:
         """A place that a view had before stays known: what is there may be older than the view's newest declaration.
 
-        The present one is the last.
+        The present one is the last. One that says a part of what the present one says is the same: an earlier viewtail
+        kept less.
         """
         known = self._places(cursor)
         for view in views:
             before, now = known[view.id], _place(view)
             if before[-1:] != [now]:
-                places = [*(one for one in before if one != now), now]
+                places = [*(one for one in before if not one.items() <= now.items()), now]
                 cursor.execute(
                     f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s", (_text_of(places), view.id)
                 )
