@@ -1,0 +1,306 @@
+"""Event-sourced entities on a real MySQL: each command takes effect once, and gets its first answer ever after."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pymysql
+import pytest
+
+from changes.errors import MisuseError, StoreUnavailableError
+from servers.sessions import Connection
+from stack import Server
+from tests.support.asking import ask
+from viewtail import settings
+from viewtail.entities import (
+    Answer,
+    Command,
+    CommandWorker,
+    EventSourced,
+    HandlerFailedError,
+    Refusal,
+    RefusedError,
+    UsedCommandIdError,
+    WorkerEndedError,
+)
+
+pytestmark = pytest.mark.mysql
+
+EVENTS = "SELECT entity_id, version, command_id FROM bank.account ORDER BY event_id"
+
+
+def deposit(state: Any, request: Any) -> tuple[Any, Any]:
+    balance = (0 if state is None else state["balance"]) + request["amount"]
+    if balance < 0:
+        raise Refusal("not enough money")
+    return {"balance": balance}, {"balance": balance, "last": request.get("note")}
+
+
+def fails(state: Any, request: Any) -> tuple[Any, Any]:
+    state["balance"] = 1_000_000
+    raise KeyError("a value that nobody should read")
+
+
+class Bank:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.hanging = threading.Event()
+        self.accounts = EventSourced(
+            "bank.account",
+            {
+                "deposit": deposit,
+                "fails": fails,
+                "hangs": lambda state, _: (self.hanging.wait(30), (None, state))[1],
+                "exits": lambda *_: exit(3),
+                "answers": lambda state, request: request["answer"],
+                "answers pair": lambda state, request: (request["answer"], state),
+                "no json": lambda state, _: (object(), state),
+                "no number": lambda state, _: ({"rate": float("nan")}, state),
+            },
+            settings=settings.load(None, {"VIEWTAIL_SOURCE__URL": f"mysql://root@127.0.0.1:{server.port}"}),
+        )
+        ask(server, "DROP DATABASE IF EXISTS bank")
+        self.accounts.create()
+        self.accounts.create()
+        self.sent = 0
+
+    def command(self, name: str = "deposit", entity: str = "ada", command_id: str = "", **request: Any) -> Command:
+        self.sent += 1
+        return Command(entity_id=entity, command_id=command_id or f"c{self.sent}", name=name, request=request)
+
+    def events(self) -> list[tuple[Any, ...]]:
+        return ask(self.server, EVENTS)
+
+
+@pytest.fixture
+def bank(mysql_server: Server) -> Iterator[Bank]:
+    found = Bank(mysql_server)
+    yield found
+    found.hanging.set()
+
+
+@pytest.fixture
+def worker(bank: Bank) -> Iterator[CommandWorker]:
+    with bank.accounts.worker() as found:
+        yield found
+
+
+def answer(future: Future[Answer]) -> Answer:
+    return future.result(20)
+
+
+def test_an_entity_is_what_its_commands_made_of_it(bank: Bank, worker: CommandWorker) -> None:
+    assert bank.accounts.state("ada") is None
+    assert answer(worker.submit(bank.command(amount=5))) == Answer(
+        response={"balance": 5}, version=1, is_repeated=False
+    )
+    assert answer(worker.submit(bank.command(amount=-2, note="rent"))).version == 2
+    assert answer(worker.submit(bank.command(entity="bob", amount=1))).version == 1
+    assert bank.accounts.state("ada") == ({"balance": 3, "last": "rent"}, 2)
+    assert bank.accounts.state("ada", version=1) == ({"balance": 5, "last": None}, 1)
+    assert bank.accounts.state("ada", version=3) is None
+    assert bank.events() == [("ada", 1, "c1"), ("ada", 2, "c2"), ("bob", 1, "c3")]
+
+
+def test_a_command_that_comes_again_gets_its_first_answer_whoever_asks(bank: Bank, worker: CommandWorker) -> None:
+    first = bank.command(command_id="once", amount=5)
+    assert not answer(worker.submit(first)).is_repeated
+    answer(worker.submit(bank.command(amount=7)))
+    again = Answer(response={"balance": 5}, version=1, is_repeated=True)
+    assert answer(worker.submit(bank.command(command_id="once", amount=5))) == again
+    with bank.accounts.worker() as other:
+        assert answer(other.submit(first)) == again
+    both = [worker.submit(one) for one in [bank.command(command_id="twice", amount=1)] * 2]
+    assert [answer(one).version for one in both] == [3, 3]
+    assert answer(worker.submit(bank.command(entity="bob", command_id="once", amount=5))).version == 1
+    assert len(bank.events()) == 4
+
+
+@pytest.mark.parametrize(("name", "request_"), [("deposit", {"amount": 6}), ("fails", {"amount": 5})])
+def test_another_command_under_a_used_id_is_an_error(
+    bank: Bank, worker: CommandWorker, name: str, request_: dict[str, Any]
+) -> None:
+    answer(worker.submit(bank.command(command_id="once", amount=5)))
+    with pytest.raises(UsedCommandIdError, match="use an id of its own"):
+        answer(worker.submit(bank.command(name, command_id="once", **request_)))
+    assert len(bank.events()) == 1
+
+
+def test_a_refusal_writes_nothing_and_may_succeed_later(bank: Bank, worker: CommandWorker) -> None:
+    withdrawal = bank.command(amount=-3)
+    with pytest.raises(RefusedError, match="^not enough money$"):
+        answer(worker.submit(withdrawal))
+    assert bank.events() == []
+    answer(worker.submit(bank.command(amount=10)))
+    assert answer(worker.submit(withdrawal)).response == {"balance": 7}
+
+
+def test_a_refusal_is_of_the_state_that_another_owner_left(bank: Bank, worker: CommandWorker) -> None:
+    answer(worker.submit(bank.command(amount=5)))
+    with bank.accounts.worker() as other:
+        answer(other.submit(bank.command(amount=-5)))
+    with pytest.raises(RefusedError):
+        answer(worker.submit(bank.command(amount=-1)))
+
+
+def test_many_commands_of_one_entity_are_one_transaction_each_on_the_state_before(bank: Bank) -> None:
+    ((_, before),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_insert'")
+    with bank.accounts.worker() as worker:
+        asked = [worker.submit(bank.command(amount=1, note=at)) for at in range(3_000)]
+        found = [answer(one) for one in asked]
+    assert [one.version for one in found] == list(range(1, 3_001))
+    assert [one.response["balance"] for one in found] == list(range(1, 3_001))
+    ((_, after),) = ask(bank.server, "SHOW GLOBAL STATUS LIKE 'Com_insert'")
+    assert int(after) - int(before) < 30, "batches grow while one is committed"
+
+
+def test_owners_beside_each_other_are_never_wrong(bank: Bank) -> None:
+    """Each command is sent to two of four workers, half of them at once."""
+    workers = [bank.accounts.worker() for _ in range(4)]
+    commands = [bank.command(amount=1, entity=f"e{at % 3}") for at in range(600)]
+    with ThreadPoolExecutor(16) as callers:
+        def send(at: int) -> list[Answer]:
+            first = workers[at % 4].submit(commands[at])
+            second = workers[(at + 1) % 4].submit(commands[at])
+            return [answer(first), answer(second)]
+
+        found = list(callers.map(send, range(600)))
+    for one in workers:
+        one.close()
+    for first, second in found:
+        assert (first.response, first.version) == (second.response, second.version)
+        assert first.is_repeated != second.is_repeated
+    events = bank.events()
+    for entity in ("e0", "e1", "e2"):
+        assert [version for name, version, _ in events if name == entity] == list(range(1, 201))
+        assert bank.accounts.state(entity) == ({"balance": 200, "last": None}, 200)
+
+
+@pytest.mark.parametrize("came_through", [True, False])
+def test_a_commit_without_an_answer_is_looked_up(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, came_through: bool
+) -> None:
+    lost: list[bool] = []
+    commit = pymysql.connections.Connection.commit
+
+    def breaks(connection: Connection) -> None:
+        if not lost:
+            lost.append(True)
+            if came_through:
+                commit(connection)
+            connection._force_close()  # type: ignore[attr-defined]
+            raise pymysql.err.OperationalError(2013, "Lost connection")
+        commit(connection)
+
+    with bank.accounts.worker() as worker:
+        monkeypatch.setattr(pymysql.connections.Connection, "commit", breaks)
+        found = [answer(one) for one in [worker.submit(bank.command(amount=2)) for _ in range(5)]]
+    assert lost and [one.response["balance"] for one in found] == [2, 4, 6, 8, 10]
+    assert len(bank.events()) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fails", "raised KeyError"),
+        ("exits", "raised SystemExit"),
+        ("no json", "response that is no JSON"),
+        ("no number", "infinite or not a number"),
+        ("unknown", "nothing handles"),
+    ],
+)
+def test_a_handler_that_fails_writes_nothing_and_the_queue_goes_on(
+    bank: Bank, worker: CommandWorker, name: str, says: str
+) -> None:
+    asked = [worker.submit(bank.command(one, amount=1)) for one in ("deposit", name, "deposit")]
+    assert answer(asked[0]).version == 1
+    with pytest.raises(HandlerFailedError, match=says) as raised:
+        answer(asked[1])
+    assert "nobody should read" not in str(raised.value)
+    assert answer(asked[2]).response == {"balance": 2}
+    assert len(bank.events()) == 2
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [1, 2], {"a": 1}])
+def test_a_handler_must_return_a_response_and_a_state(bank: Bank, worker: CommandWorker, wrong: Any) -> None:
+    with pytest.raises(HandlerFailedError, match="not a tuple"):
+        answer(worker.submit(bank.command("answers", answer=wrong)))
+    assert bank.events() == []
+
+
+def test_what_mysql_refuses_is_the_failure_of_its_command_alone(bank: Bank, worker: CommandWorker) -> None:
+    deep: Any = 1
+    for _ in range(110):
+        deep = [deep]
+    answer(worker.submit(bank.command(amount=1)))
+    asked = [worker.submit(bank.command("answers pair", answer=one)) for one in ("fine", deep, "fine")]
+    assert answer(asked[0]).response == answer(asked[2]).response == "fine"
+    with pytest.raises(HandlerFailedError, match="MySQL refused"):
+        answer(asked[1])
+    assert len(bank.events()) == 3
+
+
+def test_a_handler_that_hangs_is_given_up_and_writes_nothing_later(bank: Bank) -> None:
+    with bank.accounts.worker(hangs_after_s=0.5) as worker:
+        asked = [worker.submit(bank.command(one, amount=1)) for one in ("deposit", "hangs", "deposit")]
+        with pytest.raises(HandlerFailedError, match=r"did not return within 0\.5 s"):
+            answer(asked[1])
+        assert answer(asked[2]).response == {"balance": 2}
+        bank.hanging.set()
+        time.sleep(0.5)
+        assert [name for name, _, _ in bank.events()] == ["ada", "ada"]
+
+
+def test_a_server_that_is_away_is_waited_for_and_then_told(bank: Bank) -> None:
+    table, handlers = bank.accounts.table, bank.accounts.handlers
+    is_away = threading.Event()
+    is_away.set()
+    open_session = bank.accounts._open()
+
+    def opened() -> Connection:
+        if is_away.is_set():
+            raise StoreUnavailableError("it is away")
+        return open_session()
+
+    with CommandWorker(table, handlers, opened, patience_s=0.5) as worker:
+        with pytest.raises(StoreUnavailableError):
+            answer(worker.submit(bank.command(amount=1)))
+        waits = worker.submit(bank.command(amount=1))
+        is_away.clear()
+        assert answer(waits).version == 1
+
+
+def test_a_closed_worker_finishes_its_batch_and_tells_the_others(bank: Bank) -> None:
+    with bank.accounts.worker(hangs_after_s=20) as worker:
+        under_way = worker.submit(bank.command("hangs"))
+        while worker._waiting:
+            time.sleep(0.01)
+        waiting = worker.submit(bank.command(amount=1))
+        threading.Timer(0.3, bank.hanging.set).start()
+    assert answer(under_way).version == 1
+    for one in (waiting, worker.submit(bank.command(amount=1))):
+        with pytest.raises(WorkerEndedError):
+            answer(one)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"entity_id": ""},
+        {"entity_id": "a" * 191},
+        {"entity_id": "a\0b"},
+        {"command_id": "\ud800"},
+        {"command_id": 5},
+        {"name": "n" * 65},
+        {"request": object()},
+        {"request": {"n": float("inf")}},
+        {"request": 1 << 70},
+    ],
+)
+def test_a_command_that_no_table_could_hold_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(MisuseError):
+        Command(**{"entity_id": "ada", "command_id": "1", "name": "deposit", **wrong})

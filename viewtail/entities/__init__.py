@@ -1,0 +1,26 @@
+"""Small libraries for entities that viewtail keeps views of: event-sourced ones, with idempotent commands."""
+
+from viewtail.entities.commands import (
+    Answer,
+    Command,
+    HandlerFailedError,
+    Refusal,
+    RefusedError,
+    UsedCommandIdError,
+    WorkerEndedError,
+)
+from viewtail.entities.event_sourced import EventSourced, State
+from viewtail.entities.worker import CommandWorker
+
+__all__ = [
+    "Answer",
+    "Command",
+    "CommandWorker",
+    "EventSourced",
+    "HandlerFailedError",
+    "Refusal",
+    "RefusedError",
+    "State",
+    "UsedCommandIdError",
+    "WorkerEndedError",
+]

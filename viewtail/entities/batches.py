@@ -1,0 +1,180 @@
+"""Handles commands by the batch, each on the state that the one before left, and commits a batch as one transaction.
+
+What is assumed of an entity is read at the beginning of a batch, and the table's two unique keys decide whether it was
+still so at its end. If not, or where nobody knows whether a COMMIT came through, the batch is rolled back and begins
+again: what of it is recorded by then is answered from the record. So several owners of an entity are slower, and wrong
+never.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import orjson
+import pymysql
+
+from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
+from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
+
+from viewtail.entities.commands import (
+    Answer,
+    Command,
+    Handler,
+    HandlerFailedError,
+    UsedCommandIdError,
+    handled,
+)
+from viewtail.entities.event_table import NOTHING, Event, EventTable, Newest, Recorded
+
+Outcome: TypeAlias = "Answer | ViewtailError"
+
+_DUPLICATE = 1062
+_MOST_PAUSE_S = 1.0
+_FIRST_PAUSE_S = 0.005
+
+
+class GivenUpError(Exception):
+    """Somebody else finishes the batch: nothing of it may be written any more."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Batches:
+    """Of one thread, over a session of its own.
+
+    Args:
+        open_session: to the table's server, autocommit off.
+        look: called before a command is handled, with its place in the batch, and with None before anything is
+            written; may raise GivenUpError.
+        patience_s: how long a server that does not answer is waited for, before the callers are told.
+    """
+
+    table: EventTable
+    handlers: Mapping[str, Handler]
+    open_session: Callable[[], Connection]
+    look: Callable[[int | None], None] = lambda _: None
+    patience_s: float = 30.0
+    _connection: Connection | None = field(default=None, init=False)
+
+    def commit(self, commands: Sequence[Command], first: int = 0) -> list[Outcome]:
+        """An outcome for each command, in order; `first` is the place that `look` is told of the first of them.
+
+        Raises GivenUpError; any other error is an outcome of all.
+        """
+        began, pause_s = time.monotonic(), _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._once(commands, first)
+            except pymysql.err.MySQLError as error:
+                self._roll_back()
+                number = number_of(error)
+                if number not in (_DUPLICATE, *TEMPORARY_NUMBERS) and not _is_broken(error):
+                    return self._refused(commands, first, error)
+                problem: ViewtailError = StoreUnavailableError(
+                    f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not known: "
+                    "send it again under its id"
+                )
+                is_lost = number != _DUPLICATE
+            except TemporaryError as error:
+                self._roll_back()
+                problem, is_lost = error, True
+            except ViewtailError as error:
+                self._roll_back()
+                return [error] * len(commands)
+            if is_lost and time.monotonic() - began > self.patience_s:
+                return [problem] * len(commands)
+            time.sleep(random.uniform(0, pause_s))
+            pause_s = min(_MOST_PAUSE_S, pause_s * 2)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            with suppress(pymysql.err.MySQLError):
+                connection.close()
+
+    def _once(self, commands: Sequence[Command], first: int) -> list[Outcome]:
+        if self._connection is None or not self._connection.open:
+            self._connection = self.open_session()
+        connection = self._connection
+        # In this order: a command that another owner handles in between is answered from the record.
+        states = self.table.newest(connection, {command.entity_id for command in commands})
+        recorded = self.table.recorded(connection, commands)
+        outcomes: list[Outcome] = []
+        events: list[Event] = []
+        for at, command in enumerate(commands, first):
+            self.look(at)
+            outcomes.append(self._one(command, states, recorded, events))
+        self.look(None)
+        if events:
+            self.table.insert(connection, events)
+            self.look(None)
+            connection.commit()
+        else:
+            connection.rollback()
+        return outcomes
+
+    def _one(
+        self,
+        command: Command,
+        states: dict[str, Newest],
+        recorded: dict[tuple[str, str], Recorded],
+        events: list[Event],
+    ) -> Outcome:
+        known = recorded.get((command.entity_id, command.command_id))
+        if known is not None:
+            return _again(command, known)
+        handler = self.handlers.get(command.name)
+        if handler is None:
+            return HandlerFailedError(f"nothing handles the command {command.name}; nothing was written")
+        version, state = states.get(command.entity_id, Newest(0, NOTHING))
+        try:
+            response, state = handled(handler, command, state)
+        except ViewtailError as error:
+            return error
+        version += 1
+        states[command.entity_id] = Newest(version, state)
+        recorded[command.entity_id, command.command_id] = Recorded(
+            version, command.name, command.request_text, response
+        )
+        events.append(Event(command, version, response, state))
+        return Answer(response=orjson.loads(response), version=version, is_repeated=False)
+
+    def _refused(self, commands: Sequence[Command], first: int, error: pymysql.err.MySQLError) -> list[Outcome]:
+        """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
+        if len(commands) > 1:
+            return [outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], at)]
+        said = f"{number_of(error)} {type(error).__name__}"
+        if isinstance(error, pymysql.err.DataError | pymysql.err.OperationalError | pymysql.err.IntegrityError):
+            return [
+                HandlerFailedError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")
+            ]
+        return [StoreError(f"{self.table.name}: {said}. Was the table made as viewtail makes it?")]
+
+    def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.open:
+            try:
+                connection.rollback()
+            except pymysql.err.MySQLError:
+                self.close()
+
+
+def _again(command: Command, known: Recorded) -> Outcome:
+    """The first answer, to the same command; an error where another one has its id."""
+    request = orjson.dumps(orjson.loads(known.request), option=orjson.OPT_SORT_KEYS)
+    if (known.name, request) != (command.name, command.request_text):
+        what = "another command" if known.name != command.name else "another request"
+        return UsedCommandIdError(
+            f"command id {command.command_id} of entity {command.entity_id} is that of {what} ({known.name}, version "
+            f"{known.version}): use an id of its own for each command"
+        )
+    return Answer(response=orjson.loads(known.response), version=known.version, is_repeated=True)
+
+
+def _is_broken(error: pymysql.err.MySQLError) -> bool:
+    """Whether the connection went, and so nothing is known of what was under way."""
+    return isinstance(error, pymysql.err.InterfaceError) or number_of(error) == 0

@@ -1,0 +1,140 @@
+"""What a command is, how a handler answers it, and the errors that its caller gets.
+
+A handler is a plain function of the entity's state and the request. It returns the response and the new state, or
+raises `Refusal`, which writes nothing. All four are JSON: what is written is what the next handler and every caller of
+the same command get, so an answer is the same the first time and ever after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+
+from changes.errors import MisuseError, ViewtailError
+
+Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
+
+MOST_ID = 190  # characters of an entity's or a command's id: both are in one key of at most 3072 bytes
+MOST_NAME = 64
+
+
+class Refusal(Exception):  # noqa: N818  a handler's answer, no fault
+    """Raised by a handler: a business rule forbids the command. Nothing is written; its text is the caller's reason."""
+
+
+class RefusedError(ViewtailError):
+    """The command was refused by a rule, and wrote nothing. Sent again, it is judged by the state of that time."""
+
+
+class UsedCommandIdError(MisuseError):
+    """The entity has another command under this id."""
+
+
+class HandlerFailedError(ViewtailError):
+    """The handler raised, hung, or answered what is no JSON. Nothing was written."""
+
+
+class WorkerEndedError(ViewtailError):
+    """The worker was closed before the command was handled. Nothing was written for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A request to one entity. Sent again under its id it is not executed again, and gets its first answer.
+
+    Args:
+        entity_id: 1 to 190 characters.
+        command_id: 1 to 190 characters, chosen by who sends it; unique within the entity.
+        name: of the handler.
+        request: JSON.
+    """
+
+    entity_id: str
+    command_id: str
+    name: str
+    request: Any = None
+    request_text: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for what, value, most in (
+            ("entity_id", self.entity_id, MOST_ID),
+            ("command_id", self.command_id, MOST_ID),
+            ("name", self.name, MOST_NAME),
+        ):
+            if not isinstance(value, str) or not 1 <= len(value) <= most or not _is_text(value):
+                raise MisuseError(f"a command's {what} is text of 1 to {most} characters, without NUL or lone surrogates")
+        try:
+            text = as_json(self.request)
+        except NotJsonError as error:
+            raise MisuseError(f"the request of command {self.name} is no JSON: {error}") from None
+        object.__setattr__(self, "request_text", text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The first response to a command, and the version that its entity had then.
+
+    Args:
+        version: of the entity: 1 for its first event.
+        is_repeated: it was handled before, and not again now.
+    """
+
+    response: Any
+    version: int
+    is_repeated: bool
+
+
+class NotJsonError(ValueError):
+    """A value that JSON cannot hold, or MySQL's cannot hold as it is."""
+
+
+def as_json(value: Any) -> bytes:
+    """The JSON text of a value, members in order. Raises NotJsonError; its text has no part of the value."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError) as error:  # orjson's own is a TypeError
+        raise NotJsonError(str(error) or type(error).__name__) from None
+    if b"null" in text and not _is_finite(value):
+        raise NotJsonError("a number is infinite or not a number")
+    return text
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return True
+
+
+def _is_text(value: str) -> bool:
+    return "\0" not in value and not any("\ud800" <= one <= "\udfff" for one in value)
+
+
+def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, bytes]:
+    """The response and the new state of one command, as JSON. Raises RefusedError or HandlerFailedError."""
+    where = f"the handler of {command.name}"
+    try:
+        # Each gets objects of its own: what a handler changes before it fails is nobody else's.
+        answer = handler(orjson.loads(state), orjson.loads(command.request_text))
+    except Refusal as refusal:
+        raise RefusedError(str(refusal) or f"{command.name} is refused") from None
+    except BaseException as error:  # SystemExit too: the thread is not the handler's
+        raise HandlerFailedError(f"{where} raised {type(error).__name__}; nothing was written") from error
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise HandlerFailedError(
+            f"{where} returned {type(answer).__name__}, not a tuple of response and state; nothing was written"
+        )
+    texts = []
+    for what, value in zip(("response", "state"), answer, strict=True):
+        try:
+            texts.append(as_json(value))
+        except NotJsonError as error:
+            raise HandlerFailedError(f"{where} returned a {what} that is no JSON: {error}; nothing was written") from None
+    return texts[0], texts[1]

@@ -1,0 +1,93 @@
+"""Event-sourced entities: an entity is what its commands made of it, and each of them took effect once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+import pymysql
+
+from changes.errors import MisuseError
+from servers.sessions import Connection, asking, create_database, open_session, session_error
+from viewtail.entities.commands import Handler
+from viewtail.entities.event_table import EventTable
+from viewtail.entities.worker import HANGS_AFTER_S, CommandWorker
+
+if TYPE_CHECKING:
+    from servers.sessions import MySQLAddress
+    from viewtail.settings import Settings
+
+
+class State(NamedTuple):
+    """Of an entity, after its event of this version."""
+
+    state: Any
+    version: int
+
+
+class EventSourced:
+    """Entities of one table, and what handles their commands.
+
+        def deposit(state, request):
+            balance = (state or {"balance": 0})["balance"] + request["amount"]
+            return {"balance": balance}, {"balance": balance}
+
+        accounts = EventSourced("bank.account", {"deposit": deposit})
+        accounts.create()
+        with accounts.worker() as worker:
+            answer = worker.submit(Command(entity_id="ada", command_id="1", name="deposit", request={"amount": 5})).result()
+
+    Args:
+        table: with its database; on the source's primary, as the settings have it.
+        handlers: by command name. The state of an entity without events is None.
+        settings: by default the environment's and viewtail.toml's.
+    """
+
+    def __init__(self, table: str, handlers: Mapping[str, Handler], *, settings: Settings | None = None) -> None:
+        self.table = EventTable(table)
+        self.handlers = dict(handlers)
+        for name, handler in self.handlers.items():
+            if not callable(handler):
+                raise MisuseError(f"{table}: the handler of {name} is no function")
+        self._settings = settings
+
+    def create(self) -> None:
+        """Make the table where it is missing, and its database."""
+        with asking(self._address, role="store") as connection:
+            create_database(connection, self.table.name.partition(".")[0])
+            with connection.cursor() as cursor:
+                cursor.execute(self.table.ddl())
+
+    def worker(self, *, hangs_after_s: float = HANGS_AFTER_S) -> CommandWorker:
+        """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table."""
+        return CommandWorker(self.table, self.handlers, self._open(), hangs_after_s=hangs_after_s)
+
+    def state(self, entity_id: str, *, version: int | None = None) -> State | None:
+        """As it is, or was at a version; None where the entity has no events, or none of that version.
+
+        Raises StoreUnavailableError, StoreError, SettingsError.
+        """
+        with closing(self._open()()) as connection:
+            try:
+                if version is None:
+                    found = self.table.newest(connection, [entity_id]).get(entity_id)
+                else:
+                    found = self.table.at(connection, entity_id, version)
+            except pymysql.err.MySQLError as error:
+                raise session_error(error, self._address, "store") from None
+        return None if found is None else State(orjson.loads(found.state), found.version)
+
+    @property
+    def _address(self) -> MySQLAddress:
+        if self._settings is None:
+            from viewtail import settings
+
+            self._settings = settings.load(None)
+        return replace(self._settings.primary_address(), database=None)
+
+    def _open(self) -> Callable[[], Connection]:
+        address = self._address
+        return lambda: open_session(address, role="store")

@@ -1,0 +1,147 @@
+"""The table of event-sourced entities: one row an event, a version an entity, an id a command.
+
+Two unique keys carry all that is promised: (entity_id, version) lets one of two writers of an entity through, and
+(entity_id, command_id) lets a command take effect once. Nothing else has to be right for that: no lock, no owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from changes.errors import MisuseError
+from servers.sessions import Connection, quote
+
+from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
+
+NOTHING = b"null"  # the state of an entity without events
+
+
+class Newest(NamedTuple):
+    """Of an entity; version 0 where it has no events."""
+
+    version: int
+    state: bytes  # JSON
+
+
+class Recorded(NamedTuple):
+    """What a command did, when it was handled."""
+
+    version: int
+    name: str
+    request: bytes
+    response: bytes
+
+
+class Event(NamedTuple):
+    """What is to be written for a command."""
+
+    command: Command
+    version: int
+    response: bytes
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """Statements over one such table; `name` is 'database.table'."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name.count(".") != 1 or not all(self.name.split(".")):
+            raise MisuseError(f"{self.name!r}: name the table with its database, as in bank.account")
+
+    @property
+    def quoted(self) -> str:
+        """For statements."""
+        return quote(*self.name.split("."))
+
+    def ddl(self) -> str:
+        """Creates it where it is missing."""
+        text = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
+            "  event_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
+            f"  entity_id VARCHAR({MOST_ID}) {text},\n"
+            "  version BIGINT UNSIGNED NOT NULL COMMENT '1 for the first event of an entity, without gaps',\n"
+            f"  command_id VARCHAR({MOST_ID}) {text} COMMENT 'chosen by who sent it',\n"
+            f"  command_name VARCHAR({MOST_NAME}) {text},\n"
+            "  request JSON NOT NULL,\n"
+            "  response JSON NOT NULL COMMENT 'what the command was answered, the first time and ever after',\n"
+            "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
+            "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
+            "  UNIQUE KEY entity_version (entity_id, version),\n"
+            "  UNIQUE KEY entity_command (entity_id, command_id)\n"
+            ") ENGINE=InnoDB"
+        )
+
+    def newest(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, Newest]:
+        """The newest event's version and state of each of these that has one."""
+        if not entity_ids:
+            return {}
+        rows = _rows(
+            connection,
+            f"SELECT e.entity_id, e.version, e.state FROM (SELECT entity_id, MAX(version) AS version FROM {self.quoted} "
+            f"WHERE entity_id IN ({_marks(entity_ids)}) GROUP BY entity_id) n STRAIGHT_JOIN {self.quoted} e "
+            "ON e.entity_id = n.entity_id AND e.version = n.version",
+            list(entity_ids),
+        )
+        return {entity: Newest(version, state.encode()) for entity, version, state in rows}
+
+    def at(self, connection: Connection, entity_id: str, version: int) -> Newest | None:
+        """The state that an entity had at a version; None where it had none, or the event is archived."""
+        for found, state in _rows(
+            connection,
+            f"SELECT version, state FROM {self.quoted} WHERE entity_id = %s AND version = %s",
+            [entity_id, version],
+        ):
+            return Newest(found, state.encode())
+        return None
+
+    def recorded(self, connection: Connection, commands: Sequence[Command]) -> dict[tuple[str, str], Recorded]:
+        """By entity and command id, those of the commands that were handled."""
+        by_entity: dict[str, list[str]] = {}
+        for command in commands:
+            by_entity.setdefault(command.entity_id, []).append(command.command_id)
+        conditions, values = [], []
+        for entity, ids in by_entity.items():
+            conditions.append(f"(entity_id = %s AND command_id IN ({_marks(ids)}))")
+            values += [entity, *ids]
+        rows = _rows(
+            connection,
+            "SELECT entity_id, command_id, version, command_name, request, response "
+            f"FROM {self.quoted} FORCE INDEX (entity_command) WHERE {' OR '.join(conditions)}",
+            values,
+        )
+        return {
+            (entity, command): Recorded(version, name, request.encode(), response.encode())
+            for entity, command, version, name, request, response in rows
+        }
+
+    def insert(self, connection: Connection, events: Iterable[Event]) -> None:
+        """In one statement, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
+        values: list[Any] = []
+        count = 0
+        for command, version, response, state in events:
+            values += (command.entity_id, version, command.command_id, command.name)
+            values += (command.request_text.decode(), response.decode(), state.decode())
+            count += 1
+        row = "(%s, %s, %s, %s, %s, %s, %s)"
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO {self.quoted} (entity_id, version, command_id, command_name, request, response, state) "
+                f"VALUES {', '.join([row] * count)}",
+                values,
+            )
+
+
+def _marks(values: Collection[object]) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+def _rows(connection: Connection, statement: str, values: Sequence[object]) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
