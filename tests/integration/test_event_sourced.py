@@ -163,6 +163,7 @@ def test_owners_beside_each_other_are_never_wrong(bank: Bank) -> None:
     workers = [bank.accounts.worker() for _ in range(4)]
     commands = [bank.command(amount=1, entity=f"e{at % 3}") for at in range(600)]
     with ThreadPoolExecutor(16) as callers:
+
         def send(at: int) -> list[Answer]:
             first = workers[at % 4].submit(commands[at])
             second = workers[(at + 1) % 4].submit(commands[at])

@@ -20,7 +20,6 @@ import pymysql
 
 from changes.errors import StoreError, StoreUnavailableError, TemporaryError, ViewtailError
 from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
-
 from viewtail.entities.commands import (
     Answer,
     Command,

@@ -22,7 +22,7 @@ MOST_ID = 190  # characters of an entity's or a command's id: both are in one ke
 MOST_NAME = 64
 
 
-class Refusal(Exception):  # noqa: N818  a handler's answer, no fault
+class Refusal(Exception):
     """Raised by a handler: a business rule forbids the command. Nothing is written; its text is the caller's reason."""
 
 
@@ -66,7 +66,9 @@ class Command:
             ("name", self.name, MOST_NAME),
         ):
             if not isinstance(value, str) or not 1 <= len(value) <= most or not _is_text(value):
-                raise MisuseError(f"a command's {what} is text of 1 to {most} characters, without NUL or lone surrogates")
+                raise MisuseError(
+                    f"a command's {what} is text of 1 to {most} characters, without NUL or lone surrogates"
+                )
         try:
             text = as_json(self.request)
         except NotJsonError as error:
@@ -136,5 +138,7 @@ def handled(handler: Handler, command: Command, state: bytes) -> tuple[bytes, by
         try:
             texts.append(as_json(value))
         except NotJsonError as error:
-            raise HandlerFailedError(f"{where} returned a {what} that is no JSON: {error}; nothing was written") from None
+            raise HandlerFailedError(
+                f"{where} returned a {what} that is no JSON: {error}; nothing was written"
+            ) from None
     return texts[0], texts[1]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from changes.errors import MisuseError
 from servers.sessions import Connection, quote
-
 from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
 
 NOTHING = b"null"  # the state of an entity without events

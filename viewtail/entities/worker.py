@@ -17,7 +17,6 @@ from itertools import islice
 import structlog
 
 from servers.sessions import Connection
-
 from viewtail.entities.batches import Batches, GivenUpError, Outcome
 from viewtail.entities.commands import Answer, Command, Handler, HandlerFailedError, WorkerEndedError
 from viewtail.entities.event_table import EventTable
