@@ -132,7 +132,7 @@ def test_another_command_under_a_used_id_is_an_error(
 
 def test_a_refusal_writes_nothing_and_may_succeed_later(bank: Bank, worker: CommandWorker) -> None:
     withdrawal = bank.command(amount=-3)
-    with pytest.raises(RefusedError, match="^not enough money$"):
+    with pytest.raises(RefusedError, match=r"^not enough money$"):
         answer(worker.submit(withdrawal))
     assert bank.events() == []
     answer(worker.submit(bank.command(amount=10)))

@@ -74,8 +74,8 @@ class Batches:
                 if number not in (_DUPLICATE, *TEMPORARY_NUMBERS) and not _is_broken(error):
                     return self._refused(commands, first, error)
                 problem: ViewtailError = StoreUnavailableError(
-                    f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not known: "
-                    "send it again under its id"
+                    f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
+                    "known: send it again under its id"
                 )
                 is_lost = number != _DUPLICATE
             except TemporaryError as error:

@@ -38,7 +38,8 @@ class EventSourced:
         accounts = EventSourced("bank.account", {"deposit": deposit})
         accounts.create()
         with accounts.worker() as worker:
-            answer = worker.submit(Command(entity_id="ada", command_id="1", name="deposit", request={"amount": 5})).result()
+            command = Command(entity_id="ada", command_id="1", name="deposit", request={"amount": 5})
+            answer = worker.submit(command).result()
 
     Args:
         table: with its database; on the source's primary, as the settings have it.

@@ -82,7 +82,8 @@ class EventTable:
             return {}
         rows = _rows(
             connection,
-            f"SELECT e.entity_id, e.version, e.state FROM (SELECT entity_id, MAX(version) AS version FROM {self.quoted} "
+            "SELECT e.entity_id, e.version, e.state FROM "
+            f"(SELECT entity_id, MAX(version) AS version FROM {self.quoted} "
             f"WHERE entity_id IN ({_marks(entity_ids)}) GROUP BY entity_id) n STRAIGHT_JOIN {self.quoted} e "
             "ON e.entity_id = n.entity_id AND e.version = n.version",
             list(entity_ids),
