@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,12 +17,15 @@ from changes.errors import DeclarationError, ViewtailError, nearest
 from changes.findings import Finding, Level, fail, ok, warn
 from ingest import SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
+from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
+from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.stores import Store
 from projectors.stores.access import Access
+from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
-from servers.sessions import Connection, MySQLAddress, open_session, quote
+from servers.sessions import Connection, open_session, quote
 
 SAMPLE_ROWS = 100  # that each function is tried with
 
@@ -41,7 +44,7 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     found = list(servers.kind.checks(servers.source, tables_of(views)))
     for store, access in servers.stores:
         found += store.checks(access, [view for view in views if view.store == store.name])
-    found += _views(servers.source.address(), views)
+    found += _views(servers, views)
     return list(dict.fromkeys(found))  # a server in two roles that does not answer is one finding
 
 
@@ -55,19 +58,41 @@ def is_well(findings: Sequence[Finding]) -> bool:
     return all(finding.level is not Level.FAIL for finding in findings)
 
 
-def _views(source: MySQLAddress, views: Sequence[View]) -> list[Finding]:
+def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
     try:
-        with closing(open_session(source, role="source")) as connection:
+        with closing(open_session(servers.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
-            return fit + [
-                one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))
-            ]
+            fit += [one for view in bound for one in (*_previous(view), *_misnamed(view), *_tried(connection, view))]
+        return fit + _beside(servers, bound)
     except DeclarationError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
+
+
+def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
+    """What `on_change = "beside"` does not do, and which changed views `run` refuses for that."""
+    own = next((access for store, access in servers.stores if store.has_own_tables), None)
+    if own is None or own.limits.on_change != "beside":
+        return []
+    mend = "give it a new name when you change it, or set VIEWTAIL_RUN__ON_CHANGE=in_place"
+    found = []
+    for view in views:
+        if why := store_of(view.view).no_copies(view.view):
+            seen = "VIEWTAIL_RUN__ON_CHANGE=beside has no effect on it: a changed declaration changes it in place"
+            found.append(warn("views", f"view {view.id}, on_change", seen, why, "nothing, or a new name"))
+        elif servers.kind.is_shared_out:
+            seen = "VIEWTAIL_RUN__ON_CHANGE=beside, and the view is kept from Kafka"
+            why = "several pipelines keep it, so it has no second copy: `viewtail run` refuses to begin when it changes"
+            found.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
+    refused: dict[str, str] = {}
+    with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
+        refused = refusals(session, own.database, views, is_default=not servers.kind.is_shared_out)
+    why = "`viewtail run` does not begin with such a change: readers would see it half done"
+    found += [fail("views", f"view {name}, on_change", seen, why, "as said") for name, seen in refused.items()]
+    return found
 
 
 def _functions(bound: BoundView) -> str:

@@ -91,7 +91,6 @@ class Cleaner:
     share: float
     rest_s: float
     is_busy: Callable[[], bool]
-    repaired_count: int = 0
     _is_healing: bool = False  # rounds wait
 
     def run(self) -> None:
@@ -196,7 +195,7 @@ class Cleaner:
             progress["entities"] = progress.get("entities", 0) + len(found)
             progress["differing"] = Counter(progress.get("differing")) + Counter(str(one.difference) for one in found)
         forget_but_last(beside.session, self.deployment.database, MENDED, beside.view.id, KEPT_HOURS)
-        self.repaired_count += len(found)
+        self.own.repaired_count += len(found)
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
@@ -269,7 +268,7 @@ class Cleaner:
             )
             done = verify.execute()
             forget_but_last(beside.session, self.deployment.database, KIND, view, KEPT_RUNS)
-            self.repaired_count += done.counts.repaired
+            self.own.repaired_count += done.counts.repaired
             if done.counts.repaired:
                 count = done.counts.repaired
                 _log.warning("the cleaner wrote entities again", view=view, count=count, because="a round found them")

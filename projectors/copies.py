@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from typing import Protocol
 import structlog
 
 from changes.errors import DeclarationError, StoreError, ViewtailError
+from changes.pipelines import PipelineId
 from changes.retrying import reaction_to
 from ingest.limits import Limits
 from offsets import Owner
@@ -29,7 +30,8 @@ from projectors.pace import GivingWay, Pace
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
 from projectors.stores import GradualSwapping, Store, Swapping
 from projectors.stores.access import Access
-from projectors.view_states import KEPT, KnownView, State, ViewRecord
+from projectors.stores.registry import store_of
+from projectors.view_states import KEPT, KnownView, State, ViewRecord, ViewStates, known_views
 from projectors.views import BoundView, view_of
 from servers.sessions import Connection
 
@@ -60,17 +62,38 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
 
     First it swaps the copies for which that is asked. Raises StoreUnavailableError; taken again, it goes on.
     """
-    _say_ignored(views, is_beside=deployment.limits.on_change == "beside")
+    is_beside = deployment.limits.on_change == "beside"
+    _say_ignored(views, is_beside=is_beside)
     with closing(OwnSession(deployment.open_store)) as session:
         copies = _copies(deployment, pipeline, store, views, session)
         while asked := copies.asked():
             _do(deployment, pipeline, store, copies, asked)
         copies.forget_choices()
+        if is_beside:
+            _say_in_place(store, copies)
         changed = copies.changed()
-        _require_same_places(store, copies, changed)
+        for view in changed:  # all of them were asked about before `run` began, but views.py may have changed since
+            if why := _no_copy(copies.rebuilds.states, pipeline, copies.views[view]):
+                raise DeclarationError(f"view {view}: {why}")
         for view in changed:
             _begin(copies, view)
         return copies.placed()
+
+
+def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, str]:
+    """By id, changed views for which `on_change = "beside"` cannot be followed: why, and what to do.
+
+    Asked before any pipeline is taken, so that whoever keeps the views goes on. `is_default`: one pipeline of the
+    binlog keeps each view; else those of topics do. Nothing is written. Raises StoreUnavailableError.
+    """
+    found: dict[str, str] = {}
+    by_id = {view.id: view for view in views if not store_of(view.view).no_copies(view.view)}
+    for (pipeline, name), one in sorted(known_views(session, database).items()):
+        if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
+            continue
+        if _is_changed(by_id[name], one):
+            found[name] = _no_copy(ViewStates(session, database, pipeline), pipeline, by_id[name])
+    return {name: why for name, why in found.items() if why}
 
 
 def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
@@ -113,7 +136,7 @@ def _copies(
 class _Copies:
     """The copies of a pipeline that is being taken, and which declaration made each."""
 
-    def __init__(self, rebuilds: Rebuilds, views: Sequence[BoundView], of_two: Collection[str]) -> None:
+    def __init__(self, rebuilds: Rebuilds, views: Sequence[BoundView], of_two: Set[str]) -> None:
         """`of_two`: the ids of views whose copies may be of two declarations; others change in place."""
         self.rebuilds = rebuilds
         self.views = {
@@ -144,12 +167,8 @@ class _Copies:
 
     def changed(self) -> list[str]:
         """Views that readers read, and whose live copy another declaration made than the present one."""
-        return [view for view in sorted(self._of_two) if view in self.known and self._is_changed(view)]
-
-    def _is_changed(self, view: str) -> bool:
-        maker = self.maker(view)
-        # One that is new shows nothing that readers could rely on, unless its declaration is there to fill it.
-        return maker is not self.views[view] and (maker is not None or self.known[view].state != State.NEW)
+        known = self._of_two & self.known.keys()
+        return [view for view in sorted(known) if _is_changed(self.views[view], self.known[view])]
 
     def is_declined(self, view: str) -> bool:
         """Whether an operator went back from the present declaration to the one that made the live copy."""
@@ -218,12 +237,31 @@ def _say_ignored(views: Sequence[BoundView], *, is_beside: bool) -> None:
             _log.warning("previous= has no effect", view=view.id, reason=why)
 
 
-def _require_same_places(store: Store, copies: _Copies, changed: Collection[str]) -> None:
-    """Raises DeclarationError for a view whose copies cannot have each other's place."""
-    places = copies.rebuilds.states.last_places() if changed else {}
-    for view in changed:
-        if view in places and (why := store.no_copy_from(copies.views[view], places[view])):
-            raise DeclarationError(f"view {view}: {why} (run.on_change is beside)")
+def _say_in_place(store: Store, copies: _Copies) -> None:
+    for name in sorted(copies.views.keys() & copies.known.keys()):
+        view = copies.views[name]
+        if (why := store.no_copies(view.view)) and _is_changed(view, copies.known[name]):
+            _log.warning("a changed view is not built beside the one that readers have", view=name, reason=why)
+
+
+def _is_changed(view: BoundView, known: KnownView) -> bool:
+    """Whether another declaration made the live copy than the present one."""
+    maker = made_by(view, known.declaration)
+    # One that is new shows nothing that readers could rely on, unless its declaration is there to fill it.
+    return maker is not view and (maker is not None or known.state != State.NEW)
+
+
+def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> str:
+    """Why no copy of a changed declaration can be built beside what readers have, and what to do; '': it can."""
+    if not PipelineId.parse(pipeline).is_default:
+        return (
+            "its declaration changed, run.on_change is beside, and a view that is kept from Kafka has no second copy: "
+            "several pipelines keep it. Declare it under another name, and forget this one when nobody reads it any "
+            "more; or have it changed in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back"
+        )
+    places = states.last_places()
+    why = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else ""
+    return why and f"{why} (run.on_change is beside)"
 
 
 def _begin(copies: _Copies, view: str) -> None:

@@ -20,6 +20,7 @@ from operations import status
 from operations.check import tables_of
 from operations.status import PipelineStatus
 from projectors.binding import bind, declaration_hash, named_columns
+from projectors.copies import refusals
 from projectors.stores import Store
 from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
@@ -178,6 +179,16 @@ class Deployment:
             f"view {view} is kept from {source} by pipeline {other}, and VIEWTAIL_SOURCE__URL of this viewtail is "
             f"another source. {mend}. To move the view over, stop the viewtail that keeps it: this one then goes on"
         )
+
+    def check_changes(self) -> None:
+        """Raises DeclarationError for changed views that are to be built beside what readers have, and cannot be."""
+        if self.limits.on_change != "beside":
+            return
+        is_default = not self.settings.source_kind.is_shared_out
+        with closing(OwnSession(self.open_store)) as session:
+            found = refusals(session, self.database, self.views, is_default=is_default)
+        if found:
+            raise DeclarationError("\n".join(f"view {view}: {why}" for view, why in found.items()))
 
     def raise_epoch_above(self, pipeline: PipelineId, epoch: int) -> int:
         """Let the epoch of its source be above this one; returns what it is then."""

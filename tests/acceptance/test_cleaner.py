@@ -14,6 +14,8 @@ from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.running import wait_for
 
+HASTY = {"VIEWTAIL_CLEANER__SHARE": "0.2", "VIEWTAIL_CLEANER__REST_S": "1"}  # a round takes a second or two
+
 
 @pytest.fixture(scope="module")
 def world(
@@ -23,7 +25,7 @@ def world(
     elasticsearch_server: Server,
 ) -> Iterator[World]:
     servers = (mysql_server, redis_server, elasticsearch_server)
-    with made(tmp_path_factory.mktemp("cleaned"), *servers, VIEWTAIL_CLEANER__REST_S="2") as found:
+    with made(tmp_path_factory.mktemp("cleaned"), *servers, **HASTY) as found:
         yield found
 
 
@@ -114,6 +116,31 @@ def test_what_is_mended_a_moment_after_it_changed_is_counted_up_in_the_record(wo
     assert mended[0]["state"] == "done" and "entities written again: " in mended[0]["result"]
     assert sum(mended[0]["progress"]["differing"].values()) == mended[0]["progress"]["entities"] >= 2
     assert {(one["key"], one["from"]) for one in lowered(world, "mend")} == {("12", "9000000000000000000")}
+
+
+def test_the_cleaner_waits_while_its_pipeline_lags_and_those_of_other_pipelines_go_on(world: World) -> None:
+    def lag_s() -> float:
+        told = json.loads(world.command("status", "--json").stdout)["pipelines"]
+        return next(float(one["lag_s"]) for one in told if one["name"] == "mysql")
+
+    def newest(where: str) -> int:
+        ((found,),) = world.ask(f"SELECT MAX(id) FROM {STORE}.operator_run WHERE kind = 'clean' AND {where}")
+        return found or 0
+
+    with world.connect() as holder, holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT * FROM {STORE}.by_active_name WHERE id = 20 FOR UPDATE")
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'held up' WHERE id = 20")
+        wait_for("the pipeline is behind", lambda: lag_s() > 3)
+        damage(world, 22)
+        ours, theirs = newest("view LIKE 'mysql:%'"), newest("view = 'redis:person'")
+        done = "view = 'redis:person' AND state = 'done'"
+        wait_for("a whole round of another pipeline goes by", lambda: newest(done) > theirs)
+        assert shown(world, 22)[:2] == ["damaged", b"name 22"]
+        assert newest("view LIKE 'mysql:%'") == ours, "none begins"
+        cursor.execute("ROLLBACK")
+    wait_for("it has caught up", lambda: shown(world, 20)[0] == "held up")
+    wait_for("it is right again", lambda: shown(world, 22)[0] == "name 22")
 
 
 def test_a_document_that_is_no_json_any_more_is_still_the_views_own(world: World) -> None:

@@ -241,6 +241,41 @@ def test_views_equal_their_table_while_members_come_and_go(fleet: Fleet) -> None
     assert [run.stop() for run in (one, three, tailer)] == [0, 0, 0]
 
 
+def test_a_changed_view_of_topics_is_refused_where_it_is_to_be_built_beside(fleet: Fleet) -> None:
+    """It has no second copy, so it would be changed in place, which readers were to be spared."""
+    tailer, one = fleet.tailer(), fleet.projector("one")
+    wait_for("all views are filled", one.is_well, 90)
+    beside = '[run]\non_change = "beside"\n'
+    for run in (tailer, one):
+        (run.folder / "viewtail.toml").write_text(beside)
+    checked = one.command("check")
+    assert checked.returncode == 0 and "beside, and the view is kept from Kafka" in checked.stdout
+    checked = tailer.command("check")
+    assert checked.returncode == 0
+    assert f"view kafka:{SCHEMA}.user, on_change: VIEWTAIL_RUN__ON_CHANGE=beside has no effect on it" in checked.stdout
+    (one.folder / "views.py").write_text(VIEWS.replace('"email", "visits"]', '"visits"]'))
+    refused = one.command("run", "--role", "project")
+    assert refused.returncode == 2
+    assert f"view redis:{SCHEMA}: its declaration changed" in refused.stderr
+    assert "VIEWTAIL_RUN__ON_CHANGE=in_place" in refused.stderr
+    assert one.command("check").returncode == 1
+    fleet.query(f"UPDATE {SCHEMA}.user SET visits = 7 WHERE id = 7")
+    wait_for("the one that runs goes on", fleet.are_equal)
+    assert one.stop() == 0
+    (one.folder / "viewtail.toml").write_text("")
+    one.start("--role", "project")
+    wait_for("it is changed in place", lambda: _has_no_email(fleet))
+    assert tailer.stop() == 0
+    (tailer.folder / "views.py").write_text(VIEWS.replace("user, partitions=4", 'user, partitions=4, fields=["email"]'))
+    tailer.start("--role", "tail")
+    wait_for("a topic changes in place, and that is said", lambda: "not built beside" in tailer.log)
+
+
+def _has_no_email(fleet: Fleet) -> bool:
+    client = redis.Redis(port=fleet.redis.port)
+    return client.hkeys(f"{SCHEMA}:7") in ([b"visits", b"_version"], [b"_version", b"visits"])
+
+
 def test_what_is_paused_by_store_or_view_is_paused_in_all_partitions_and_over_takeovers(fleet: Fleet) -> None:
     fleet.tailer()
     one, two = fleet.projector("one"), fleet.projector("two")

@@ -135,6 +135,32 @@ def test_views_that_are_right_are_equal_and_proven_through_the_moment_of_the_pas
     assert all(one["proven_through"] for one in found["views"])
 
 
+def test_a_dry_run_of_a_repair_names_what_would_be_written_and_writes_nothing(world: World) -> None:
+    world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = 201")
+    world.ask(f"DELETE FROM {STORE}.by_email WHERE id = 202")
+    world.redis.hset("person:203", "name", "damaged")
+    world.redis.hset("person:90001", mapping={"_version": f"{5:019d}", "name": "nobody"})
+    repairs = f"SELECT COUNT(*) FROM {STORE}.operator_run WHERE kind = 'repair'"
+    before = world.ask(repairs)
+    said = world.command("verify", "mysql:by_email", "redis:person", "--repair", "--dry-run")
+    assert said.returncode == 1
+    told = {tuple(line.split("\t")[:3]) for line in said.stdout.splitlines() if "would be written again" in line}
+    assert told == {
+        ("mysql:by_email", "201", "wrong"),
+        ("mysql:by_email", "202", "missing"),
+        ("redis:person", "203", "wrong"),
+        ("redis:person", "90001", "extra"),
+    }
+    found = world.verify("mysql:by_email", "redis:person", "--repair", "--dry-run")
+    assert found["code"] == 1 and {one["repaired"] for one in found["views"]} == {0}
+    assert world.ask(f"SELECT id, email FROM {STORE}.by_email WHERE id IN (201, 202)") == [(201, "damaged")]
+    assert world.redis.hget("person:203", "name") == b"damaged" and world.redis.exists("person:90001")
+    assert world.ask(repairs) == before
+    mended = world.command("verify", "mysql:by_email", "redis:person", "--repair")
+    assert mended.returncode == 0 and mended.stdout.count("\trepaired\n") == 4
+    assert world.ask(repairs) != before
+
+
 def proven(world: World) -> set[str]:
     """The views that status says are proven through a moment, once all are filled."""
     world.wait_until_filled()

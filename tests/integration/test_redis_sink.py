@@ -378,6 +378,43 @@ def test_large_documents_are_sent_in_several_scripts(client: redis.Redis, monkey
     sink.close()
 
 
+def sent(sink: RedisSink, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What goes to Redis from now on, each time something is sent."""
+    found: list[bytes] = []
+    send = sink._connection.send_packed_command
+
+    def noted(commands: Sequence[bytes], **options: Any) -> None:
+        found.append(b"".join(commands))
+        send(commands, **options)
+
+    monkeypatch.setattr(sink._connection, "send_packed_command", noted)
+    return found
+
+
+def test_small_commands_go_together_however_many_they_are(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = [json_view([NOTE]) for _ in range(100)]
+    sink = sink_of(client, *views)
+    found = sent(sink, monkeypatch)
+    assert sink.write([ViewWrites(view.id, {(1,): Write(1, ("small",))}) for view in views], None) == []
+    assert [get(client, view, (1,)) for view in views] == [(1, {"note": "small"})] * 100
+    assert len(found) < 20, [len(one) for one in found]
+    sink.close()
+
+
+def test_a_large_command_is_sent_alone(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = json_view([NOTE]), json_view([NOTE])
+    sink = sink_of(client, small, large)
+    found = sent(sink, monkeypatch)
+    writes = [(small, "small"), (large, "x" * 100_000), (small, "last")]
+    sink.write(
+        [ViewWrites(view.id, {(number,): Write(1, (text,))}) for number, (view, text) in enumerate(writes)], None
+    )
+    assert [len(one) > 100_000 for one in found] == [False, True, False]
+    assert get(client, large, (1,)) == (1, {"note": "x" * 100_000})
+    assert get(client, small, (2,)) == (1, {"note": "last"})
+    sink.close()
+
+
 def test_deployments_on_one_redis_have_witnesses_of_their_own(client: redis.Redis) -> None:
     names = ["shop", "blog", "a:redis", "a%3Aredis", "{a}", "ä"]
     sinks = [sink_of(client, hash_view([EMAIL]), database=name) for name in names]

@@ -56,7 +56,9 @@ def _deploy_when_up(loaded: Settings, views: Sequence[View]) -> Deployment:
     """Wait for a server that does not answer yet, as after a common restart; Ctrl-C ends the wait."""
     for attempt in itertools.count():
         try:
-            return deploy_what_works(loaded, views)
+            deployment = deploy_what_works(loaded, views)
+            deployment.check_changes()
+            return deployment
         except TemporaryError as error:
             pause_s = reaction_to(error).pause_s(attempt)
             _log.warning("waiting for a server", error=str(error), next_attempt_in_s=round(pause_s, 1))

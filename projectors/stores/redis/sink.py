@@ -43,10 +43,10 @@ from projectors.views import BoundView
 ROWS_A_SCRIPT = 100  # Redis serves nobody else meanwhile: about 0.3 ms
 SCRIPTS_UNDER_WAY = 16  # sent before the first answer is read; answers are a few bytes
 BYTES_A_SCRIPT = 8 << 20
-BYTES_TOGETHER = 8 << 10
+BYTES_TOGETHER = 8 << 10  # twice as much at most is sent at once, which is what Redis reads at once
 MAX_COMMAND_BYTES = 500_000_000  # a single row; Redis takes 512 MB (proto-max-bulk-len)
 KEYS_A_SCAN = 1_000
-KEYS_A_STEP = 500  # of a sweep that looks at each: half a millisecond
+KEYS_A_SWEEP_STEP = 500  # it looks at each: half a millisecond
 LOOK_EVERY_S = 5.0  # at the witness, while nothing is written; at pointers
 
 _log = structlog.get_logger("viewtail.redis")
@@ -203,7 +203,7 @@ class RedisSink(GuardedSink):
         cursor = b"0"
         while True:
             with self._mapped("scanning"):
-                scan = (cursor, keys.scan_match, KEYS_A_STEP)
+                scan = (cursor, keys.scan_match, KEYS_A_SWEEP_STEP)
                 cursor, *below = self._ask("EVAL", BELOW, 0, form, f"{version:0{WIDTH}d}", *scan)
             stored = {as_text(name): int(text) for name, text in zip(below[::2], below[1::2], strict=True)}
             yield [(key, of) for name, of in stored.items() if (key := keys.key_of(name)) is not None]
@@ -274,8 +274,9 @@ class RedisSink(GuardedSink):
                 for command, part in self._commands(of_view.view, some, letters):
                     self._send(command)
                     waiting.append((of_view.view, part))
-                    if len(waiting) >= SCRIPTS_UNDER_WAY:
-                        self._settle(*waiting.popleft(), letters)
+                    if len(waiting) >= SCRIPTS_UNDER_WAY:  # half of them, or each that follows would be sent alone
+                        while len(waiting) > SCRIPTS_UNDER_WAY // 2:
+                            self._settle(*waiting.popleft(), letters)
         self._send_rest()
         self.meanwhile()
         while waiting:
@@ -306,6 +307,8 @@ class RedisSink(GuardedSink):
 
     def _send(self, command: bytes) -> None:
         """Small ones go together: each time something is sent, Redis wakes up for it, and Python's lock is given up."""
+        if len(command) >= BYTES_TOGETHER:
+            self._send_rest()  # a large one is not copied, to go together with small ones
         self._unsent.append(command)
         self._unsent_bytes += len(command)
         if self._unsent_bytes >= BYTES_TOGETHER:

@@ -24,7 +24,7 @@ from projectors.stores.redis.moving import DONE, DONE_FOR_S, Moves, mark_of
 from projectors.stores.redis.sink import KEYS_A_SCAN, as_text
 from projectors.views import BoundView
 
-KEYS_A_STEP = 100  # of a scan, which this process reads without giving way
+KEYS_A_SHORT_SCAN = 100  # which this process reads without giving way
 ENTITIES_A_SCRIPT = 10  # Redis serves nobody else meanwhile
 ENTITIES_A_DROP = 50
 READ_WITHIN_S = 1.0  # so long after it read a pointer may a reader come for the keys
@@ -103,7 +103,7 @@ class KeySwapping(GradualSwapping):
     def _entities(self, keys: RedisKeys) -> Iterator[Key]:
         """Those that a copy has a row or a tombstone of; one may come twice."""
         for match, read in ((keys.scan_match, keys.key_of), (keys.tombstone_match, keys.key_of_tombstone)):
-            for name in self._client.scan_iter(match=match, count=KEYS_A_STEP):
+            for name in self._client.scan_iter(match=match, count=KEYS_A_SHORT_SCAN):
                 if (key := read(as_text(name))) is not None:
                     yield key
 
