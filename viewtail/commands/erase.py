@@ -50,5 +50,5 @@ def _print(proof: Proof) -> None:
 
 
 def _line(one: Looked) -> str:
-    erased = "; it held values, which this command erased" if one.was_erased else ""
+    erased = f"; it held {one.held}, which this command erased" if one.was_erased else ""
     return f"  {'ok  ' if one.is_clean else 'LEFT'}  {one.view}, {one.place}: {one.found}{erased}"
