@@ -95,6 +95,7 @@ class Ownership:
     backfill_error: str | None = None
     another_server: AnotherServerError | None = None  # was met by a backfill
     was_fenced: bool = False  # another process had taken it when it was closed
+    repaired_count: int = 0  # entities that the cleaner wrote again
     paused_views: Collection[str] = ()  # at the last look
     is_paused: bool = False  # an operator paused it, so it ends
 

@@ -103,6 +103,7 @@ class ViewLife:
     gate: BackfillGate = field(default_factory=BackfillGate)
     wake: threading.Event = field(default_factory=threading.Event)  # views are to be looked at for a backfill
     seen: dict[str, State] = field(default_factory=dict)  # by view, as it last was found or made; for reports
+    proven_s: dict[str, float | None] = field(default_factory=dict)  # by view, at the last look; for reports
 
     def on(self, session: Session) -> ViewLife:
         """The same on another thread's session."""
@@ -127,6 +128,7 @@ class ViewLife:
     def look_for_paused(self) -> list[str]:
         """The views that an operator has paused; they get nothing from now on."""
         records = self.states.read_all([*self.views, *(view.id for view in self.left_out)])
+        self.proven_s.update({name: record.proven_s for name, record in records.items()})
         for record in records.values():
             is_left_out = self.projections.is_halted(record.name)
             if record.state is State.PAUSED and record.name in self.projections.views and not is_left_out:

@@ -135,6 +135,7 @@ class ViewRecord:
     kept_count: int  # of these, those that the view shows
     incarnation: str  # of the store, when the backfill began
     rows_a_second: int = 0  # at most so many are read; 0: no limit
+    proven_s: float | None = None  # Unix time through which it was compared with its table, and equal
 
 
 Where: TypeAlias = Callable[[ViewRecord], bool]
@@ -246,13 +247,14 @@ class ViewStates:
     def _add_places(self, cursor: Any, views: Sequence[BoundView]) -> None:
         """A place that a view had before stays known: what is there may be older than the view's newest declaration.
 
-        The present one is the last.
+        The present one is the last. One that says a part of what the present one says is the same: an earlier viewtail
+        kept less.
         """
         known = self._places(cursor)
         for view in views:
             before, now = known[view.id], _place(view)
             if before[-1:] != [now]:
-                places = [*(one for one in before if one != now), now]
+                places = [*(one for one in before if not one.items() <= now.items()), now]
                 cursor.execute(
                     f"UPDATE {self._table} SET places = %s {self._ours} AND name = %s", (_text_of(places), view.id)
                 )
@@ -281,15 +283,16 @@ class ViewStates:
             return {}
         cursor.execute(
             "SELECT id, name, state, reason, watermark_version, fill_key, fill_row_count, fill_incarnation, "
-            "fill_rows_a_second "
+            "fill_rows_a_second, UNIX_TIMESTAMP(proven_at) "
             f"FROM {self._table} {self._ours} AND name IN %(views)s",
             {"views": sorted(views)},
         )
         records = {}
-        for number, name, state, reason, watermark, last, count, incarnation, rows_a_second in cursor.fetchall():
+        for number, name, state, reason, watermark, last, count, incarnation, limit, proven in cursor.fetchall():
             key, order, kept = key_from_text(last, count)
+            proven_s = None if proven is None else float(proven)
             records[name] = ViewRecord(
-                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, rows_a_second
+                number, name, State(state), reason, watermark, key, order, count, kept, incarnation, limit, proven_s
             )
         return records
 

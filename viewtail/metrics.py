@@ -50,6 +50,7 @@ _FAMILIES: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
     (GaugeMetricFamily, "viewtail_pipeline_paused", "paused", "1 while an operator has the pipeline paused"),
     (GaugeMetricFamily, "viewtail_paused_views", "paused_views", "views that an operator has paused"),
     (GaugeMetricFamily, "viewtail_parked_keys", "parked", "keys among the dead letters"),
+    (CounterMetricFamily, "viewtail_cleaner_repairs", "repaired", "entities that the cleaner wrote again"),
     (GaugeMetricFamily, "viewtail_memory_bytes", "memory_bytes", "largest resident memory of the pipeline's process"),
 )
 # Of what knows them: a process of its store, or, where the source is shared out, a pipeline of a partition.
@@ -123,6 +124,11 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
         "viewtail_view_filled_ratio", "how much of the view is backfilled, 0 to 1", labels=labels
     )
     parked = GaugeMetricFamily("viewtail_view_parked_keys", "keys of the view among the dead letters", labels=labels)
+    proven = GaugeMetricFamily(
+        "viewtail_view_proven_timestamp_seconds",
+        "through this moment the view was compared with its table, and equal; 0: nothing is proven",
+        labels=labels,
+    )
     for pipeline, report in reports.items():
         for one in report.get("backfills", ()):
             rows.add_metric([pipeline, one["view"]], one["rows"])
@@ -133,7 +139,8 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             if one["filled"] is not None:
                 filled.add_metric(of_view, one["filled"])
             parked.add_metric(of_view, one["parked"])
-    yield from (rows, state, filled, parked)
+            proven.add_metric(of_view, one["proven_s"] or 0)
+    yield from (rows, state, filled, parked, proven)
 
 
 class _Handler(WSGIRequestHandler):

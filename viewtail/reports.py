@@ -183,6 +183,7 @@ def _owned(own: Ownership) -> dict[str, Any]:
         "reconnects": own.source.progress.reconnect_count,
         "prepared": own.source.progress.prepared[0],
         "paused_views": len(own.paused_views),
+        "repaired": own.repaired_count,
         "backfills": [
             {"view": one.view, "rows": one.row_count, "about": one.row_estimate, "state": one.state}
             for one in list(own.backfills.values())
@@ -192,7 +193,10 @@ def _owned(own: Ownership) -> dict[str, Any]:
 
 
 def _views(own: Ownership) -> list[dict[str, Any]]:
-    """State, parked keys and how much of it is filled, from 0 to 1; None where this process does not know."""
+    """State, parked keys, how much of it is filled, from 0 to 1, and through when it is proven (Unix time).
+
+    None where this process does not know, or nothing is proven.
+    """
     parked = own.pipeline.dead_letters.counts()
     under_way = dict(own.backfills)
     found = []
@@ -201,7 +205,10 @@ def _views(own: Ownership) -> list[dict[str, Any]]:
         if name in under_way and state in (State.NEW, State.BACKFILLING):
             state, about = State.BACKFILLING, under_way[name].row_estimate
             filled = min(0.999, under_way[name].row_count / about) if about else None
-        found.append({"view": name, "state": state, "filled": filled, "parked": parked.get(name, 0)})
+        proven_s = own.life.proven_s.get(name)
+        found.append(
+            {"view": name, "state": state, "filled": filled, "parked": parked.get(name, 0), "proven_s": proven_s}
+        )
     return found
 
 

@@ -287,20 +287,21 @@ def test_a_new_declaration_that_parks_what_readers_have_is_not_swapped_by_itself
 
 @pytest.mark.redis
 @pytest.mark.parametrize(
-    "other",
+    ("store", "other"),
     [
-        'RedisHash("people", Entity("shop.user"), fields=["email"], key="p:{id}")',
-        'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")',
-        'RedisJson("people", Entity("shop.user"), fields=["email"])',
+        ("redis", 'RedisHash("people", Entity("shop.user"), fields=["email"], key="p:{id}")'),
+        ("redis", 'RedisHash("people", Entity("shop.user"), fields=["email"], key="people:{generation}:{id}")'),
+        ("redis", 'RedisJson("people", Entity("shop.user"), fields=["email"])'),
+        ("sets", 'RedisSet("people", Entity("shop.user"), key="of:{email}")'),
     ],
 )
 def test_another_form_of_redis_keys_is_refused_and_nothing_is_touched(
-    other: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
+    store: str, other: str, shop: Shop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with kept(request, "redis", shop, tmp_path) as (place, run):
+    with kept(request, store, shop, tmp_path) as (place, run):
         names = set(place.client.scan_iter())  # type: ignore[attr-defined]
-        views = declared("redis").replace(VIEWS["redis"], other)
-        (tmp_path / "views.py").write_text(views.replace("import Entity", "import RedisJson, Entity"))
+        views = declared(store).replace(VIEWS[store], other)
+        (tmp_path / "views.py").write_text(views.replace("import Entity", "import RedisJson, RedisSet, Entity"))
         (tmp_path / "viewtail.toml").write_text('[run]\non_change = "beside"\n')
         checked = run.command("check")
         assert checked.returncode == 1
@@ -308,8 +309,8 @@ def test_another_form_of_redis_keys_is_refused_and_nothing_is_touched(
         refused = run.command("run", timeout_s=30)
         assert refused.returncode == 2, "it does not stand by"
         assert "view redis:people: its Redis keys have another form" in refused.stderr
+        assert set(place.client.scan_iter()) == names and place.copies() == set()  # type: ignore[attr-defined]
         shop.execute("UPDATE shop.user SET email = 'later' WHERE id = 5")
         wait_for("the one that runs goes on", lambda: place.shown() == shop.wanted() and run.is_well())
-        assert set(place.client.scan_iter()) == names and place.copies() == set()  # type: ignore[attr-defined]
-        (tmp_path / "views.py").write_text(declared("redis"))
+        (tmp_path / "views.py").write_text(declared(store))
         assert run.command("check").returncode == 0

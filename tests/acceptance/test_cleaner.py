@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.running import wait_for
+
+HASTY = {"VIEWTAIL_CLEANER__SHARE": "0.2", "VIEWTAIL_CLEANER__REST_S": "1"}  # a round takes a second or two
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def world(
     elasticsearch_server: Server,
 ) -> Iterator[World]:
     servers = (mysql_server, redis_server, elasticsearch_server)
-    with made(tmp_path_factory.mktemp("cleaned"), *servers, VIEWTAIL_CLEANER__REST_S="2") as found:
+    with made(tmp_path_factory.mktemp("cleaned"), *servers, **HASTY) as found:
         yield found
 
 
@@ -39,6 +43,15 @@ def damage(world: World, key: int) -> None:
     world.documents.index(
         index="viewtail-person", id=str(key), document={"name": "damaged"}, version=version, version_type="external_gte"
     )
+
+
+def records(world: World, kind: str) -> list[dict[str, Any]]:
+    found = json.loads(world.command("replays", "--json", "--limit", "1000").stdout)
+    return [one for one in found if one["kind"] == kind]
+
+
+def lowered(world: World, kind: str) -> list[dict[str, Any]]:
+    return [named for one in records(world, kind) for named in one["progress"].get("lowered", [])]
 
 
 def test_what_changed_in_the_last_minute_is_right_again_within_seconds(world: World) -> None:
@@ -77,6 +90,57 @@ def test_a_version_above_all_is_replaced_by_the_cleaner_too(world: World) -> Non
     world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged', version = 9000000000000000000 WHERE id = 16")
     world.redis.hset("person:16", mapping={"_version": "9000000000000000000", "name": "damaged"})
     wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"], timeout_s=60)
+    assert {(one["key"], one["from"]) for one in lowered(world, "clean")} == {("16", "9000000000000000000")}
+
+
+def test_what_is_mended_a_moment_after_it_changed_is_counted_up_in_the_record(world: World) -> None:
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'counted' WHERE id = 12")
+    wait_for("the views have it", lambda: shown(world, 12) == ["counted", b"counted", "counted"])
+
+    def count() -> int:
+        return sum(one["progress"]["entities"] for one in records(world, "mend") if one["view"] == "redis:person")
+
+    def is_counted(before: int) -> bool:
+        """A round may have come first; then once more."""
+        version = world.redis.hget("person:12", "_version")
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('x', email) WHERE id = 12")
+        wait_for("it changed", lambda: world.redis.hget("person:12", "_version") != version)
+        world.redis.hset("person:12", mapping={"_version": "9000000000000000000", "name": "damaged"})
+        wait_for("it is right again", lambda: world.redis.hget("person:12", "name") == b"counted")
+        return count() > before
+
+    for _ in range(2):
+        wait_for("it was mended as it changed", lambda before=count(): is_counted(before), timeout_s=90)  # type: ignore[misc]
+    mended = [one for one in records(world, "mend") if one["view"] == "redis:person"]
+    assert len(mended) == 1, "of one hour"
+    assert mended[0]["state"] == "done" and "entities written again: " in mended[0]["result"]
+    assert sum(mended[0]["progress"]["differing"].values()) == mended[0]["progress"]["entities"] >= 2
+    assert {(one["key"], one["from"]) for one in lowered(world, "mend")} == {("12", "9000000000000000000")}
+
+
+def test_the_cleaner_waits_while_its_pipeline_lags_and_those_of_other_pipelines_go_on(world: World) -> None:
+    def lag_s() -> float:
+        told = json.loads(world.command("status", "--json").stdout)["pipelines"]
+        return next(float(one["lag_s"]) for one in told if one["name"] == "mysql")
+
+    def newest(where: str) -> int:
+        ((found,),) = world.ask(f"SELECT MAX(id) FROM {STORE}.operator_run WHERE kind = 'clean' AND {where}")
+        return found or 0
+
+    with world.connect() as holder, holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT * FROM {STORE}.by_active_name WHERE id = 20 FOR UPDATE")
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'held up' WHERE id = 20")
+        wait_for("the pipeline is behind", lambda: lag_s() > 3)
+        damage(world, 22)
+        ours, theirs = newest("view LIKE 'mysql:%'"), newest("view = 'redis:person'")
+        done = "view = 'redis:person' AND state = 'done'"
+        wait_for("a whole round of another pipeline goes by", lambda: newest(done) > theirs)
+        assert shown(world, 22)[:2] == ["damaged", b"name 22"]
+        assert newest("view LIKE 'mysql:%'") == ours, "none begins"
+        cursor.execute("ROLLBACK")
+    wait_for("it has caught up", lambda: shown(world, 20)[0] == "held up")
+    wait_for("it is right again", lambda: shown(world, 22)[0] == "name 22")
 
 
 def test_a_document_that_is_no_json_any_more_is_still_the_views_own(world: World) -> None:

@@ -65,10 +65,11 @@ class Probed:
                 cursor.execute(statement)
             return list(cursor.fetchall())
 
-    def start(self, name: str = "one") -> Watched:
+    def start(self, name: str = "one", **settings: str) -> Watched:
         folder, port = self._folder / name, free_port()
         folder.mkdir()
-        run = Run(folder, VIEWS, {**addresses(self.mysql, self.redis), "VIEWTAIL_METRICS__PORT": str(port)})
+        addressed = {**addresses(self.mysql, self.redis), "VIEWTAIL_METRICS__PORT": str(port)}
+        run = Run(folder, VIEWS, {**addressed, **settings})
         self._runs.callback(run.kill)
         run.start()
         return Watched(run, port)
@@ -203,9 +204,23 @@ def test_status_says_within_seconds_how_far_behind_a_store_that_hangs_is(probed:
     wait_for("it is made up for", lambda: lag_s() == 0, 20)
 
 
+def test_what_the_cleaner_repairs_is_counted(probed: Probed) -> None:
+    one = probed.start(VIEWTAIL_CLEANER__SHARE="0.05", VIEWTAIL_CLEANER__REST_S="1")
+    one.until_filled()
+    count = 'viewtail_cleaner_repairs_total{pipeline="mysql"} '
+    assert f"{count}0.0" in one.ask("/metrics")[1]
+    probed.sql("UPDATE viewtail.pet_by_name SET name = 'Max'")
+    wait_for("it is repaired", lambda: f"{count}1.0" in one.ask("/metrics")[1])
+    assert probed.sql("SELECT name FROM viewtail.pet_by_name") == [("Rex",)]
+
+
 def test_a_halted_view_shows_within_ten_seconds_and_is_gone_after_its_replay(probed: Probed) -> None:
     one = probed.start()
     one.until_filled()
+    never = 'viewtail_view_proven_timestamp_seconds{pipeline="mysql",view="mysql:pet_by_name"} 0.0'
+    assert never in one.ask("/metrics")[1]
+    assert one.run.command("verify", "pet_by_name").returncode == 0
+    wait_for("the moment through which it is proven", lambda: never not in one.ask("/metrics")[1])
     probed.sql("ALTER TABLE shop.pet DROP COLUMN name")
     began = time.monotonic()
 
@@ -217,6 +232,7 @@ def test_a_halted_view_shows_within_ten_seconds_and_is_gone_after_its_replay(pro
     assert time.monotonic() - began < SHOWS_WITHIN_S
     sample = 'viewtail_view_state{pipeline="mysql",state="halted",view="mysql:pet_by_name"} 1.0'
     assert sample in one.ask("/metrics")[1]
+    wait_for("nothing is proven of it", lambda: never in one.ask("/metrics")[1])
     probed.sql("ALTER TABLE shop.pet ADD COLUMN name VARCHAR(100)")
     assert one.run.command("replay", "--yes", "pet_by_name").returncode == 0
     one.until_ready()

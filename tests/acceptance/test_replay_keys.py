@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,64 @@ def test_keys_come_from_a_file_or_from_stdin(world: World, tmp_path: Path) -> No
     assert world.command("replay", "mysql:by_email", "--keys-from", str(file)).returncode == 0
     assert damaged(world) == set()
 
+    damage(world, 13, 14, 15)
+    done = subprocess.run(
+        [sys.executable, "-m", "viewtail.main", "replay", "mysql:by_email", "--keys-from", "-"],
+        cwd=world.run.folder,
+        env=world.run.environment(),
+        input="13\n14\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and "2 entities" in done.stdout, done.stdout + done.stderr
+    assert damaged(world) == {15}
+    assert world.command("replay", "mysql:by_email", "--key", "15").returncode == 0
+
+
+def test_parked_entities_are_replayed_of_one_view_and_redriven_of_all(world: World) -> None:
+    keys = (51, 52, 53)
+    nothing = world.command("replay", "redis:person", "--parked")
+    assert nothing.returncode == 0 and "no entity is parked" in nothing.stdout
+    for key in keys:
+        world.redis.delete(f"person:{key}", f"card:{key}")
+        world.redis.rpush(f"person:{key}", "another's")
+        world.redis.rpush(f"card:{key}", "another's")
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'renamed {key}' WHERE id = {key}")
+
+    def parked() -> dict[str, int]:
+        return dict(
+            world.ask(
+                f"SELECT name, COUNT(*) FROM {STORE}.dead_letter JOIN {STORE}.view v ON v.id = view_id GROUP BY 1"
+            )
+        )  # type: ignore[arg-type]
+
+    wait_for("they are parked", lambda: parked() == {"redis:person": 3, "redis:card": 3})
+    refused = world.command("replay", "redis:person", "--parked")
+    assert refused.returncode == 1 and "0 written, 0 gone from the table, 3 parked" in refused.stdout
+    refused = world.command("dead-letters", "redrive", "--all")
+    assert refused.returncode == 1 and refused.stdout.count("3 parked") == 2
+    assert parked() == {"redis:person": 3, "redis:card": 3}
+    world.redis.delete(*(f"{view}:{key}" for view in ("person", "card") for key in keys))
+
+    dry = world.command("replay", "redis:person", "--parked", "--dry-run")
+    assert dry.returncode == 0 and re.findall(r"^  (\d+)$", dry.stdout, re.MULTILINE) == ["51", "52", "53"]
+    assert world.redis.exists("person:51") == 0
+    done = world.command("replay", "redis:person", "--parked")
+    assert done.returncode == 0 and "3 written, 0 gone from the table, 0 parked" in done.stdout
+    assert [world.redis.hget(f"person:{key}", "name") for key in keys] == [b"renamed %d" % key for key in keys]
+    assert parked() == {"redis:card": 3}
+    done = world.command("dead-letters", "redrive", "--all")
+    assert done.returncode == 0 and "redis:card: 3 entities" in done.stdout and "redis:person" not in done.stdout
+    assert [json.loads(world.redis.get(f"card:{key}"))["n"] for key in keys] == [f"renamed {key}" for key in keys]  # type: ignore[arg-type]
+    assert parked() == {}
+    found = world.verify("redis:person", "redis:card")["views"]
+    assert not {one["key"] for view in found for one in view["entities"]} & {str(key) for key in keys}
+    none = world.command("dead-letters", "redrive", "--all")
+    assert none.returncode == 0 and "no dead letters" in none.stderr
+    for wrong in ((), ("redis:card", "--all")):
+        assert world.command("dead-letters", "redrive", *wrong).returncode == 2
+
 
 def test_a_condition_over_the_table_names_entities(world: World) -> None:
     damage(world, 20, 21, 22)
@@ -112,6 +173,18 @@ def test_more_than_a_thousand_entities_are_asked_for_and_a_dry_run_writes_none(w
     assert damaged(world) == {40}
     assert world.command("replay", "mysql:by_email", "--where", "TRUE", "--yes").returncode == 0
     assert damaged(world) == set()
+
+
+def test_a_whole_view_of_more_than_a_thousand_entities_is_asked_for(world: World) -> None:
+    states = f"SELECT name, state, loss_count FROM {STORE}.view ORDER BY name"
+    before, count = world.ask(states), count_of(world)
+    world.ask(f"ANALYZE TABLE {SCHEMA}.user")
+    for which, entities in ((("mysql:by_email",), ROWS), (("--all",), 5 * ROWS)):
+        refused = world.command("replay", *which)
+        assert refused.returncode == 2 and "repeat the command with --yes" in refused.stderr
+        (told,) = re.findall(r"about ([\d,]+) entities are written again", refused.stderr)
+        assert 0.8 * entities < int(told.replace(",", "")) < 1.2 * entities, "an estimate"
+    assert (world.ask(states), count_of(world)) == (before, count), "nothing was marked"
 
 
 def test_each_replay_is_recorded_with_who_when_what_and_its_result(world: World) -> None:

@@ -190,6 +190,8 @@ def test_planted_damage_in_lists_and_sets_is_found_and_mended(world: World) -> N
     # What was above all versions is not any more.
     world.ask(f"UPDATE {SCHEMA}.user SET company_id = 22, tags = '[\"c\"]' WHERE id BETWEEN 1001 AND 1012")
     world.ask(f"UPDATE {SCHEMA}.document SET folder = 'out', numbers = '[3]', revision = 6 WHERE id LIKE 'x%%'")
+    command(world, "wait", "in_folder", "x1", "--version", "6")  # of the version column
+    command(world, "wait", "in_folder", "x1", "--version", "7", "--within", "0.1", code=1)
     wait_for("later changes come", world.is_equal)
 
 

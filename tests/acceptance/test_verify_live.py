@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stack import Server
-from tests.support.damaged_world import BusyWriters, DamagedWorld, kept
-from tests.support.running import wait_for
+from tests.support.damaged_world import STORE, BusyWriters, DamagedWorld, kept
+from tests.support.running import CLEANING, wait_for
 
 SECONDS = float(os.environ.get("VIEWTAIL_TEST_LIVE_S", "200"))  # and half of that on MariaDB
 
@@ -29,8 +29,14 @@ def test_live_writes_are_never_taken_for_damage(
 def test_live_writes_are_never_taken_for_damage_on_mariadb(
     tmp_path: Path, mariadb_server: Server, redis_server: Server
 ) -> None:
-    with kept(DamagedWorld(folder=tmp_path, mysql=mariadb_server, redis_server=redis_server)) as world:
+    """The cleaner looks beside, and has nothing to mend either."""
+    world = DamagedWorld(folder=tmp_path, mysql=mariadb_server, redis_server=redis_server)
+    world.environ.update(CLEANING)
+    with kept(world):
         never_different(world, SECONDS / 2)
+        rounds = f"SELECT COUNT(*) FROM {STORE}.operator_run WHERE kind = 'clean' AND state = 'done'"
+        wait_for("it has gone round", lambda: world.ask(rounds) != [(0,)])
+        assert [line for line in world.run.log.splitlines() if "the cleaner wrote entities again" in line] == []
 
 
 def never_different(world: DamagedWorld, for_s: float) -> None:

@@ -159,6 +159,27 @@ def test_a_row_that_the_pipeline_has_not_come_to_is_behind_and_waiting_for_it_en
     wait_for("it is current", lambda: world.command("why", "redis:person", "15").returncode == 0)
 
 
+def test_a_version_of_one_entity_is_waited_for(world: World) -> None:
+    shown = why(world, "redis:person", "35", code=0)["shown"]["version"]
+    had = world.command("wait", "redis:person", "35", "--version", shown)
+    assert had.returncode == 0 and had.stdout.startswith("redis:person: has it, after 0."), had.stderr
+    pid = world.run.workers()["redis"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        world.ask(f"UPDATE {SCHEMA}.user SET name = 'awaited' WHERE id = 35")
+        assert world.command("wait", "elasticsearch:person", "35").returncode == 0
+        version = why(world, "elasticsearch:person", "35", code=0)["shown"]["version"]
+        assert int(version) > int(shown)
+        arguments = ("wait", "redis:person", "35", "--version", version)
+        assert world.command(*arguments, "--within", "0.3").returncode == 1
+        waiting = world.run.background(*arguments, "--within", "30")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    said, errors = waiting.communicate(timeout=40)
+    assert waiting.returncode == 0 and "has it" in said, errors
+    assert world.redis.hget("person:35", "name") == b"awaited"
+
+
 def test_a_program_reads_what_it_wrote(world: World) -> None:
     script = f"""
 import pymysql, redis, viewtail

@@ -1,7 +1,8 @@
 """Whatever is killed, stopped or cut, every view equals its table afterwards, and no key ever went backward.
 
 One seed is one schedule: `VIEWTAIL_TEST_SEED=7 pytest tests/faults/test_convergence.py` runs the seventh alone. A run
-of all tests takes four of twenty, other ones each day; `make convergence` takes them all.
+of all tests takes four of twenty, other ones each day; `make convergence` takes them all. Beside every fourth the
+cleaner is at work.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from projectors.failpoints import STEPS
 from stack import Server
 from tests.support import slices
-from tests.support.running import Run, addresses, running, wait_for
+from tests.support.running import CLEANING, Run, addresses, running, wait_for
 from tests.support.watcher import Watcher
 from tests.support.world import VIEWS, World, Writers, differences
 
@@ -39,7 +40,8 @@ def test_every_view_equals_its_table_after_any_schedule_of_faults(seed: int, wor
     chance = random.Random(seed)
     world.make(users=chance.choice((0, 3000)))
     writers = Writers(world, seed)
-    environment = addresses(world.mysql, world.redis, world.elasticsearch)
+    is_cleaned = seed % 4 == 1
+    environment = addresses(world.mysql, world.redis, world.elasticsearch) | (CLEANING if is_cleaned else {})
     with running(tmp_path, VIEWS, environment) as run, Watcher(world) as watcher:
         writers.start()
         try:
@@ -51,6 +53,8 @@ def test_every_view_equals_its_table_after_any_schedule_of_faults(seed: int, wor
                     server.start()
         assert writers.committed > 100
         _converged(world)
+        if is_cleaned:
+            wait_for("a cleaner has gone round beside", lambda: _rounds(world))
         assert run.stop() == 0
     assert watcher.looks > 20
     assert watcher.regressions == []
@@ -63,6 +67,13 @@ def _converged(world: World) -> None:
         return True
 
     wait_for("every view equals its table", same, timeout_s=60)
+
+
+def _rounds(world: World) -> int:
+    """Views over which a cleaner has gone."""
+    with world.cursor() as cursor:
+        cursor.execute("SELECT COUNT(DISTINCT view) FROM viewtail.operator_run WHERE kind = 'clean' AND state = 'done'")
+        return int(cursor.fetchone()[0])
 
 
 def _faults(chance: random.Random, seed: int, world: World, run: Run) -> None:

@@ -282,6 +282,18 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     assert "could belong to both" in problems(one, hashes)
 
 
+def test_a_set_that_becomes_a_sorted_one_needs_other_names() -> None:
+    user, store = Entity("shop.user"), RedisStore()
+    sets = bound(RedisSet("s", user, key="company:{company_id}"), (COMPANY,))
+    ranks = bound(RedisSortedSet("s", user, key="company:{company_id}", score="score"), (COMPANY, SCORE))
+    elsewhere = bound(RedisSortedSet("s", user, key="rank:{company_id}", score="score"), (COMPANY, SCORE))
+    for one, other in ((sets, ranks), (ranks, sets)):
+        assert "another type of value" in store.no_copy_from(other, store.place(one))
+    assert store.no_copy_from(elsewhere, store.place(sets)) == store.no_copy_from(sets, store.place(sets)) == ""
+    kept_before = {name: value for name, value in store.place(ranks).items() if name != "type"}
+    assert store.no_copy_from(ranks, kept_before) == "", "an earlier viewtail kept no type"
+
+
 def retired(view: BoundView, **others: BoundView) -> Retired:
     def place(of: BoundView) -> dict[str, Any]:
         return {"entity": "shop.user", **place_of(of)}

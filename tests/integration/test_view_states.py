@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -123,6 +124,15 @@ def test_an_event_moves_a_view_along_the_edges_that_there_are_and_no_other(event
             assert (found["watermark_version"], found["fill_row_count"]) == (950, 5)
         else:
             assert found["reason"] == "its table changed"
+
+
+def test_a_place_of_which_an_earlier_viewtail_kept_less_is_not_taken_for_another(scene: Scene) -> None:
+    (now,) = json.loads(scene.row()["places"])
+    elsewhere = {**now, "shape": "elsewhere:{INTEGER}"}
+    less = {name: value for name, value in now.items() if name != "kind"}
+    scene.put("filled", places=json.dumps([elsewhere, less]))
+    scene.states.sync([scene.view])
+    assert json.loads(scene.row()["places"]) == [elsewhere, now]
 
 
 def test_no_backfill_begins_under_a_watermark_from_before_its_rows_were_replaced(scene: Scene) -> None:

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from stack import Server
 from tests.support import forked
-from tests.support.forked import Forked, clean_environment
+from tests.support.forked import CLEANING, Forked, clean_environment
 
-__all__ = ["DIED", "IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
+__all__ = ["CLEANING", "DIED", "IN_COMMIT", "Run", "addresses", "clean_environment", "death_at", "running", "wait_for"]
 DIED = "ended with code -9"  # in the log of a run, once for each worker that was killed
 IN_COMMIT = "in commit"  # of a store's own transaction, while the answer is waited for
 T = TypeVar("T")

@@ -12,6 +12,8 @@ import pytest
 from changes.errors import StopRequested, WaitedTooLongError
 from operations import cleaner
 from operations.cleaner import Cleaner, Share
+from operations.status import BUSY_ABOVE_S
+from viewtail import worker
 
 
 def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +31,25 @@ def test_the_cleaner_goes_on_after_a_replica_stood_still_for_long(monkeypatch: p
 
     made._try(work)
     assert len(attempts) == 2
+
+
+def test_it_looks_at_nothing_while_the_pipeline_lags_or_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "thread_time", lambda: clock.spent)
+
+    def is_behind() -> bool:
+        own: Any = SimpleNamespace(
+            pipeline=SimpleNamespace(vitals=SimpleNamespace(state="paused" if clock.now < 110 else "running")),
+            lag_s=120 - clock.now,
+        )
+        return worker._is_behind(own)
+
+    pace = Share(0, clock, share=0.5, is_busy=is_behind, _at=clock.now, _spent_at=clock.spent)
+    pace.after(0)
+    assert clock.now == pytest.approx(120 - BUSY_ABOVE_S)
+    pace.after(0)
+    assert clock.now == pytest.approx(120 - BUSY_ABOVE_S), "no longer than that"
 
 
 class Clock(threading.Event):

@@ -229,7 +229,9 @@ def place_of(view: BoundView) -> Place:
     place = {"shape": RedisKeys(view).shape, "kind": kind_of(view)}
     if (keys := leading(view)) is not None:
         place["pointer"] = keys.pointer
-    return {**place, "sets": SetKeys(view).shape} if isinstance(view.view, RedisSet) else place
+    if isinstance(view.view, RedisSet):
+        place |= {"sets": SetKeys(view).shape, "type": set_type(view)}
+    return place
 
 
 def _bare(name: str, kind: str) -> str:

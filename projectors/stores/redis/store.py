@@ -12,7 +12,7 @@ from changes.errors import DeclarationError
 from changes.tables import Column, Kind
 from changes.writes import Key
 from projectors.stores import Choice, Example, Store, ViewReader
-from projectors.stores.redis.keys import keys_of, leading
+from projectors.stores.redis.keys import keys_of, leading, shapes_meet
 from projectors.stores.redis.scores import score_problems
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
 from projectors.views import BoundView, Entity, View
@@ -164,11 +164,14 @@ class RedisStore(Store):
     def no_copy_from(self, view: BoundView, before: Place) -> str:
         """Entities change places under the keys that they had, and as the same type of value.
 
-        An entity that moves leaves the set of a former template, too, unless the sets are of one copy alone.
+        An entity that moves leaves the set of a former template, too, unless the sets are of one copy alone. A set and
+        a sorted set cannot have one name.
         """
         now = self.place(view)
         names = ["shape", "kind", "pointer", *(["sets"] if "pointer" in now else [])]
-        if all(before.get(name) == now.get(name) for name in names):
+        is_same = all(before.get(name) == now.get(name) for name in names)
+        is_same_type = "type" not in before or before["type"] == now.get("type")  # an earlier viewtail kept none
+        if is_same and (is_same_type or not shapes_meet(before["sets"], now["sets"])):
             return ""
         return (
             "its Redis keys have another form, or another type of value, by this declaration, and readers would find "
