@@ -77,14 +77,15 @@ class Proof:
     entity: str
     key: str
     proven_at: str  # UTC
-    looked: Sequence[Looked]
+    looked: Sequence[Looked]  # of views
     letters: int  # that were deleted
+    own: Sequence[Looked]  # viewtail's own tables, beside the dead letters
     rests: Sequence[Rest]
 
     @property
     def is_erased(self) -> bool:
         """Whether nothing but what is named stays."""
-        return all(one.is_clean for one in self.looked)
+        return all(one.is_clean for one in (*self.looked, *self.own))
 
 
 # --- Which views are meant ---
@@ -142,14 +143,13 @@ def erase(
     looked = [one for view in views for one in _look(deployment, view, keepers[view.id], parsed, version)]
     looked += _beyond(deployment, views, {*declared, *(view.id for view in views)})
     rendered = render_key(parsed, views[0].key)
-    letters = _letters(deployment, views, rendered)
-    looked += _own(deployment, views, declared, parsed)
     return Proof(
         entity=views[0].table.full_name,
         key=rendered,
         proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         looked=looked,
-        letters=letters,
+        letters=_letters(deployment, views, rendered),
+        own=_own(deployment, views, declared, parsed),
         rests=_rests(deployment, views),
     )
 
