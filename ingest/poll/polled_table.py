@@ -1,0 +1,126 @@
+"""One table that is polled: which of its rows are new, and up to which id nothing can come any more."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from changes.batches import Followed, Row
+from changes.errors import DeclarationError
+from changes.tables import Column
+from ingest.canonical.rows import fetch_rows, select_list
+from ingest.poll.ids import Ids
+from ingest.poll.writers import Writers
+from servers.sessions import Connection, quote, value_of
+
+MOST_ROWS = 10_000  # of one SELECT
+MOST_BYTES = 8 << 20
+MOST_GAPS = 2_000  # that one SELECT names; where there are more, all behind the first of them is read again
+
+
+@dataclass(slots=True)
+class _Look:
+    """Who might bring rows up to an id, and has not let go since."""
+
+    upto: int
+    writers: frozenset[Hashable]
+
+
+@dataclass(slots=True, eq=False)
+class PolledTable:
+    """Of one reading.
+
+    Args:
+        order: the column of its ids.
+        ids: those that were delivered; None: reading begins behind all that is there once nobody is left who may have
+            got an id by now. Rows up to there are a backfill's.
+    """
+
+    followed: Followed
+    order: Column
+    ids: Ids | None
+    _looks: deque[_Look] = field(default_factory=deque)
+    _final: int = 0  # up to here nobody was left at the last look: what there is the next SELECT sees
+    _columns: tuple[Column, ...] = field(init=False)
+    _select: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        table, names = self.followed.table, self.followed.columns
+        self._columns = tuple(column for column in table.columns if column.name in names)
+        self._select = f"SELECT {select_list((self.order, *self._columns))} FROM {quote(table.schema, table.name)}"
+
+    @property
+    def name(self) -> str:
+        return self.followed.table.full_name
+
+    @property
+    def passed(self) -> int | None:
+        """The id up to which nothing can come any more; None: it has not begun."""
+        return None if self.ids is None else self.ids.passed
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows may still come below ids that were delivered, or it has not begun."""
+        return self.ids is None or self.ids.passed < self.ids.top
+
+    def read(self, connection: Connection) -> tuple[list[Row], bool]:
+        """The rows that are new, in the order of their ids, and whether these are all.
+
+        One statement, so that no row comes without those that were committed before it.
+        """
+        if self.ids is None:
+            return [], True
+        final, top = self._final, self.ids.top
+        rows = fetch_rows(connection, self._statement(), (self.order, *self._columns), MOST_BYTES)
+        is_whole = len(rows) < MOST_ROWS and bool(connection.open)  # a SELECT that is cut at its bytes closes it
+        new = [row for row in rows if row[0] not in self.ids] if self.waits else rows
+        self.ids.add([row[0] for row in new])
+        if is_whole or rows[-1][0] >= top:  # all up to the last one are there
+            self.ids.pass_up_to(final)
+        return [row[1:] for row in new], is_whole
+
+    def look(self, connection: Connection, writers: Writers) -> None:
+        """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""
+        if not self.waits:
+            self._looks.clear()
+            return
+        top = self._newest(connection) if self.ids is None else self.ids.top  # before it is asked who is there
+        open_now = writers.now(connection, self.followed.table.schema, self.followed.table.name)
+        for one in self._looks:
+            one.writers &= open_now
+        last = self._looks[-1] if self._looks else None
+        if self.ids is None and last is not None:
+            pass  # it begins where the first look was
+        elif last is not None and last.writers == open_now:
+            last.upto = top
+        else:
+            self._looks.append(_Look(top, open_now))
+        while self._looks and not self._looks[0].writers:
+            self._final = self._looks.popleft().upto
+            if self.ids is None:
+                self.ids = Ids(self._final)
+
+    def _newest(self, connection: Connection) -> int:
+        """The largest id that is there."""
+        table = self.followed.table
+        found = value_of(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
+        return int(found or 0)
+
+    def _statement(self) -> str:
+        assert self.ids is not None
+        order = quote(self.order.name)
+        gaps = list(self.ids.gaps())
+        if len(gaps) > MOST_GAPS:
+            gaps = [*gaps[: MOST_GAPS - 1], (gaps[MOST_GAPS - 1][0], self.ids.top)]
+        ranges = [f"{order} BETWEEN {low} AND {high}" for low, high in gaps]
+        where = " OR ".join([*ranges, f"{order} > {self.ids.top}"])
+        return f"{self._select} WHERE {where} ORDER BY {order} LIMIT {MOST_ROWS}"
+
+
+def polled(followed: Followed, order: str, ids: Ids | None) -> PolledTable:
+    """Raises DeclarationError where the table has no such column."""
+    column = followed.table.column(order)
+    if column is None:
+        raise DeclarationError(f"{followed.table.full_name} has no column {order!r}, by which it is to be polled")
+    return PolledTable(followed, column, ids)

@@ -1,0 +1,235 @@
+"""Polls tables by their ids: each pass reads the rows that are new in each of them, as batches of inserts.
+
+Rows are delivered as soon as they are read. Where a row with a lower id may still come, its id stays open, and is asked
+for in each pass, until nobody is left who could bring it (writers.py). So nothing is missed, however long a transaction
+takes, and nobody waits for it.
+
+A watermark is a token in viewtail's own table: it is passed with the first pass that began after it was seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pymysql
+
+from changes.batches import (
+    INSERT,
+    Batch,
+    Followed,
+    Refused,
+    Row,
+    RowChanges,
+    Unreadable,
+    Watermark,
+    unreadable_in,
+)
+from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
+from changes.positions import Position
+from ingest import GoOn, Progress, ReadAgain, Resuming
+from ingest.poll.polled_table import PolledTable, polled
+from ingest.poll.position import PollPosition, own
+from ingest.poll.writers import Writers
+from servers.sessions import Connection, number_of
+
+RETRY_S = (0.1, 5.0)  # first, and at most
+ROW_BYTES = 200  # of what waits to be written: rows come decoded, and nobody counted their bytes
+
+
+class PollSource:
+    """See the module.
+
+    Args:
+        followed: by (schema, table).
+        orders: the column of each of these tables that has its ids.
+        open_source: a session on the server with the tables.
+        open_own: one on the server of viewtail's own tables.
+        marks: the watermark table there, quoted.
+        every_s: between two passes.
+    """
+
+    def __init__(
+        self,
+        followed: Mapping[tuple[str, str], Followed],
+        orders: Mapping[tuple[str, str], str],
+        *,
+        open_source: Callable[[], Connection],
+        open_own: Callable[[], Connection],
+        marks: str,
+        writers: Callable[[Connection], Writers],
+        epoch: int,
+        every_s: float,
+    ) -> None:
+        self._followed, self._orders = followed, orders
+        self._open_source, self._open_own = open_source, open_own
+        self._marks, self._writers = marks, writers
+        self._epoch, self._every_s = epoch, every_s
+        self._wake = threading.Event()
+        self._is_interrupted = False
+        self.progress = Progress()
+
+    # -- where reading begins --------------------------------------------------------------------------------------
+
+    def now(self) -> PollPosition:
+        """No table has begun: each does when nobody is left who may bring rows of before (`PolledTable.ids`)."""
+        return PollPosition(self._epoch, 0)
+
+    def beginning(self, shown: Position | None = None) -> None:
+        """Views are filled from the rows of their tables."""
+
+    def is_compacted(self) -> bool:
+        return False
+
+    def check(self, after: Position) -> None:
+        """Nothing is lost by waiting: what is not read yet stays in its table."""
+
+    def resume(self, offset: Position, kept: Position) -> Resuming:
+        at, has = own(offset), own(kept)
+        if has.epoch > max(at.epoch, self._epoch):
+            raise HistoryGoneError(
+                f"the store holds writes of epoch {has.epoch}, the offset is of {at.epoch}: viewtail's own tables were "
+                "lost, or are of another deployment. Point viewtail at the database it had, or begin a new history: "
+                "viewtail replay --new-history"
+            )
+        if has.epoch == at.epoch and has.version < at.version:
+            return ReadAgain(has, has.version)
+        return GoOn(at, has.version if has.epoch == at.epoch else None)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        """A batch for each pass that finds something."""
+        self._is_interrupted = False
+        reading = _Reading(own(after), self._tables(own(after)))
+        pause_s = RETRY_S[0]
+        while not self._is_interrupted:
+            try:
+                yield from self._passes(reading)
+            except SourceUnavailableError as error:
+                self.progress.trouble = str(error)
+                self.progress.reconnect_count += 1
+                reading = _Reading(reading.position, self._tables(reading.position))
+                self._wait(pause_s)
+                pause_s = min(RETRY_S[1], pause_s * 2)
+            else:
+                pause_s = RETRY_S[0]
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
+        self._wake.set()
+
+    def _tables(self, at: PollPosition) -> list[PolledTable]:
+        return [
+            polled(followed, self._orders[name], at.ids(followed.table.full_name))
+            for name, followed in self._followed.items()
+        ]
+
+    def _wait(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _passes(self, reading: _Reading) -> Iterator[Batch]:
+        with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
+            for connection in (source, tokens):
+                connection.autocommit(True)
+            writers = self._writers(source)
+            while not self._is_interrupted:
+                began = time.monotonic()
+                marks = self._new_marks(tokens, reading)
+                found = reading.read(source)
+                is_cut = not source.open  # at its bytes; the next session goes on
+                for table in () if is_cut else reading.tables:
+                    table.look(source, writers)
+                if reading.is_begun and not reading.is_behind:
+                    reading.pass_marks(marks)
+                self.progress.trouble = None
+                self.progress.received_at = time.monotonic()
+                self.progress.is_at_end = not reading.is_behind
+                if (batch := reading.batch(found)) is not None:
+                    yield batch
+                if is_cut:
+                    return
+                if not reading.is_behind and not self._is_interrupted:
+                    self._wait(max(0.0, self._every_s - (time.monotonic() - began)))
+
+    def _new_marks(self, connection: Connection, reading: _Reading) -> dict[str, str]:
+        """By name, the tokens that were not passed yet."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT name, token FROM {self._marks}")
+                rows = cursor.fetchall()
+        except pymysql.err.MySQLError as error:
+            raise _away(error) from None
+        return {name: token for name, token in rows if reading.marks.get(name) != token}
+
+
+class _Reading:
+    """How far one reading has come."""
+
+    def __init__(self, begin: PollPosition, tables: Sequence[PolledTable]) -> None:
+        self.position = begin
+        self.tables = tables
+        self.marks: dict[str, str] = {}  # by name, the token that was passed last
+        self.passed: list[str] = []  # tokens that were passed since the last batch
+        self.is_behind = True  # there is more than was read
+        self._is_settled = True  # the position is as it was, but for rows
+
+    @property
+    def is_begun(self) -> bool:
+        return all(table.ids is not None for table in self.tables)
+
+    def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
+        """What is new in each table."""
+        found = []
+        self.is_behind = False
+        for table in self.tables:
+            before = table.passed
+            rows, is_whole = table.read(connection)
+            self.is_behind = self.is_behind or not is_whole
+            self._is_settled = self._is_settled and table.passed == before
+            if rows:
+                found.append((table.followed, rows))
+        return found
+
+    def pass_marks(self, marks: Mapping[str, str]) -> None:
+        """All that was committed before these were seen has been read."""
+        self.marks.update(marks)
+        self.passed += marks.values()
+
+    def batch(self, found: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
+        """What was read since the last one; None where there is nothing to tell."""
+        if not found and not self.passed and self._is_settled:
+            return None
+        read = {table.name: table.ids for table in self.tables if table.ids is not None}
+        self.position = self.position.behind(read)
+        version, changes, refused = self.position.version, [], []
+        for followed, rows in found:
+            good = rows
+            if Unreadable.made:
+                good = []
+                for row in rows:
+                    if (wrong := unreadable_in(row)) is None:
+                        good.append(row)
+                    else:
+                        refused.append(Refused(followed, INSERT, version, [row], wrong.reason))
+            if good:
+                changes.append(RowChanges(followed, INSERT, version, good))
+        marks, self.passed, self._is_settled = self.passed, [], True
+        count = sum(len(rows) for _, rows in found)
+        return Batch(
+            changes=changes,
+            end=self.position,
+            row_count=count,
+            byte_count=count * ROW_BYTES,
+            oldest_commit_us=time.time_ns() // 1_000,  # when its rows were committed the table does not say
+            refused=refused,
+            watermarks=[Watermark(token, version) for token in marks],
+            is_quiet=not found,
+        )
+
+
+def _away(error: pymysql.err.MySQLError) -> SourceUnavailableError:
+    return SourceUnavailableError(f"reading watermarks failed: {number_of(error)} {type(error).__name__}. {RETRIES}")

@@ -1,0 +1,260 @@
+"""The polling source on real servers: every committed row comes once, whatever is open, rolled back or restarted."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import pymysql
+import pytest
+
+import stack.mariadb
+from changes.batches import Batch, Followed
+from changes.tables import Table
+from ingest.canonical import Descriptions
+from ingest.poll.position import PollPosition
+from ingest.poll.source import PollSource
+from ingest.poll.writers import why_unreadable, writers_of
+from servers.facts import facts_of
+from servers.sessions import Connection, MySQLAddress, open_session
+from stack import Server
+from tests.support.asking import ask
+from tests.support.running import wait_for
+
+EVERY_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def mariadb_with_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    plugins = ["--plugin-load-add=metadata_lock_info", "--plugin-maturity=unknown"]
+    server = stack.mariadb.start(
+        tmp_path_factory.mktemp("polled"), options=[f"--plugin-dir={stack.mariadb.plugins()}", *plugins]
+    )
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["mysql_server", "mariadb_with_locks"])
+def polled(request: pytest.FixtureRequest) -> Polled:
+    return Polled(request.getfixturevalue(request.param))
+
+
+class Polled:
+    """A table, and what a reading of it delivers."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.address = MySQLAddress(host="127.0.0.1", port=server.port, user="root")
+        for statement in (
+            "DROP DATABASE IF EXISTS polled",
+            "CREATE DATABASE polled",
+            "CREATE TABLE polled.event (event_id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, entity_id INT, note TEXT)",
+            "CREATE TABLE polled.watermark (name VARCHAR(64) PRIMARY KEY, token VARCHAR(64))",
+        ):
+            ask(server, statement)
+        self.position = PollPosition(1, 0)
+        self.found: list[tuple[int, str]] = []
+        self.tokens: dict[str, int] = {}  # how many rows there were when it came
+        self.source: PollSource | None = None
+
+    def session(self) -> Connection:
+        return open_session(self.address, role="source")
+
+    def table(self) -> Table:
+        with closing(self.session()) as connection:
+            return Descriptions(connection, [("polled", "event")]).table("polled", "event")
+
+    @contextmanager
+    def reading(self, most: int | None = None) -> Iterator[None]:
+        name = ("polled", "event")
+        source = self.source = PollSource(
+            {name: Followed(self.table(), ("event_id", "entity_id", "note"))},
+            {name: "event_id"},
+            open_source=self.session,
+            open_own=self.session,
+            marks="polled.watermark",
+            writers=lambda connection: writers_of(facts_of(connection)),
+            epoch=1,
+            every_s=EVERY_S,
+        )
+        errors: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                for batch in source.read(self.position):
+                    self._take(batch)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            yield
+        finally:
+            source.interrupt()
+            thread.join(20)
+        assert not errors, errors
+        assert not thread.is_alive()
+
+    def _take(self, batch: Batch) -> None:
+        assert batch.end is not None and batch.end.version > self.position.version
+        for change in batch.changes:
+            self.found += [(row[0], row[2]) for row in change.rows]
+        for mark in batch.watermarks:
+            self.tokens[mark.token] = len(self.found)
+        assert isinstance(batch.end, PollPosition)
+        self.position = PollPosition.from_text(batch.end.to_text())
+
+    def mark(self, token: str) -> None:
+        ask(self.server, f"REPLACE INTO polled.watermark VALUES ('test', '{token}')")
+
+    def until_marked(self, token: str) -> None:
+        self.mark(token)
+        wait_for(f"{token} is passed", lambda: token in self.tokens)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return ask(self.server, "SELECT event_id, note FROM polled.event ORDER BY event_id")
+
+    def open(self, note: str = "slow") -> pymysql.Connection[Any]:
+        """A transaction that has an id and goes on."""
+        other = pymysql.connect(host="127.0.0.1", port=self.server.port, user="root")
+        other.query(f"INSERT INTO polled.event (entity_id, note) VALUES (1, '{note}')")
+        return other
+
+    def insert(self, *notes: str) -> None:
+        ask(self.server, f"INSERT INTO polled.event (entity_id, note) VALUES {', '.join(f'(1, {n!r})' for n in notes)}")
+
+    def passed(self) -> int:
+        return self.position.tables["polled.event"][0]
+
+
+def test_locks_can_be_read(polled: Polled) -> None:
+    with closing(polled.session()) as connection:
+        assert why_unreadable(connection, facts_of(connection)) is None
+
+
+def test_a_row_that_commits_after_a_higher_one_is_waited_for_and_others_are_not_held_up(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        slow = polled.open()
+        polled.insert("a", "b")
+        wait_for("the others", lambda: [note for _, note in polled.found] == ["a", "b"])
+        rolled = polled.open("rolled back")
+        polled.insert("c")
+        polled.until_marked("while open")
+        rolled.rollback()
+        polled.until_marked("still open")
+        assert [note for _, note in polled.found] == ["a", "b", "c"]
+        assert polled.passed() == 0
+        slow.commit()
+        wait_for("the slow one", lambda: len(polled.found) == 4)
+        wait_for("nothing is open", lambda: polled.passed() == 5)
+    assert polled.position.tables["polled.event"] == (5, ())
+    assert sorted(polled.found) == polled.rows()
+
+
+def test_a_reading_begins_behind_what_open_transactions_may_bring(polled: Polled) -> None:
+    polled.insert("before")
+    slow = polled.open()
+    polled.insert("before too")
+    with polled.reading():
+        polled.mark("begun")
+        time.sleep(0.5)
+        assert "begun" not in polled.tokens, "a backfill would begin, and miss the row"
+        slow.commit()
+        wait_for("it has begun", lambda: "begun" in polled.tokens)
+        polled.insert("after")
+        wait_for("what comes then", lambda: polled.found == [(4, "after")])
+
+
+def test_rows_that_were_delivered_come_no_second_time_after_a_restart(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        slow = polled.open()
+        polled.insert("a", "b")
+        wait_for("the others", lambda: len(polled.found) == 2)
+    polled.insert("while it is down")
+    with polled.reading():
+        wait_for("what came meanwhile", lambda: len(polled.found) == 3)
+        slow.commit()
+        wait_for("the slow one", lambda: len(polled.found) == 4)
+    assert sorted(polled.found) == polled.rows()
+
+
+def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        other = pymysql.connect(host="127.0.0.1", port=polled.server.port, user="root", autocommit=True)
+        for statement in (
+            "XA START 'polled'",
+            "INSERT INTO polled.event (entity_id, note) VALUES (1, 'prepared')",
+            "XA END 'polled'",
+            "XA PREPARE 'polled'",
+        ):
+            other.query(statement)
+        other.close()
+        polled.insert("after")
+        polled.until_marked("while prepared")
+        time.sleep(0.3)
+        assert polled.passed() == 0
+        ask(polled.server, "XA COMMIT 'polled'")
+        wait_for("it is there", lambda: sorted(polled.found) == [(1, "prepared"), (2, "after")])
+        wait_for("it is passed", lambda: polled.passed() == 2)
+
+
+def test_a_server_that_is_away_is_waited_for(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        polled.insert("a")
+        wait_for("the first", lambda: len(polled.found) == 1)
+        sessions = ask(
+            polled.server, "SELECT id FROM information_schema.processlist WHERE user = 'root' AND command = 'Sleep'"
+        )
+        for (number,) in sessions:
+            with suppress(pymysql.err.OperationalError):  # it was the question's own
+                ask(polled.server, f"KILL {number}")
+        polled.insert("b")
+        wait_for("the second", lambda: len(polled.found) == 2)
+    assert polled.source is not None and polled.source.progress.reconnect_count
+
+
+def test_writers_with_rollbacks_and_long_transactions_lose_nothing_over_restarts(polled: Polled) -> None:
+    """Single rows and bulk inserts, in transactions of up to a second; the reader is restarted all the time."""
+    seed, until = random.randrange(1 << 30), time.monotonic() + 6
+    print("seed", seed)
+
+    def write(number: int) -> None:
+        chance = random.Random(seed + number)
+        session = pymysql.connect(host="127.0.0.1", port=polled.server.port, user="root")
+        with closing(session), session.cursor() as cursor:
+            while time.monotonic() < until:
+                for _ in range(chance.choice((1, 1, 1, 3))):
+                    rows = ", ".join(["(1, 'x')"] * chance.choice((1, 1, 1, 5, 200)))
+                    cursor.execute(f"INSERT INTO polled.event (entity_id, note) VALUES {rows}")
+                    if chance.random() < 0.05:
+                        time.sleep(chance.random())
+                session.rollback() if chance.random() < 0.2 else session.commit()
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    with polled.reading():
+        polled.until_marked("begun")
+        for one in writers:
+            one.start()
+        time.sleep(0.3)
+    while time.monotonic() < until:
+        with polled.reading():
+            time.sleep(random.random() * 0.5)
+    for one in writers:
+        one.join()
+    with polled.reading():
+        polled.until_marked("end")
+        assert polled.tokens["end"] == len(polled.rows())
+        wait_for("nothing is open", lambda: not polled.position.tables["polled.event"][1])
+    counts = Counter(number for number, _ in polled.found)
+    assert [number for number, count in counts.items() if count > 1] == []
+    assert sorted(counts) == [number for number, _ in polled.rows()] and len(counts) > 1_000
