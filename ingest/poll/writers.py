@@ -10,6 +10,7 @@ their session is gone or the server was started again. MariaDB does not: there e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -44,6 +45,9 @@ _MARIADB = (
 )
 
 
+TICK_S = 0.25
+
+
 class Writers(Protocol):
     """Transactions that are open now and may have ids of a table."""
 
@@ -75,6 +79,21 @@ class MariaDBWriters:
 
     def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
         return frozenset(_asked(connection, _MARIADB, (schema, table)))
+
+
+@dataclass(slots=True)
+class BoundedWait:
+    """Where nobody says who is there: a writer that lets go after so long, whoever it is.
+
+    A row whose transaction took longer is missed.
+    """
+
+    wait_s: float
+
+    def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
+        now = time.monotonic()
+        first, last = int((now - self.wait_s) / TICK_S) + 1, int(now / TICK_S)
+        return frozenset(range(first, last + 1))  # the moments of which something may still be open
 
 
 def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:

@@ -1,0 +1,75 @@
+"""What polling needs of its server: rights, locks that can be read, and tables whose ids rise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from changes.findings import Finding, expect, fail, ok, warn
+from ingest import SourceAccess, Tables
+from ingest.poll.writers import why_unreadable
+from servers.asking import findings
+from servers.facts import facts_of
+from servers.privileges import Privileges, account
+from servers.sessions import Connection, MySQLAddress, quote
+
+_WHERE = "source"
+_URL = "VIEWTAIL_SOURCE__URL"
+
+
+def checks(access: SourceAccess, tables: Tables) -> Iterator[Finding]:
+    """Every finding; a server that does not answer is one."""
+    address = access.address()
+    ask = partial(_of_server, address=address, tables=tables, wait_s=access.section.poll_wait_s)
+    yield from findings(_WHERE, address, "source", _URL, ask)
+
+
+def _of_server(
+    connection: Connection, address: MySQLAddress, tables: Tables, wait_s: float | None
+) -> Iterator[Finding]:
+    yield ok(_WHERE, "reachable", "yes")
+    held = Privileges.of(connection)
+    for schema, table in tables:
+        missing = held.missing(("SELECT",), schema, table)
+        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+        seen = "not granted" if missing else "granted"
+        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table}", seen, "its rows cannot be read", mend)
+        yield _ids(connection, schema, table)
+    yield _is_primary(connection)
+    yield _locks(connection, wait_s)
+
+
+def _ids(connection: Connection, schema: str, table: str) -> Finding:
+    what = f"ids of {schema}.{table}"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+            "AND extra LIKE '%%auto_increment%%'",
+            (schema, table),
+        )
+        found = cursor.fetchone()
+    why = "a row that is given a lower id than others later would be missed"
+    mend = "poll tables with an AUTO_INCREMENT column: Entity(..., order='COLUMN'); or tail the binlog"
+    return expect(found, _WHERE, what, f"AUTO_INCREMENT {found[0]}" if found else "no AUTO_INCREMENT column", why, mend)
+
+
+def _is_primary(connection: Connection) -> Finding:
+    """On a replica rows are written by its applier, and who has got an id on the primary it does not show."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW REPLICA STATUS")
+        is_replica = cursor.fetchone() is not None
+    why = "rows reach it in another order than that of their ids, and nothing there says which are still to come"
+    mend = "set VIEWTAIL_SOURCE__URL to its primary"
+    return expect(not is_replica, _WHERE, "is no replica", "a replica" if is_replica else "none", why, mend)
+
+
+def _locks(connection: Connection, wait_s: float | None) -> Finding:
+    what, why_not = "who may still bring a row", why_unreadable(connection, facts_of(connection))
+    if why_not is None:
+        return ok(_WHERE, what, "metadata locks can be read")
+    why = "a lower id may be committed after a higher one"
+    if wait_s is None:
+        mend = f"{why_not}; or accept the risk with VIEWTAIL_SOURCE__POLL_WAIT_S"
+        return fail(_WHERE, what, "metadata locks cannot be read", why, mend)
+    seen = f"not known: a row whose transaction takes longer than {wait_s:g} s is missed"
+    return warn(_WHERE, what, seen, why, why_not)

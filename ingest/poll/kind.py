@@ -1,0 +1,131 @@
+"""All that is known of polling as a kind of source: its settings, present history, checks and grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pymysql
+
+from changes.batches import Followed
+from changes.errors import DeclarationError, HistoryGoneError, SourceError, ViewtailError
+from changes.findings import Finding
+from changes.pipelines import PipelineId
+from changes.positions import Position
+from changes.tables import ForeignKey
+from ingest import SourceAccess, SourceKind, Tables
+from ingest.poll import checks
+from ingest.poll.position import BEFORE_ALL, PollPosition
+from ingest.poll.settings import PollSettings
+from ingest.poll.source import PollSource
+from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
+from servers.addresses import MYSQL
+from servers.facts import facts_of
+from servers.privileges import account
+from servers.sessions import Connection, open_session, quote, session_error, value_of
+
+_TEXT = "polled tables of "
+
+
+@dataclass(frozen=True, slots=True)
+class PollHistory:
+    """The tables of one server."""
+
+    access: SourceAccess
+    identity: str
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"{_TEXT}{self.identity}"
+
+    def at(self, epoch: int) -> PollHistory:
+        return replace(self, epoch=epoch)
+
+    def check_continues(self, after: Position, before: str) -> None:
+        raise HistoryGoneError(
+            f"the source is another one than before: it was {before}, it is {self}. Whether every row that was read is "
+            "there, under its id, nobody can tell. Set the source back, or begin a new history: viewtail replay "
+            "--new-history"
+        )
+
+    def reader(
+        self, followed: Mapping[tuple[str, str], Followed], fits_from: Mapping[tuple[str, str], int]
+    ) -> PollSource:
+        section, own = self.access.section, replace(self.access.own, database=None)
+        orders = {}
+        for name, table in followed.items():
+            if table.order is None:
+                raise DeclarationError(
+                    f"{table.table.full_name} is polled, and no entity says by which column: "
+                    f"Entity({table.table.full_name!r}, ..., version='COLUMN', append_only=True, order='event_id')"
+                )
+            orders[name] = table.order
+        return PollSource(
+            followed,
+            orders,
+            open_source=self.open_session,
+            open_own=lambda: open_session(own, role="source"),
+            marks=quote(self.access.own_database, "watermark"),
+            writers=self._writers,
+            epoch=self.epoch,
+            every_s=section.poll_s,
+        )
+
+    def _writers(self, connection: Connection) -> Writers:
+        facts = facts_of(connection)
+        why = why_unreadable(connection, facts)
+        if why is None:
+            return writers_of(facts)
+        if self.access.section.poll_wait_s is None:
+            raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
+        return BoundedWait(self.access.section.poll_wait_s)
+
+    def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
+        return ()  # rows are only ever added
+
+    def open_session(self) -> Connection:
+        address = self.access.address()
+        connection = open_session(address, role="source")
+        try:
+            found = value_of(connection, facts_of(connection).identity)
+        except (ViewtailError, pymysql.err.MySQLError) as error:
+            connection.close()
+            if isinstance(error, ViewtailError):
+                raise
+            raise session_error(error, address, "source") from None
+        if found != self.identity:
+            connection.close()
+            raise HistoryGoneError(
+                f"the source's address leads to another server than before: {found}, not {self.identity}. Whether every "
+                "row that was read is there, under its id, nobody can tell. Set it back, or begin a new history: "
+                "viewtail replay --new-history"
+            )
+        return connection
+
+
+class PollKind(SourceKind):
+    """Tables whose rows are only ever added, read by their ids."""
+
+    section = PollSettings
+    address = MYSQL
+    before_all = BEFORE_ALL
+    has_watermarks = False
+
+    def read_position(self, text: str | bytes) -> PollPosition:
+        return PollPosition.from_text(text)
+
+    def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> PollHistory:
+        with closing(open_session(access.address(), role="source")) as connection:
+            return PollHistory(access, value_of(connection, facts_of(connection).identity))
+
+    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+        return checks.checks(access, tables)
+
+    def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
+        address = access.address()
+        yield f"-- On {address}, whose tables are polled:"
+        for schema, table in tables:
+            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+        yield f"-- MySQL: GRANT SELECT ON performance_schema.* TO {account(address)};"
+        yield f"-- MariaDB: INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"
