@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
 from changes.errors import MisuseError, StopRequested, ViewtailError, WaitedTooLongError
 from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
+from operations.lowered import lowered_by, note
 from operations.replay_keys import Where
-from operations.runs import Run, forget_but_last
+from operations.runs import Run, counted_up, forget_but_last
 from operations.verify import Verify
 from projectors.ownership import Ownership
 from projectors.pace import Pace
@@ -43,7 +47,8 @@ STUCK_AGAIN_AFTER_S = 300.0  # a replica that stands still goes on, one day
 OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's work with the default share
 ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 KEPT_RUNS = 5  # passes of one view that stay in the record
-KIND = "clean"
+KEPT_HOURS = 24  # of what was mended as it changed
+KIND, MENDED = "clean", "mend"
 
 
 @dataclass(eq=False)
@@ -181,10 +186,22 @@ class Cleaner:
         if not found:
             return
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
-        beside.reprojection.of_keys([one.key for one in found], beside.now(), unexplained)
+        version = beside.now()
+        if lowered := lowered_by(beside.view, found, version):  # named before it is done
+            with self._recorded(beside) as progress:
+                note(progress, lowered)
+        beside.reprojection.of_keys([one.key for one in found], version, unexplained)
+        with self._recorded(beside) as progress:
+            progress["entities"] = progress.get("entities", 0) + len(found)
+            progress["differing"] = Counter(progress.get("differing")) + Counter(str(one.difference) for one in found)
+        forget_but_last(beside.session, self.deployment.database, MENDED, beside.view.id, KEPT_HOURS)
         self.own.repaired_count += len(found)
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
+
+    def _recorded(self, beside: Beside) -> AbstractContextManager[dict[str, Any]]:
+        what = "what changed a moment ago, in an hour"
+        return counted_up(beside.session, self.deployment.database, MENDED, beside.view.id, what, _words)
 
     # -- what cascades did without a change in the stream -------------------------------------------------------
 
@@ -259,6 +276,11 @@ class Cleaner:
                 _log.warning(
                     "the cleaner left entities as they are", view=view, count=left, see=f"viewtail verify {view}"
                 )
+
+
+def _words(progress: Mapping[str, Any]) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(progress.get("differing", {}).items()))
+    return f"{progress.get('entities', 0):,} entities written again: {kinds}"
 
 
 def _looked_for(beside: Beside, looks: Looks) -> Iterator[list[Key]]:

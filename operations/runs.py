@@ -7,8 +7,8 @@ is seen to be over.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,35 @@ class Run:
             return bool(value_of(self.session(), "SELECT GET_LOCK(%s, 0)", self._lock) == 1)
         except pymysql.err.MySQLError as error:
             raise StoreUnavailableError(f"MySQL does not answer ({type(error).__name__}). Try again") from None
+
+
+@contextmanager
+def counted_up(
+    session: Session, database: str, kind: str, view: str, what: str, words: Callable[[Mapping[str, Any]], str]
+) -> Iterator[dict[str, Any]]:
+    """The progress of this hour's row of what happens again and again, to be added to; `words` of it are its result."""
+    table = quote(database, "operator_run")
+    with transaction(session, f"recording a {kind}") as cursor:
+        cursor.execute(
+            f"SELECT id, progress FROM {table} WHERE kind = %s AND view = %s "
+            "AND started_at > CURRENT_TIMESTAMP(6) - INTERVAL 1 HOUR ORDER BY id DESC LIMIT 1 FOR UPDATE",
+            (kind, view),
+        )
+        number, text = cursor.fetchone() or (None, "{}")
+        progress = orjson.loads(text)
+        yield progress
+        values = (orjson.dumps(progress).decode(), words(progress)[:2000])
+        if number is None:
+            cursor.execute(
+                f"INSERT INTO {table} (kind, view, what, fingerprint, operator, state, progress, result, ended_at) "
+                f"VALUES (%s, %s, %s, '', %s, '{DONE}', %s, %s, CURRENT_TIMESTAMP(6))",
+                (kind, view, what, this_person(), *values),
+            )
+        else:
+            cursor.execute(
+                f"UPDATE {table} SET progress = %s, result = %s, ended_at = CURRENT_TIMESTAMP(6) WHERE id = %s",
+                (*values, number),
+            )
 
 
 def forget_but_last(session: Session, database: str, kind: str, view: str, kept: int) -> None:

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from changes.writes import Key
 from ingest.canonical.chunks import row_order
 from ingest.canonical.tables import row_estimates
 from offsets.mysql import Session, transaction
+from operations.lowered import Lowered, lowered_by, note
 from operations.runs import DONE, STOPPED, Run
 from projectors.pace import Pace
 from projectors.proving.beside import Beside, Keeper
@@ -71,6 +72,7 @@ class Report:
     is_equal: bool  # by now
     is_whole: bool  # a pass over all of it, which a sample is not
     proven_through: str | None  # UTC
+    lowered: Mapping[str, Lowered] = field(default_factory=dict)  # by rendered key, of those in `repaired`
     behind: int = 0  # entities that changed behind the place at which the view stands, where nobody runs its pipeline
     stands_at: str | None = None  # that place
     took_s: float = 0.0
@@ -105,6 +107,7 @@ class Verify:
     _listed: list[Found] = field(default_factory=list)
     _repaired: list[Found] = field(default_factory=list)
     _parked: set[str] = field(default_factory=set)
+    _lowered: dict[str, Lowered] = field(default_factory=dict)  # no more of them than are listed
     _differing: set[Key] = field(default_factory=set)  # what is not repaired, and may come a second time
     save_every_s: float = SAVE_EVERY_S
     _saved_at: float = field(default_factory=time.monotonic)
@@ -144,7 +147,11 @@ class Verify:
         # It begins; or the table is read in another order by now, or the view is not what was compared before.
         if (progress.get("order"), progress.get("losses")) != (order, losses):
             started = _now(beside.session)
+            lowered: dict[str, Any] = {
+                name: progress[name] for name in ("lowered", "lowered_count") if name in progress
+            }
             progress.clear()
+            progress |= lowered
             progress |= {"order": order, "began_at": started, "watermark": beside.now(), "is_through": False}
             progress["losses"] = losses
             self._save()
@@ -295,11 +302,21 @@ class Verify:
                 for key, one in left.items()
                 if one.is_unexplained or (attempt and one.held == NOTHING_HELD)
             }
-            writer.of_keys(list(left), self.beside.now(), unexplained)
+            version = self.beside.now()
+            if any(one.is_unexplained for one in left.values()):
+                self._note_lowered(lowered_by(self.beside.view, list(left.values()), version))
+            writer.of_keys(list(left), version, unexplained)
             again = comparison.settle(left)
             unmended |= {key for key in left if key in again.changing or comparison.name_of(key) in again.parked}
             left = {one.key: one for one in again.found}
         return {one.key for one in found if one.key not in left and one.key not in unmended}
+
+    def _note_lowered(self, lowered: Sequence[Lowered]) -> None:
+        """In the record, before it is done; what another attempt lowers again is there."""
+        if new := [one for one in lowered if one.name not in self._lowered]:
+            note(self.run.progress, new)
+            self.run.save()
+            self._lowered |= {one.name: one for one in new[: MOST_LISTED - len(self._lowered)]}
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -341,6 +358,7 @@ class Verify:
             counts=counts,
             found=tuple(self._listed),
             repaired=tuple(self._repaired),
+            lowered=self._lowered,
             parked=tuple(sorted(self._parked))[:MOST_LISTED],
             foreign=foreign,
             misled=misled,

@@ -51,6 +51,7 @@ class Found:
     why: str  # in words
     is_unexplained: bool  # no history gave it the version or the form that it has: the guard may keep it for ever
     held: Held
+    row_version: int | None = None  # that its row is written with; None: nothing says that it is written
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,6 +213,7 @@ class Comparison:
             why=why,
             is_unexplained=is_above or held.fault != "",
             held=held,
+            row_version=None if write is None else write[0],
         )
 
     def _difference(self, key: Key, held: Held, write: Write | None) -> tuple[Difference, str]:

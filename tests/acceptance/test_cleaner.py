@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,15 @@ def damage(world: World, key: int) -> None:
     )
 
 
+def records(world: World, kind: str) -> list[dict[str, Any]]:
+    found = json.loads(world.command("replays", "--json", "--limit", "1000").stdout)
+    return [one for one in found if one["kind"] == kind]
+
+
+def lowered(world: World, kind: str) -> list[dict[str, Any]]:
+    return [named for one in records(world, kind) for named in one["progress"].get("lowered", [])]
+
+
 def test_what_changed_in_the_last_minute_is_right_again_within_seconds(world: World) -> None:
     world.ask(f"UPDATE {SCHEMA}.user SET name = 'changed' WHERE id = 8")
     wait_for("the views have it", lambda: shown(world, 8) == ["changed", b"changed", "changed"])
@@ -80,6 +90,32 @@ def test_a_version_above_all_is_replaced_by_the_cleaner_too(world: World) -> Non
     world.ask(f"UPDATE {STORE}.by_active_name SET name = 'damaged', version = 9000000000000000000 WHERE id = 16")
     world.redis.hset("person:16", mapping={"_version": "9000000000000000000", "name": "damaged"})
     wait_for("it is right again", lambda: shown(world, 16)[:2] == ["name 16", b"name 16"], timeout_s=60)
+    assert {(one["key"], one["from"]) for one in lowered(world, "clean")} == {("16", "9000000000000000000")}
+
+
+def test_what_is_mended_a_moment_after_it_changed_is_counted_up_in_the_record(world: World) -> None:
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'counted' WHERE id = 12")
+    wait_for("the views have it", lambda: shown(world, 12) == ["counted", b"counted", "counted"])
+
+    def count() -> int:
+        return sum(one["progress"]["entities"] for one in records(world, "mend") if one["view"] == "redis:person")
+
+    def is_counted(before: int) -> bool:
+        """A round may have come first; then once more."""
+        version = world.redis.hget("person:12", "_version")
+        world.ask(f"UPDATE {SCHEMA}.user SET email = CONCAT('x', email) WHERE id = 12")
+        wait_for("it changed", lambda: world.redis.hget("person:12", "_version") != version)
+        world.redis.hset("person:12", mapping={"_version": "9000000000000000000", "name": "damaged"})
+        wait_for("it is right again", lambda: world.redis.hget("person:12", "name") == b"counted")
+        return count() > before
+
+    for _ in range(2):
+        wait_for("it was mended as it changed", lambda before=count(): is_counted(before), timeout_s=90)  # type: ignore[misc]
+    mended = [one for one in records(world, "mend") if one["view"] == "redis:person"]
+    assert len(mended) == 1, "of one hour"
+    assert mended[0]["state"] == "done" and "entities written again: " in mended[0]["result"]
+    assert sum(mended[0]["progress"]["differing"].values()) == mended[0]["progress"]["entities"] >= 2
+    assert {(one["key"], one["from"]) for one in lowered(world, "mend")} == {("12", "9000000000000000000")}
 
 
 def test_the_cleaner_waits_while_its_pipeline_lags_and_those_of_other_pipelines_go_on(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -215,3 +216,42 @@ def test_a_sample_compares_about_its_share_and_says_what_it_leaves_out(world: Wo
     assert 100 <= compared <= 1500, "600 of 3,000 by the mean; half of that or double it once in thousands of runs"
     assert compared % 100 == 0 and "was not looked for" in done.stdout
     assert "was not looked for" not in world.command("verify", "by_email", "--sample", "20").stdout
+
+
+def newest(world: World, *kinds: str) -> Any:
+    told = json.loads(world.command("replays", "--json", "--limit", "100").stdout)
+    return next(one for one in told if one["kind"] in kinds)
+
+
+def test_a_version_that_a_repair_lowers_is_named_with_both_in_what_it_says_and_in_the_record(world: World) -> None:
+    above = 1 << 62
+    keys = [key for key in range(201, 334) if key % 10]  # the others have no address
+    world.ask(f"UPDATE {STORE}.by_email SET version = {above} WHERE id BETWEEN 201 AND 333 AND email IS NOT NULL")
+    world.ask(f"UPDATE {STORE}.by_email SET email = 'damaged' WHERE id = 400")
+    done = world.command("verify", "mysql:by_email", "--repair")
+    assert done.returncode == 0, done.stdout + done.stderr
+    now = dict(world.ask(f"SELECT id, version FROM {STORE}.by_email WHERE id BETWEEN 201 AND 333"))
+    for key in keys:
+        line = f"\trepaired, its version was lowered: {key} from {above} to {now[key]}\n"
+        assert line in done.stdout and now[key] < above
+    assert done.stdout.count("lowered") == len(keys) == 120
+    progress = newest(world, "repair")["progress"]
+    assert progress["lowered_count"] == len(keys)
+    assert progress["lowered"] == [{"key": str(key), "from": str(above), "to": str(now[key])} for key in keys[:100]]
+    shown = world.command("replays", "--limit", "1").stdout
+    assert f"; 120 versions lowered: 201 from {above} to {now[201]}, " in shown and ", 115 more" in shown
+
+
+def test_a_repair_that_is_killed_as_it_lowers_a_version_has_named_it(world: World) -> None:
+    world.redis.hset("person:500", "_version", "9000000000000000000")
+    killed = world.run.background("verify", "redis:person", "--repair", VIEWTAIL_FAILPOINT="after take away")
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    one = newest(world, "repair")
+    assert one["state"] == "stopped"
+    (lowered,) = one["progress"]["lowered"]
+    assert (lowered["key"], lowered["from"]) == ("500", "9000000000000000000")
+    found = world.verify("redis:person", "--repair")
+    assert found["code"] == 0, found
+    one = newest(world, "repair")
+    assert (one["state"], one["progress"]["lowered"]) == ("done", [lowered]), "the same run went on"

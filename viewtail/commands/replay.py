@@ -12,6 +12,7 @@ from pathlib import Path
 from changes.errors import MisuseError
 from offsets.mysql import OwnSession
 from operations import replay as operation
+from operations.lowered import words
 from operations.replay import Replayed
 from operations.replay_keys import ASK_ABOVE
 from operations.runs import past
@@ -24,7 +25,7 @@ from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
-KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean")
+KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend")
 LOOK_EVERY_S = 0.5
 
 
@@ -92,7 +93,10 @@ def replays(config: Path | None, *, limit: int, as_json: bool) -> int:
         print_json([asdict(one) for one in found])
     elif found:
         titles = ("started (UTC)", "kind", "view", "what", "who", "state", "result")
-        rows = ((one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result) for one in found)
+        rows = (
+            (one.started_at, one.kind, one.view, one.what, one.operator, one.state, one.result + words(one.progress))
+            for one in found
+        )
         print_rows([dict(zip(titles, row, strict=True)) for row in rows])
     else:
         print("nothing was replayed, verified or repaired yet")

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from changes.errors import DeclarationError, MisuseError, StopRequested, ViewtailError, once
 from changes.writes import Key
+from operations.lowered import Lowered
 from operations.runs import Run
 from operations.status import positions
 from operations.verify import MISLED, SAMPLED_ROWS, Counts, Report, Verify
@@ -182,6 +183,8 @@ def _print(report: Report, options: Options) -> None:
     repaired = {one.key for one in report.repaired}
     for one in report.found:
         done = "repaired" if one.key in repaired else ("would be written again" if options.is_repair else "")
+        if one.name in report.lowered:
+            done += f", its version was lowered: {report.lowered[one.name]}"
         print("\t".join([report.view, one.name, one.difference.value, one.why, *([done] if done else [])]))
     for name in report.parked:
         print("\t".join([report.view, name, "parked", f"viewtail dead-letters show {report.view} {name}"]))
@@ -237,12 +240,13 @@ def _as_json(report: Report) -> dict[str, Any]:
         "proven_through": report.proven_through,
         "confidence": report.confidence or None,
         "took_s": round(report.took_s, 3),
-        "entities": [_entity(one, one.key in repaired) for one in report.found],
+        "lowered_count": len(report.lowered),
+        "entities": [_entity(one, one.key in repaired, report.lowered.get(one.name)) for one in report.found],
         "parked_keys": list(report.parked),
     }
 
 
-def _entity(one: Found, is_repaired: bool) -> dict[str, Any]:
+def _entity(one: Found, is_repaired: bool, lowered: Lowered | None) -> dict[str, Any]:
     return {
         "key": one.name,
         "difference": one.difference.value,
@@ -250,4 +254,6 @@ def _entity(one: Found, is_repaired: bool) -> dict[str, Any]:
         "version": None if one.version is None else str(one.version),
         "is_unexplained": one.is_unexplained,
         "is_repaired": is_repaired,
+        "lowered_from": None if lowered is None else str(lowered.before),
+        "lowered_to": None if lowered is None or lowered.after is None else str(lowered.after),
     }
