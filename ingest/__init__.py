@@ -112,6 +112,15 @@ class Source(Protocol):
         """Called from another thread: the read in progress ends soon."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of a source that can be read by itself."""
+
+    begin: Position
+    byte_count: int
+    begun_us: int  # microseconds since 1970
+
+
 @runtime_checkable
 class TimedSource(Source, Protocol):
     """A source that knows when its changes were committed."""
@@ -128,6 +137,9 @@ class TimedSource(Source, Protocol):
         Changes up to that version come first. Raises ValueError for what is no place, HistoryGoneError for one that is
         gone.
         """
+
+    def newest_first(self) -> Iterator[Part]:
+        """All that the source has by now, in parts, from its end on backwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,14 +22,14 @@ from ingest import History, TimedSource
 from offsets.mysql import transaction
 from operations.status import PipelineStatus
 from projectors.proving.beside import Beside, Keeper
-from projectors.proving.changed_keys import Change, Stretch, last_change
+from projectors.proving.changed_keys import Change, LookBack, Looked
 from projectors.proving.comparison import Comparison, Expected
 from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.view_states import State
 from servers.sessions import quote
 
 SETTLED_WITHIN_S = 5.0  # so long the pipeline may take to come to this moment
-READ_FOR_S = 10.0  # of the binlog
+READ_FOR_S, READ_BYTES = 15.0, 1 << 30  # of the binlog, backwards for the last change; the newest file has no bound
 _ELSEWHERE = ". Other sets are not searched for it here; `viewtail verify` does"
 
 
@@ -73,8 +73,10 @@ class Answer:
     why: str  # in words
     run_next: str  # a command; '' where there is nothing to do
     has_row: bool
-    row_version: int | None  # from its version column
+    row_version: int | None  # of its last change, or from its version column; None: not known
+    row_at: str | None  # when that was committed, UTC
     held: Held | None  # None: the store has nothing of it
+    held_at: str | None  # when the change that the view shows was committed, UTC
     held_place: str | None  # where the change that the view shows stands in the binlog
     pipeline: PipelineStatus
     letter: Letter | None
@@ -109,9 +111,11 @@ class Why:
             verdict, why, run_next = Verdict.WRONG, misled, f"viewtail verify {beside.view.id} --repair"
         if verdict not in (Verdict.CURRENT, Verdict.ABSENT, Verdict.KEPT_OUT):
             held = comparison.reader.held([key]).get(key, NOTHING_HELD)
-        change, note = self._change(key, held, pipeline)
-        write = expected.writes.get(key)
-        has_column = beside.view.view.entity.version is not None
+        looked, note = self._looked(key, held)
+        last, shown, write = looked.last, looked.shown, expected.writes.get(key)
+        version = last.version if last is not None and looked.is_sure else None
+        if self._has_column:
+            version = None if write is None else write[0]
         return Answer(
             view=beside.view.id,
             key=comparison.name_of(key),
@@ -119,13 +123,15 @@ class Why:
             why=why,
             run_next=run_next,
             has_row=has_row,
-            row_version=write[0] if has_column and write is not None else None,
+            row_version=version if has_row else None,
+            row_at=_committed(last) if has_row and looked.is_sure else None,
+            held_at=_committed(shown),
             held=None if held == NOTHING_HELD else held,
             held_place=self._place(held, pipeline),
             pipeline=pipeline,
             letter=letter,
-            change=change,
-            change_at=None if change is None else _moment(change.origin.committed_us),
+            change=last,
+            change_at=_committed(last),
             change_note=note,
         )
 
@@ -221,40 +227,62 @@ class Why:
 
     def _place(self, held: Held, pipeline: PipelineStatus) -> str | None:
         """Where in the binlog the change is that the view shows; None where its version does not say."""
-        is_column = self.beside.view.view.entity.version is not None
-        if held.version is None or is_column or pipeline.position is None:
+        if held.version is None or self._has_column or pipeline.position is None:
             return None
         if PipelineId.parse(pipeline.name).source != DEFAULT_SOURCE:
-            return None
-        base = pipeline.position.rpartition(":")[0].rpartition(".")[0]
-        _, number, position = parts_of(held.version)
-        return f"{base}.{number:06d}:{position}"
+            _, number, position = parts_of(held.version)
+            return f"file {number}:{position}"  # of the server that the topic is fed from, whose names are not known
+        return _place_of(held.version, pipeline.position)
 
-    def _change(self, key: Key, held: Held, pipeline: PipelineStatus) -> tuple[Change | None, str]:
-        """The last change of the entity from the one on that the view shows."""
-        place = self._place(held, pipeline)
-        if place is None:
-            return None, "looked up in the binlog only from the change on that the view shows; it shows none"
+    @property
+    def _has_column(self) -> bool:
+        return self.beside.view.view.entity.version is not None
+
+    def _looked(self, key: Key, held: Held) -> tuple[Looked, str]:
+        """What the binlog says of the entity, and in words what it does not."""
         try:
             history = self.history()
-            source = None if history is None else history.reader({}, {})
-            if history is None or not isinstance(source, TimedSource):
-                return None, "the source of these settings is no binlog"
-            begin, above = source.place(place)
-            stretch = Stretch(begin=begin, above=above - 1, token=self.beside.watermarks.write())
-            found, reached, is_whole = last_change(
-                history, self.beside.view, key, stretch, self.beside.stop, READ_FOR_S
-            )
+            if history is None or not isinstance(history.reader({}, {}), TimedSource):
+                return Looked(), "not looked for: the source is Kafka, whose messages are not searched by key"
+            looked = LookBack(
+                history=history,
+                view=self.beside.view,
+                key=key,
+                version=None if self._has_column else held.version,
+                token=self.beside.watermarks.write(),
+                most_bytes=READ_BYTES,
+                within_s=READ_FOR_S,
+                stop=self.beside.stop,
+            ).execute()
         except StopRequested:
             raise
         except ViewtailError as error:
-            return None, str(error)
-        if not is_whole:
-            return found, f"looked for up to {reached}, which took {READ_FOR_S:.0f} s"
-        if found is not None:
-            return found, ""
-        by = "the view has it from a backfill" if held.content is not None else "a TRUNCATE or a backfill took it away"
-        return None, f"none from {place} on: {by}"
+            return Looked(), str(error)
+        return looked, "; ".join(self._notes(looked, held))
+
+    def _notes(self, looked: Looked, held: Held) -> Iterator[str]:
+        mib = max(1, round(looked.byte_count / 2**20))
+        stretch = f"the last {mib:,} MiB of the binlog, since {_moment(looked.begun_us)} UTC"
+        if looked.last is None and looked.back_to is not None:
+            yield f"no change in {stretch}" + (", which is all that the source has" if looked.is_all else "")
+        if looked.last is None and not looked.is_all and looked.stopped_at is None:
+            yield "what is older was not looked at"
+        if looked.stopped_at is not None and not looked.is_sure:
+            upto = "" if looked.back_to is None else f", up to {looked.back_to},"
+            yield f"what is behind {looked.stopped_at}{upto} was not looked at: reading took {READ_FOR_S:.0f} s"
+        if looked.unreadable_upto >= 0 and not looked.is_sure:
+            place = _place_of(looked.unreadable_upto, str(looked.back_to or looked.stopped_at))
+            yield f"up to about {place} the table was another one, or was emptied, which is no change of a row"
+        is_seen = looked.back_to is not None and looked.back_to.version <= (held.version or 0)
+        is_seen = is_seen and (held.version or 0) > looked.unreadable_upto
+        if is_seen and looked.shown is None and not self._has_column:
+            yield "the view has it from a backfill" if held.content is not None else "a backfill took it away"
+
+
+def _place_of(version: int, near: str) -> str:
+    """As an operator writes it, in the binlog that `near` is a place of."""
+    _, number, position = parts_of(version)
+    return f"{near.rpartition(':')[0].rpartition('.')[0]}.{number:06d}:{position}"
 
 
 def _is_equal(comparison: Comparison, key: Key, expected: Expected, held: Held) -> bool:
@@ -279,6 +307,10 @@ def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> tuple
         return Verdict.ABSENT, f"the table has no such row, and the view shows none{besides}", ""
     why = f"the row does not belong in the view (where, or its function), and is not there{besides}"
     return Verdict.KEPT_OUT, why, ""
+
+
+def _committed(change: Change | None) -> str | None:
+    return None if change is None else _moment(change.origin.committed_us)
 
 
 def _moment(committed_us: int) -> str | None:

@@ -19,7 +19,7 @@ from changes.errors import CorruptEventError, HistoryGoneError, SourceError, Tem
 from changes.positions import Position
 from changes.retrying import reaction_to
 from changes.tables import Column, Kind, Table
-from ingest import Progress, Resuming
+from ingest import Part, Progress, Resuming
 from ingest.binlog import continuity, resuming
 from ingest.binlog.connection import DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
@@ -27,7 +27,7 @@ from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
 from ingest.binlog.resets import SameBytes, SilentEnd
 from ingest.binlog.stream_errors import BACKFILL_ALL, UncheckedFormatError, WentBackError, corrupt
-from ingest.binlog.times import file_since
+from ingest.binlog.times import begun_s, file_since
 from ingest.binlog.transaction_layouts import PACKET_HEAD_BYTES
 from servers.facts import facts_of
 from servers.sessions import Connection, MySQLAddress, open_session, session_error, value_of
@@ -120,9 +120,7 @@ class BinlogSource:
     def since(self, committed_us: int) -> BinlogPosition:
         with self._session() as connection:
             files = list(continuity.binlog_sizes(connection))
-        file = file_since(files, lambda file: self._connect(file, BINLOG_BEGIN), committed_us)
-        server = self._identity or ""
-        return BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
+        return self._begin_of(file_since(files, self._connect_to, committed_us))
 
     def place(self, text: str) -> tuple[BinlogPosition, int]:
         """From the beginning of its file: an operator's place need not be between two transactions."""
@@ -134,9 +132,23 @@ class BinlogSource:
         if file not in sizes or sizes[file] < int(number):
             there = f"{next(iter(sizes))} to {list(sizes)[-1]}" if sizes else "none"
             raise HistoryGoneError(f"the source's binlogs have no {text}; there are {there}")
-        server = self._identity or ""
-        begin = BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
+        begin = self._begin_of(file)
         return begin, replace(begin, end=int(number), start=int(number)).version
+
+    def newest_first(self) -> Iterator[Part]:
+        """A binlog each: reading cannot begin within one, but where a transaction is known to end."""
+        with self._session() as connection:
+            sizes = continuity.binlog_sizes(connection)
+        for file, byte_count in reversed(sizes.items()):
+            begun_us = begun_s(self._connect_to, file) * 1_000_000
+            yield Part(begin=self._begin_of(file), byte_count=byte_count, begun_us=begun_us)
+
+    def _begin_of(self, file: str) -> BinlogPosition:
+        server = self._identity or ""
+        return BinlogPosition(epoch=self._epoch, file=file, end=BINLOG_BEGIN, start=BINLOG_BEGIN, server=server)
+
+    def _connect_to(self, file: str) -> DumpConnection:
+        return self._connect(file, BINLOG_BEGIN)
 
     def resume(self, offset: Position, kept: Position) -> Resuming:
         return resuming.resuming(own(offset), own(kept), self._epoch, self._identity or "", self.check)

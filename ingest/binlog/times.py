@@ -25,18 +25,18 @@ def file_since(files: Sequence[str], connect: Connect, time_us: int) -> str:
 
     Raises HistoryGoneError where the oldest one was begun later: what was committed before it may be gone.
     """
-    at = bisect_left(files, time_us // 1_000_000, key=lambda file: _begun_s(connect, file))
+    at = bisect_left(files, time_us // 1_000_000, key=lambda file: begun_s(connect, file))
     if at:
         return files[at - 1]
-    begun = datetime.fromtimestamp(_begun_s(connect, files[0]), UTC)
+    begun = datetime.fromtimestamp(begun_s(connect, files[0]), UTC)
     raise HistoryGoneError(
         f"history gone: the oldest binlog that the source has, {files[0]}, begins at {begun:%Y-%m-%dT%H:%M:%SZ}, and "
         "what was committed before that may be missing. Ask for a later time"
     )
 
 
-def _begun_s(connect: Connect, file: str) -> int:
-    """Seconds since 1970."""
+def begun_s(connect: Connect, file: str) -> int:
+    """When a binlog was begun, seconds since 1970."""
     with closing(connect(file)) as connection:
         buffer, filled, at = bytearray(_BUFFER_BYTES), 0, 0
         while True:

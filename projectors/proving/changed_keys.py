@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from changes.batches import DELETE, INSERT, UPDATE, Batch, Origin, Refused, RowChanges, unreadable_in
+from changes.batches import DELETE, INSERT, UPDATE, Batch, Halt, Origin, Refused, Row, RowChanges, unreadable_in
 from changes.errors import HistoryGoneError, StopRequested, ViewtailError
 from changes.positions import Position
 from changes.writes import Key
-from ingest import History, Source
+from ingest import History, Part, Source, TimedSource
 from projectors.projection import followed_tables
 from projectors.views import BoundView
 
 MOST_KEYS = 1_000_000  # in memory
+PASSED_OVER = 1 << 12  # of versions, 64 KiB of a binlog: where a table is another one, and twice as many each time
 _OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 
@@ -39,7 +40,7 @@ def changed_keys(
     changed, StopRequested.
     """
     begin = _close_before(history.reader({}, {}), stretch, stop)
-    source = _reader(history, view, begin)
+    source = _reader(history, view, begin.version)
     found: dict[Key, None] = {}
     for batch in _batches(source, begin, stop):
         end = _end_in(batch, stretch)
@@ -68,31 +69,123 @@ class Change:
     origin: Origin
 
 
-def last_change(
-    history: History, view: BoundView, key: Key, stretch: Stretch, stop: threading.Event, within_s: float
-) -> tuple[Change | None, Position, bool]:
-    """The last change of an entity, how far was read, and whether that is the whole stretch."""
-    names, deadline = [column.name for column in view.key], time.monotonic() + within_s
-    begin = _close_before(history.reader({}, {}), stretch, stop)
-    source = _reader(history, view, begin)
-    found, reached = None, begin
-    for batch in _batches(source, begin, stop):
+@dataclass(slots=True, kw_only=True)
+class Looked:
+    """What a look back through the stream found of one entity, and how far it went."""
+
+    last: Change | None = None  # its last change
+    shown: Change | None = None  # that of the version which was asked for
+    back_to: Position | None = None  # all from there on was read; None: nothing was
+    begun_us: int = 0  # when that place was written, microseconds since 1970
+    byte_count: int = 0  # from there on
+    is_all: bool = False  # the source has nothing before that
+    stopped_at: Position | None = None  # the time was over there, in the part before `back_to`
+    unreadable_upto: int = -1  # version; up to there the table was another one, or was emptied
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether `last` is the last change there is."""
+        stopped = -1 if self.stopped_at is None else self.stopped_at.version
+        return self.last is not None and self.last.version > max(stopped, self.unreadable_upto)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookBack:
+    """For the last change of one entity: the newest part of the stream first, each from its begin to its end.
+
+    Args:
+        version: of the change that the view shows, where it is known.
+        token: of a watermark, where the newest part ends.
+        most_bytes: are read, but the newest part is read whatever it has.
+    """
+
+    history: History
+    view: BoundView
+    key: Key
+    version: int | None
+    token: str
+    most_bytes: int
+    within_s: float
+    stop: threading.Event
+
+    def execute(self) -> Looked:
+        """Raises SourceError, StopRequested."""
+        deadline = time.monotonic() + self.within_s
+        source = self.history.reader({}, {})
+        assert isinstance(source, TimedSource), "only of such a source it is asked"
+        looked, upto = Looked(), None
+        for part in source.newest_first():
+            is_too_much = looked.byte_count and looked.byte_count + part.byte_count > self.most_bytes
+            if is_too_much or not self._look(part, upto, deadline, looked):
+                return looked
+            if looked.last is not None and (self.version is None or part.begin.version <= self.version):
+                return looked
+            upto = part.begin.version
+        looked.is_all = True
+        return looked
+
+    def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
+        """Through one part; whether it was read to its end."""
+        stretch = Stretch(begin=part.begin, upto=upto, token=self.token if upto is None else None)
+        at, fits_from, attempt = part.begin, part.begin.version, 0
+        while True:
+            at, halt = self._read(at, fits_from, stretch, deadline, looked)
+            if halt is None:
+                break
+            if time.monotonic() > deadline:
+                looked.stopped_at = at
+                break
+            # The table was another one there, perhaps for long: more and more is passed over until it is this one.
+            fits_from = halt.version + (PASSED_OVER << attempt if attempt else 0)
+            attempt += 1
+            looked.unreadable_upto = max(looked.unreadable_upto, fits_from)
+        if looked.stopped_at is not None:
+            return False
+        looked.back_to, looked.begun_us = part.begin, part.begun_us
+        looked.byte_count += part.byte_count
+        return True
+
+    def _read(
+        self, at: Position, fits_from: int, stretch: Stretch, deadline: float, looked: Looked
+    ) -> tuple[Position, Halt | None]:
+        """To the stretch's end, or to where the table cannot be read: a place before that, and why."""
+        source = _reader(self.history, self.view, fits_from)
+        for batch in _batches(source, at, self.stop):
+            self._note(batch, stretch, looked)
+            halt = next((one for one in batch.halts if _is_in(one.version, stretch, None)), None)
+            is_behind = stretch.upto is not None and batch.end is not None and batch.end.version >= stretch.upto
+            if halt is not None or is_behind or _end_in(batch, stretch) is not None:
+                source.interrupt()
+                return at, halt
+            at = batch.end or at
+            if time.monotonic() > deadline:
+                source.interrupt()
+                looked.stopped_at = at
+                break
+        return at, None
+
+    def _note(self, batch: Batch, stretch: Stretch, looked: Looked) -> None:
+        names = [column.name for column in self.view.key]
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for one in events:
             at = [one.followed.columns.index(name) for name in names]
-            if any(tuple([row[place] for place in at]) == key for row in one.rows):
-                found = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
-        reached = batch.end or reached
-        is_over = _end_in(batch, stretch) is not None
-        if is_over or time.monotonic() > deadline:
-            source.interrupt()
-            return found, reached, is_over
-    return found, reached, False
+            if _is_in(one.version, stretch, None) and self._is_in(one.rows, at):
+                change = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
+                if looked.last is None or change.version >= looked.last.version:
+                    looked.last = change
+                if change.version == self.version:
+                    looked.shown = change
+        for altered in batch.table_changes:
+            if not altered.kind.keeps_rows and _is_in(altered.version, stretch, None):
+                looked.unreadable_upto = max(looked.unreadable_upto, altered.version)
+
+    def _is_in(self, rows: Sequence[Row], at: Sequence[int]) -> bool:
+        return any(tuple([row[place] for place in at]) == self.key for row in rows)
 
 
-def _reader(history: History, view: BoundView, begin: Position) -> Source:
+def _reader(history: History, view: BoundView, fits_from: int) -> Source:
     """Statements before that do not concern it."""
-    return history.reader(followed_tables([view]), {(view.table.schema, view.table.name): begin.version})
+    return history.reader(followed_tables([view]), {(view.table.schema, view.table.name): fits_from})
 
 
 def _close_before(source: Source, stretch: Stretch, stop: threading.Event) -> Position:

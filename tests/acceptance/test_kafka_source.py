@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -259,8 +260,13 @@ def test_a_changed_view_of_topics_is_refused_where_it_is_to_be_built_beside(flee
     assert f"view redis:{SCHEMA}: its declaration changed" in refused.stderr
     assert "VIEWTAIL_RUN__ON_CHANGE=in_place" in refused.stderr
     assert one.command("check").returncode == 1
+    (one.folder / "views.py").write_text(VIEWS)
     fleet.query(f"UPDATE {SCHEMA}.user SET visits = 7 WHERE id = 7")
     wait_for("the one that runs goes on", fleet.are_equal)
+    why = json.loads(one.command("why", f"redis:{SCHEMA}", "7", "--json").stdout)
+    assert why["verdict"] == "current" and re.fullmatch("file [0-9]+:[0-9]+", why["shown"]["place"])
+    assert why["last_change_note"] == "not looked for: the source is Kafka, whose messages are not searched by key"
+    (one.folder / "views.py").write_text(VIEWS.replace('"email", "visits"]', '"visits"]'))
     assert one.stop() == 0
     (one.folder / "viewtail.toml").write_text("")
     one.start("--role", "project")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 
 from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
-from tests.support.running import clean_environment, wait_for
+from tests.support.copies import Shop, declared
+from tests.support.running import addresses, clean_environment, running, wait_for
+from viewtail.commands.why import why as command
 
 VIEWS = ("mysql:by_email", "redis:person", "elasticsearch:person")
 
@@ -81,6 +84,64 @@ def test_a_damaged_row_is_wrong_and_the_command_that_it_names_mends_it(world: Wo
     assert found["next"] == "viewtail verify mysql:by_email --repair"
     assert world.command(*found["next"].split()[1:]).returncode == 0
     assert why(world, "mysql:by_email", "9", code=0)["verdict"] == "current"
+
+
+def test_the_last_change_of_a_row_that_the_view_lost_is_found_in_older_binlogs(world: World) -> None:
+    world.insert([10_002])
+    assert world.command("wait", "mysql:by_email").returncode == 0
+    world.ask("FLUSH BINARY LOGS")
+    world.ask("FLUSH BINARY LOGS")
+    world.ask(f"DELETE FROM {STORE}.by_email WHERE id = 10002")
+    found = why(world, "mysql:by_email", "10002", code=1)
+    change = found["last_change"]
+    assert (found["verdict"], found["shown"]) == ("wrong", None)
+    assert change is not None and change["op"] == "insert" and change["gtid"], found["last_change_note"]
+    assert found["row"] == {"is_there": True, "version": change["version"], "changed_at": change["committed_at"]}
+    assert world.command(*found["next"].split()[1:]).returncode == 0
+    found = why(world, "mysql:by_email", "10002", code=0)
+    assert found["last_change"] == change
+    assert found["last_change_note"] == "the view has it from a backfill"
+
+
+def test_a_look_through_the_binlog_says_how_far_it_went(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = why(world, "mysql:by_email", "77777777", code=0)["last_change_note"]
+    stretch = r"no change in the last [0-9,]+ MiB of the binlog, since 20[-0-9]+ [:.0-9]+ UTC"
+    assert re.match(f"{stretch}, which is all that the source has", note)
+    world.ask("FLUSH BINARY LOGS")
+    monkeypatch.chdir(world.run.folder)
+    for name, value in world.run.environment().items():
+        monkeypatch.setenv(name, value)
+
+    def told() -> str:
+        assert command(None, "mysql:by_email", "77777777", as_json=True) == 0
+        return str(json.loads(capsys.readouterr().out)["last_change_note"])
+
+    monkeypatch.setattr("operations.why.READ_BYTES", 0)
+    assert re.fullmatch(f"{stretch}; what is older was not looked at", told())
+    monkeypatch.setattr("operations.why.READ_BYTES", 1 << 30)
+    monkeypatch.setattr("operations.why.READ_FOR_S", 0.0)
+    place = r"binlog\.\d+:\d+"
+    assert re.fullmatch(
+        f"{stretch}; what is behind {place}, up to {place}, was not looked at: reading took 0 s", told()
+    )
+
+
+@pytest.mark.mysql
+def test_the_last_change_of_a_view_with_a_version_column_is_named(mysql_server: Server, tmp_path: Path) -> None:
+    shop = Shop(mysql_server, 10)
+    views = declared("mysql").replace('Entity("shop.user")', 'Entity("shop.user", version="n")')
+    with running(tmp_path, views, addresses(mysql_server)) as run:
+        wait_for("all is well", run.is_well)
+        shop.execute("UPDATE shop.user SET email = 'changed', n = 3 WHERE id = 5")
+        assert run.command("wait", "people", "5").returncode == 0
+        done = run.command("why", "people", "5", "--json")
+        found = json.loads(done.stdout)
+        change = found["last_change"]
+        assert done.returncode == 0 and change["op"] == "update" and change["gtid"], found["last_change_note"]
+        assert found["row"] == {"is_there": True, "version": "6", "changed_at": change["committed_at"]}
+        assert found["last_change_note"] is None
 
 
 def test_a_row_that_the_pipeline_has_not_come_to_is_behind_and_waiting_for_it_ends_in_time(world: World) -> None:

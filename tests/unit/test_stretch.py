@@ -23,6 +23,7 @@ from changes.batches import (
 )
 from changes.errors import HistoryGoneError, MisuseError, SourceError
 from changes.positions import Position
+from ingest import Part
 from ingest.limits import Limits
 from operations import stretch as module
 from operations.stretch import Replay, Stretch
@@ -50,6 +51,9 @@ class TimedFake(FakeSource):
 
     def place(self, text: str) -> tuple[Position, int]:
         return at(0), int(text)
+
+    def newest_first(self) -> Iterator[Part]:
+        yield Part(begin=at(0), byte_count=1, begun_us=0)
 
 
 class Scene:

@@ -53,7 +53,8 @@ def _print(answer: Answer) -> None:
 def _row(answer: Answer) -> str:
     if not answer.has_row:
         return "none in the table now"
-    return "in the table" if answer.row_version is None else f"in the table, version {answer.row_version}"
+    version = "" if answer.row_version is None else f", version {answer.row_version}"
+    return f"in the table{version}" + (f", of {answer.row_at} UTC" if answer.row_at else "")
 
 
 def _held(answer: Answer) -> str:
@@ -62,7 +63,8 @@ def _held(answer: Answer) -> str:
         return "nothing, and no tombstone"
     what = held.fault or ("a tombstone, or a row without values" if held.content is None else "yes")
     version = "without a version" if held.version is None else f"version {held.version}"
-    return f"{what}, {version}" + (f", which is about {answer.held_place}" if answer.held_place else "")
+    at = f" of {answer.held_at} UTC" if answer.held_at else ""
+    return f"{what}, {version}{at}" + (f", which is about {answer.held_place}" if answer.held_place else "")
 
 
 def _pipeline(answer: Answer) -> str:
@@ -102,11 +104,13 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "row": {
             "is_there": answer.has_row,
             "version": None if answer.row_version is None else str(answer.row_version),
+            "changed_at": answer.row_at,
         },
         "shown": None
         if held is None
         else {
             "version": None if held.version is None else str(held.version),
+            "changed_at": answer.held_at,
             "place": answer.held_place,
             "is_tombstone": held.content is None and not held.fault,
             "fault": held.fault or None,
