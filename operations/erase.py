@@ -4,7 +4,7 @@
     2. every pipeline that keeps a view of it has passed that moment, so the delete is durable in their stores
     3. the row is still gone: nobody put it back meanwhile
     4. each view's place is looked at; values that are there all the same get a tombstone through the guard
-    5. its dead letters go, for they hold the key
+    5. its dead letters go, for they hold the key; where viewtail's other own tables name it, they do no more
 What stays is said, and until when: the key in tombstones, older messages of topics, and what is not viewtail's.
 """
 
@@ -25,6 +25,7 @@ from changes.writes import Key, ViewWrites, Write
 from ingest.canonical.rows import source_error
 from offsets.mysql import OwnSession, transaction
 from operations import passing
+from operations.own_traces import OwnTrace, OwnTraces
 from projectors.binding import declaration_hash
 from projectors.dead_letters import erase_letters
 from projectors.rebuilds import everywhere, require_not_moving
@@ -54,7 +55,8 @@ class Looked:
     place: str
     found: str
     is_clean: bool
-    was_erased: bool = False  # by this command, through the guard
+    was_erased: bool = False  # by this command; values through the guard
+    held: str = "values"  # what was erased
     stays: str = ""
     until: str = ""
     run: str = ""  # what the operator does where it is not clean
@@ -75,14 +77,15 @@ class Proof:
     entity: str
     key: str
     proven_at: str  # UTC
-    looked: Sequence[Looked]
+    looked: Sequence[Looked]  # of views
     letters: int  # that were deleted
+    own: Sequence[Looked]  # viewtail's own tables, beside the dead letters
     rests: Sequence[Rest]
 
     @property
     def is_erased(self) -> bool:
         """Whether nothing but what is named stays."""
-        return all(one.is_clean for one in self.looked)
+        return all(one.is_clean for one in (*self.looked, *self.own))
 
 
 # --- Which views are meant ---
@@ -146,6 +149,7 @@ def erase(
         proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         looked=looked,
         letters=_letters(deployment, views, rendered),
+        own=_own(deployment, views, declared, parsed),
         rests=_rests(deployment, views),
     )
 
@@ -273,6 +277,45 @@ def _letters(deployment: Deployment, views: Sequence[BoundView], rendered: str) 
         places = known_places(session, deployment.database)
         ids |= {view for view, of in places.items() if any(place["entity"] == table for place in of)}
         return erase_letters(session, deployment.database, sorted(ids), rendered)
+
+
+def _own(deployment: Deployment, views: Sequence[BoundView], declared: Collection[str], key: Key) -> list[Looked]:
+    """What viewtail's own tables say of the entity; also of views that nobody declares now, and of forgotten ones."""
+    table = views[0].table.full_name
+    with closing(OwnSession(deployment.open_store)) as session:
+        places = known_places(session, deployment.database)
+        left = {view for view, of in places.items() if any(place["entity"] == table for place in of)} - {*declared}
+        with transaction(session, "erasing a key from viewtail's own tables") as cursor:
+            traces = OwnTraces(
+                cursor=cursor,
+                database=deployment.database,
+                key=key,
+                columns=views[0].key,
+                views={view_of(one) for one in (*left, *(view.id for view in views))},
+                known={view_of(one) for one in places},
+            ).erase()
+    return [_looked_own(deployment.database, one) for one in traces]
+
+
+def _looked_own(database: str, trace: OwnTrace) -> Looked:
+    table = quote(database, trace.table)
+    looked = Looked(
+        view="viewtail's own",
+        place=f"table {table}",
+        found=f"the key: {trace.left}" if trace.left else str(Holds.NOTHING),
+        is_clean=not trace.left,
+        was_erased=trace.erased > 0,
+        held=f"the key in {trace.erased:,} row{'' if trace.erased == 1 else 's'}",
+        run="wait until that is over, then this command again" if trace.left else "",
+    )
+    if not trace.conditions:
+        return looked
+    ids = ", ".join(map(str, trace.conditions))
+    return replace(
+        looked,
+        stays=f"{len(trace.conditions):,} conditions that operators wrote (--where), which may name other values of it",
+        until=f"you delete them: DELETE FROM {table} WHERE id IN ({ids});",
+    )
 
 
 # --- What stays ---

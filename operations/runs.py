@@ -25,6 +25,7 @@ from servers.sessions import quote, value_of
 
 RUNNING, STOPPED, DONE, FAILED = "running", "stopped", "done", "failed"
 COMPARISON = "rebuild"  # the kind of a pass over the copy beside a live one, before it is swapped
+CUT_AT = 2000  # characters of what an operator asked for
 GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
 
@@ -88,7 +89,7 @@ class Run:
         cursor.execute(
             f"INSERT INTO {self._table} (kind, view, what, fingerprint, operator, state, progress) "
             f"VALUES (%s, %s, %s, %s, %s, '{RUNNING}', '{{}}')",
-            (self.kind, self.view, self.what[:2000], fingerprint, this_person()),
+            (self.kind, self.view, self.what[:CUT_AT], fingerprint, this_person()),
         )
         self.id = cursor.lastrowid
         self._is_locked()
@@ -192,6 +193,12 @@ def past(session: Session, database: str, kinds: Sequence[str], limit: int) -> l
         return [_past(cursor, database, row) for row in rows]
 
 
+def is_under_way(cursor: Any, database: str, number: int) -> bool:
+    """Whether a process is at the run of this id now."""
+    cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
+    return cursor.fetchone()[0] is not None
+
+
 def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, Any]]:
     """By view, how far the runs of a kind are that a process is at now."""
     if "operator_run" not in migrations.columns(cursor, database):
@@ -202,8 +209,7 @@ def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, A
     )
     found = {}
     for number, view, progress in cursor.fetchall():
-        cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
-        if cursor.fetchone()[0] is not None:
+        if is_under_way(cursor, database, number):
             found[view] = orjson.loads(progress)
     return found
 
@@ -211,8 +217,7 @@ def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, A
 def _past(cursor: Any, database: str, row: tuple[Any, ...]) -> Past:
     number, kind, view, what, operator, state, result, progress, started, ended = row
     if state == RUNNING:
-        cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, f"operator_run#{number}"),))
-        state = RUNNING if cursor.fetchone()[0] is not None else STOPPED
+        state = RUNNING if is_under_way(cursor, database, number) else STOPPED
     counts = orjson.loads(progress)
     if state == whole_replays.MARKED:
         found = whole_replays.how_far(cursor, database, view)

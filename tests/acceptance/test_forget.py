@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 import redis
 from confluent_kafka.admin import AdminClient
@@ -221,7 +222,9 @@ def test_a_view_of_an_earlier_viewtail_is_dropped_by_hand(shop: Shop) -> None:
 
 
 def proof_of(shop: Shop, key: str, *arguments: str, code: int = 0) -> Any:
-    return json.loads(shop.command("forget", f"{SCHEMA}.user", key, "--json", *arguments, code=code).stdout)
+    done = shop.command("forget", f"{SCHEMA}.user", key, "--json", *arguments, code=code)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
 
 
 def found_in(proof: Any) -> dict[str, set[str]]:
@@ -255,6 +258,61 @@ def test_an_erased_entity_is_nowhere_and_the_proof_says_what_stays(shop: Shop) -
     told = shop.command("forget", "user", "7").stdout
     assert "Erased: nothing stays but what is named here" in told
     assert "mail7@x" not in told
+    assert f"ok    viewtail's own, table `{OWN}`.`operator_run`: nothing" in told
+
+
+def test_what_viewtails_own_tables_say_of_an_erased_entity_is_erased_too(shop: Shop) -> None:
+    view = "redis:forget_user"
+    shop.command("replay", view, "--key", "7", "--key", "8", "--key", "77")
+    shop.command("replay", view, "--where", "id = 7 OR name = 'name 70'")
+    shop.command("replay", view, "--where", "id BETWEEN 1 AND 2")
+    place = json.dumps({"order": "id", "key": [7], "kept": 0})
+    lowered = [{"key": "7", "from": "70", "to": "7"}, {"key": "8", "from": "9", "to": "7"}]
+    for of, state, what, progress in (
+        (view, "stopped", "compare", {"after": place, "parked": ["7", "70"], "counts": {"rows": 7}}),
+        ("redis:forgotten", "done", "compare and repair", {"lowered_count": 2, "lowered": lowered}),
+    ):
+        text = json.dumps(progress).replace("\\", "\\\\")
+        shop.ask(
+            f"INSERT INTO {OWN}.operator_run (kind, view, what, fingerprint, operator, state, progress, result) "
+            f"VALUES ('repair', '{of}', '{what}', 'hash', 'somebody', '{state}', '{text}', "
+            "'key 7 cannot be read, 7 rows')"
+        )
+    shop.ask(f"UPDATE {OWN}.view SET fill_key = '{place}' WHERE name IN ('{view}', 'mysql:forget_email')")
+    shop.ask(
+        f"INSERT INTO {OWN}.rebuild (view_name, pipeline_id, copy, stage, note, started_by, keep_s) "
+        f"VALUES ('{view}', 99, 2, 'ended', 'the Redis key fu:7 was not dropped', 'somebody', 0)"
+    )
+    shop.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 7")
+
+    busy = pymysql.connect(host="127.0.0.1", port=shop.mysql.port, user="root", autocommit=True)
+    with busy, busy.cursor() as cursor:
+        cursor.execute(f"UPDATE {OWN}.operator_run SET state = 'running' WHERE what LIKE 'the keys%'")
+        cursor.execute(f"SELECT id FROM {OWN}.operator_run WHERE state = 'running'")
+        ((number,),) = cursor.fetchall()
+        cursor.execute(f"SELECT GET_LOCK('viewtail:{OWN}:operator_run#{number}', 0)")
+        (left,) = [one for one in proof_of(shop, "7", code=1)["own"] if not one["is_clean"]]
+        assert left["found"] == f"the key: what runs now ({number})" and "then this command again" in left["run"]
+    proof = proof_of(shop, "7")
+    own = {one["place"]: one for one in proof["own"]}
+    assert len(own) == 5 and {one["found"] for one in own.values()} == {"nothing"}
+    runs = own[f"table `{OWN}`.`operator_run`"]
+    assert runs["held"] == "the key in 1 row" and runs["was_erased"]
+    conditions = shop.ask(f"SELECT id FROM {OWN}.operator_run WHERE what LIKE 'where%' ORDER BY id")
+    assert f"IN ({', '.join(str(one) for (one,) in conditions)})" in runs["until"] and len(conditions) == 2
+
+    rows = shop.ask(f"SELECT what, progress, result, fingerprint = '' FROM {OWN}.operator_run WHERE kind <> 'clean'")
+    key = "(a key that was erased)"
+    assert [what for what, *_ in rows] == [
+        f"the keys: {key}, 8, 77", f"where id = {key} OR name = 'name 70'", "where id BETWEEN 1 AND 2", "compare",
+        "compare and repair",
+    ]  # fmt: skip
+    assert [bool(is_without) for *_, is_without in rows] == [True, True, False, True, True]
+    assert json.loads(rows[3][1]) == {"after": None, "parked": [key, "70"], "counts": {"rows": 7}}
+    assert json.loads(rows[4][1])["lowered"] == [{**lowered[0], "key": key}, lowered[1]]
+    assert rows[4][2] == f"key {key} cannot be read, 7 rows"
+    assert shop.ask(f"SELECT COUNT(*) FROM {OWN}.view WHERE fill_key LIKE '%[7]%'") == [(0,)]
+    assert shop.ask(f"SELECT note FROM {OWN}.rebuild") == [(f"the Redis key fu:{key} was not dropped",)]
 
 
 def test_values_that_are_still_there_are_erased_through_the_guard(shop: Shop) -> None:

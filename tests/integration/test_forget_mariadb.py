@@ -39,6 +39,7 @@ def test_an_entity_is_erased_and_a_view_dropped_on_mariadb(tmp_path: Path, maria
         assert done.returncode == 0, done.stderr
         proof = json.loads(done.stdout)
         assert [one["found"].partition(":")[0] for one in proof["looked"]] == ["a tombstone", "a tombstone"]
+        assert {one["found"] for one in proof["own"]} == {"nothing"}
         assert ask(mariadb_server, f"SELECT name FROM {OWN}.by_name WHERE id = 'a:b'") == [(None,)]
 
         assert run.stop() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,23 +33,28 @@ def erase(config: Path | None, entity: str, key: str, *, by: str | None, timeout
 
 def _print(proof: Proof) -> None:
     print(f"{proof.entity} {proof.key}, at {proof.proven_at}: no row in the table. Looked at:")
-    for one in proof.looked:
-        print(_line(one))
-        if one.stays:
-            print(f"    stays: {one.stays}; until {one.until}")
-        if one.run:
-            print(f"    to do: {one.run}")
+    _print_looked(proof.looked)
     print(f"  dead letters: {proof.letters} deleted" if proof.letters else "  dead letters: none")
+    _print_looked(proof.own)
     print("Not viewtail's, and not looked at:")
     for rest in proof.rests:
         print(f"  {rest.what}; until {rest.until}")
     if proof.is_erased:
         print("Erased: nothing stays but what is named here")
     else:
-        left = sum(not one.is_clean for one in proof.looked)
+        left = sum(not one.is_clean for one in (*proof.looked, *proof.own))
         print(f"Not erased: see what is to do in {left} of these places, then run this command again")
 
 
+def _print_looked(looked: Sequence[Looked]) -> None:
+    for one in looked:
+        print(_line(one))
+        if one.stays:
+            print(f"    stays: {one.stays}; until {one.until}")
+        if one.run:
+            print(f"    to do: {one.run}")
+
+
 def _line(one: Looked) -> str:
-    erased = "; it held values, which this command erased" if one.was_erased else ""
+    erased = f"; it held {one.held}, which this command erased" if one.was_erased else ""
     return f"  {'ok  ' if one.is_clean else 'LEFT'}  {one.view}, {one.place}: {one.found}{erased}"
