@@ -192,6 +192,7 @@ class ReplayKeys:
         progress = self.run.progress
         progress.setdefault("entities", 0)
         progress.setdefault("shown", 0)
+        progress.setdefault("kept_out", 0)
         progress.setdefault("gone", 0)
         progress.setdefault("parked", 0)
         version = self.beside.now()
@@ -200,7 +201,8 @@ class ReplayKeys:
             written += some
             progress["entities"] += count
             progress["shown"] += some.shown
-            progress["gone"] += some.gone + some.kept_out
+            progress["kept_out"] += some.kept_out
+            progress["gone"] += some.gone
             progress["parked"] += len(some.parked)
             progress["after"] = place
             self.say(progress["entities"], total)
@@ -223,5 +225,6 @@ class ReplayKeys:
         progress = self.run.progress
         return (
             f"{progress.get('entities', 0):,} entities: {progress.get('shown', 0):,} written, "
-            f"{progress.get('gone', 0):,} tombstones, {progress.get('parked', 0):,} parked"
+            f"{progress.get('kept_out', 0):,} kept out by where, {progress.get('gone', 0):,} gone from the table, "
+            f"{progress.get('parked', 0):,} parked"
         )

@@ -9,12 +9,13 @@ history explains is taken away first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from changes.batches import Row
 from changes.rendering import key_renderer
 from changes.writes import Key, Parked, ViewWrites, Write
 from ingest.canonical.chunks import CanonicalRows
@@ -109,8 +110,9 @@ class Reprojection:
 
         `read` gives the piece behind a place, None where no row follows. It is called in a thread.
         """
-        written, rows, last, began = Written(), 0, None, time.monotonic()
+        written, rows, last = Written(), 0, None
         with self.lock() as lock, ThreadPoolExecutor(1, thread_name_prefix="piece") as reader:
+            began = time.monotonic()  # waiting for the lock keeps nobody waiting
             self.check()
             piece = reader.submit(read, after).result()
             for number in range(1, most + 1):
@@ -120,7 +122,7 @@ class Reprojection:
                 is_final = piece.is_last or number == most or time.monotonic() - began > PIECES_WITHIN_S
                 ahead = None if is_final else reader.submit(read, piece.place)
                 writes = self._with_tombstones(piece.keys, piece.projected, version)
-                some = self._write(writes, piece.projected, {}, lock, is_again=True)
+                some = self._write(writes, piece.projected, set(piece.keys), {}, lock, is_again=True)
                 if some is None or not lock.is_held():
                     break  # what was read ahead is read again under the next lock
                 written, rows, last = written + some, rows + piece.rows, piece
@@ -139,10 +141,14 @@ class Reprojection:
                 failpoints.reach("after rows")
                 projected = self.projections.of_rows(self.view.id, rows, version)
                 writes = self._with_tombstones(keys, projected, version)
-                written = self._write(writes, projected, unexplained, lock)
+                written = self._write(writes, projected, self._keys(rows), unexplained, lock)
                 if written is not None and lock.is_held():
                     return written
             # This process hung, and its lock was taken from it: rows that it read may be gone. Once more.
+
+    def _keys(self, rows: Sequence[Row]) -> set[Key]:
+        at = [self.view.needed.index(column.name) for column in self.view.key]
+        return {tuple([row[number] for number in at]) for row in rows}
 
     def _with_tombstones(self, keys: list[Key], projected: Projected, version: int) -> list[ViewWrites]:
         """Only these keys, exactly: a collation takes others for equal ones."""
@@ -165,19 +171,25 @@ class Reprojection:
         self,
         writes: Sequence[ViewWrites],
         projected: Projected,
+        with_rows: Collection[Key],
         unexplained: Mapping[Key, Held],
         lock: ViewLock,
         *,
         is_again: bool = False,
     ) -> Written | None:
-        """None where the lock is lost, and nothing was written. `is_again`: most rows are there as they are."""
+        """None where the lock is lost, and nothing was written.
+
+        Args:
+            with_rows: keys that the table has.
+            is_again: most rows are there as they are.
+        """
         if not lock.is_held():
             return None
         if unexplained:
             self.sink.take_away(self.view.id, unexplained)
             failpoints.reach("after take away")
         refused: list[Parked] = []
-        if writes:
+        if writes or unexplained:  # a store may take away what it was told to with the write alone
             refused = self.sink.write_again(writes) if is_again else self.sink.write(writes, None)
         with transaction(self.session, f"writing {self.view.id} again"):
             pass
@@ -185,7 +197,6 @@ class Reprojection:
         parked = [*projected.parked, *refused]
         self.settle(writes, parked)
         deleted = [key for one in writes for key, (_, values) in one.writes.items() if values is None]
-        with_rows = {key for one in projected.writes for key in one.writes}
         kept_out = sum(key in with_rows for key in deleted)
         return Written(
             shown=sum(one.count for one in writes) - len(deleted) - len(refused),

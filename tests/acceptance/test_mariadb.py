@@ -184,7 +184,53 @@ def test_views_of_mariadb_tables_are_filled_and_kept(
         assert len(wanted["user"]) > 10 and len(wanted["price"]) > 10
         wait_for("views and tables are equal", lambda: actual(target, client) == wanted)
         wait_for("all is well", run.is_well)
+        if target is mariadb:
+            _operated(run, mariadb, client)
+            assert actual(target, client) == expected(mariadb)
         assert run.stop() == 0
+
+
+def _operated(run: Run, server: Server, client: redis.Redis[bytes]) -> None:
+    """One pass over verify, why, wait and rebuild."""
+
+    def done(*arguments: str, code: int = 0) -> str:
+        found = run.command(*arguments)
+        assert found.returncode == code, f"{arguments}: {found.stdout}{found.stderr}"
+        return found.stdout
+
+    told = json.loads(done("verify", "--json"))
+    assert told["failed"] == {} and len(told["views"]) == 5
+    assert all(one["is_equal"] and one["rows"] and one["proven_through"] for one in told["views"])
+
+    ((key,),) = rows(server, "SELECT MIN(id) FROM shop.user")
+    with connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute(f"UPDATE shop.user SET email = 'awaited' WHERE id = '{key}'")
+        cursor.execute("SELECT @@GLOBAL.gtid_binlog_pos")
+        (gtid,) = cursor.fetchone()
+    assert "has it" in done("wait", "redis:user", key, "--gtid", gtid)
+    assert client.hget(f"user:{key}", "email") == b"awaited"
+    assert "has it" in done("wait", "mysql:ix_email", key)
+    assert rows(server, f"SELECT email FROM maria_views.ix_email WHERE id = '{key}'") == [("awaited",)]
+
+    found = json.loads(done("why", "redis:user", key, "--json"))
+    assert (found["verdict"], found["last_change"]["op"], found["last_change"]["gtid"]) == ("current", "update", gtid)
+    client.hset(f"user:{key}", "email", "damaged")
+    with connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute(f"UPDATE maria_views.ix_email SET email = 'damaged' WHERE id = '{key}'")
+    for view in ("redis:user", "mysql:ix_email"):
+        found = json.loads(done("why", view, key, "--json", code=1))
+        assert found["verdict"] == "wrong" and found["next"].startswith("viewtail ")
+    damaged = json.loads(done("verify", "redis:user", "mysql:ix_email", "--json", code=1))["views"]
+    assert [[one["key"] for one in view["entities"]] for view in damaged] == [[key], [key]]
+
+    done("rebuild", "redis:user")
+    assert client.hget(f"user:{key}", "email") == b"awaited"
+    done("rebuild", "redis:user", "--rollback")
+    assert client.hget(f"user:{key}", "email") == b"damaged"
+    done("rebuild", "redis:user")
+    done("rebuild", "redis:user", "--abort", "--yes")
+    assert "equal after 1 repaired" in done("verify", "mysql:ix_email", "--repair")
+    done("verify")
 
 
 # -- check --------------------------------------------------------------------------------------------------------

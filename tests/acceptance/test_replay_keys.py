@@ -59,6 +59,19 @@ def test_named_entities_are_written_again_and_a_key_without_a_row_gets_its_tombs
     assert world.verify("--repair")["code"] == 0
 
 
+def test_rows_that_where_keeps_out_are_counted_apart_from_those_that_are_gone(world: World) -> None:
+    view = "mysql:by_active_name"  # without every seventh
+    said = "1 written, 2 kept out by where, 1 gone from the table, 0 parked"
+    named = ("--key", "1", "--key", "7", "--key", "14", "--key", "999999")
+    assert said in world.command("replay", view, *named).stdout
+    newest = json.loads(world.command("replays", "--json").stdout)[0]
+    assert newest["result"] == f"4 entities: {said}"
+    counts = {name: newest["progress"][name] for name in ("entities", "shown", "kept_out", "gone", "parked")}
+    assert counts == {"entities": 4, "shown": 1, "kept_out": 2, "gone": 1, "parked": 0}
+    done = world.command("replay", view, "--where", "id BETWEEN 1 AND 14")
+    assert "14 entities" in done.stdout and "12 written, 2 kept out by where, 0 gone from the table" in done.stdout
+
+
 def test_keys_come_from_a_file_or_from_stdin(world: World, tmp_path: Path) -> None:
     damage(world, 11, 12)
     file = tmp_path / "keys"
@@ -216,7 +229,7 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(world: World) -> None:
     assert done.returncode == 0
     newest = json.loads(world.command("replays", "--json").stdout)[0]
     assert (newest["state"], newest["progress"]["entities"]) == ("done", ROWS)
-    assert f"{ROWS:,} entities" in done.stdout
+    assert f"{ROWS:,} entities" in done.stdout and f"{ROWS:,} written, 0 gone" in done.stdout
 
 
 DAMAGED = (1, 700, 1600, 2900)  # apart enough to be written in different writes

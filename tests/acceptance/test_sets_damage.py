@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,6 +76,109 @@ IN_LISTS: list[tuple[str, dict[str, str], list[str]]] = [
     ),
     ("document_number", {"x2": WRONG}, ["DELETE FROM document_number__version WHERE id = 'x2'"]),
     ("document_number", {"x3": WRONG}, [f"UPDATE document_number__version SET version = {ABOVE} WHERE id = 'x3'"]),
+    ("user_tag", {"1101": WRONG}, ["UPDATE user_tag SET tags = 'a ' WHERE id = 1101 AND tags = 'a'"]),
+    ("user_tag", {"1102": WRONG}, ["UPDATE user_tag SET tags = '' WHERE id = 1102 AND tags = 'a'"]),
+    (  # a value more in both tables, at its version
+        "user_tag",
+        {"1103": WRONG},
+        [
+            "INSERT INTO user_tag (id, tags) VALUES (1103, 'x')",
+            'UPDATE user_tag__version SET tags = \'["a", "b", "x"]\' WHERE id = 1103',
+        ],
+    ),
+    (  # and one less
+        "user_tag",
+        {"1104": WRONG},
+        [
+            "DELETE FROM user_tag WHERE id = 1104 AND tags = 'a'",
+            "UPDATE user_tag__version SET tags = '[\"b\"]' WHERE id = 1104",
+        ],
+    ),
+    (  # a tombstone in its place, at its version
+        "user_tag",
+        {"1105": MISSING},
+        ["DELETE FROM user_tag WHERE id = 1105", "UPDATE user_tag__version SET tags = NULL WHERE id = 1105"],
+    ),
+    (  # an older list, which no history tells of
+        "user_tag",
+        {"1106": WRONG},
+        [
+            "UPDATE user_tag SET tags = 'old' WHERE id = 1106 AND tags = 'a'",
+            'UPDATE user_tag__version SET tags = \'["b", "old"]\', version = version - 1 WHERE id = 1106',
+        ],
+    ),
+    (
+        "user_tag",
+        {"1107": WRONG},
+        [
+            "UPDATE user_tag SET tags = 'old' WHERE id = 1107 AND tags = 'a'",
+            'UPDATE user_tag__version SET tags = \'["b", "old"]\', version = 0 WHERE id = 1107',
+        ],
+    ),
+    (  # the largest version
+        "user_tag",
+        {"1108": WRONG},
+        [
+            "DELETE FROM user_tag WHERE id = 1108 AND tags = 'a'",
+            "UPDATE user_tag__version SET tags = '[\"b\"]', version = 18446744073709551615 WHERE id = 1108",
+        ],
+    ),
+    ("user_tag", {"1109": WRONG}, ["UPDATE user_tag__version SET tags = '{\"a\": 1}' WHERE id = 1109"]),
+    ("user_tag", {"1110": WRONG}, ["UPDATE user_tag__version SET tags = '[1, 2]' WHERE id = 1110"]),
+    ("user_tag", {"1111": WRONG}, ["UPDATE user_tag__version SET tags = NULL WHERE id = 1111"]),
+    ("user_tag", {"1112": WRONG}, ["UPDATE user_tag__version SET tags = '[]' WHERE id = 1112"]),
+    ("user_tag", {"1113": WRONG}, ["UPDATE user_tag__version SET tags = '[\"x\"]' WHERE id = 1113"]),
+    (  # a value of another one
+        "user_tag",
+        {"1114": WRONG, "1115": WRONG},
+        ["UPDATE user_tag SET id = 1115, tags = 'A' WHERE id = 1114 AND tags = 'a'"],
+    ),
+    (  # of nobody in both tables, as newer than all
+        "user_tag",
+        {"9101": EXTRA},
+        [
+            "INSERT INTO user_tag (id, tags) VALUES (9101, 'x')",
+            f"INSERT INTO user_tag__version (id, tags, version) VALUES (9101, '[\"x\"]', {ABOVE})",
+        ],
+    ),
+    (  # what the condition leaves out, in both tables
+        "active_user_tag",
+        {"1129": EXTRA},
+        [
+            "INSERT INTO active_user_tag (id, tags) VALUES (1129, 'a')",
+            "REPLACE INTO active_user_tag__version (id, tags, version) VALUES (1129, '[\"a\"]', 5)",
+        ],
+    ),
+    ("document_number", {"x5": WRONG}, ["UPDATE document_number SET numbers = 3 WHERE id = 'x5' AND numbers = 1"]),
+    (  # other values at its version
+        "document_number",
+        {"x6": WRONG},
+        [
+            "UPDATE document_number SET numbers = 3 WHERE id = 'x6' AND numbers = 1",
+            "UPDATE document_number__version SET numbers = '[2, 3]' WHERE id = 'x6'",
+        ],
+    ),
+    (  # a tombstone above the row
+        "document_number",
+        {"x7": MISSING},
+        [
+            "DELETE FROM document_number WHERE id = 'x7'",
+            "UPDATE document_number__version SET numbers = NULL, version = 11 WHERE id = 'x7'",
+        ],
+    ),
+    (  # its key in another case
+        "document_number",
+        {"x8": MISSING, "X8": EXTRA},
+        [f"UPDATE document_number{of} SET id = 'X8' WHERE id = 'x8'" for of in ("", "__version")],
+    ),
+    (
+        "document_number",
+        {"y1": EXTRA},
+        [
+            "INSERT INTO document_number (id, numbers) VALUES ('y1', 1)",
+            "INSERT INTO document_number__version (id, numbers, version) VALUES ('y1', '[1]', 4)",
+        ],
+    ),
 ]
 # The same, with commands of Redis.
 IN_SETS: list[tuple[str, dict[str, str], list[tuple[str, ...]]]] = [
@@ -129,24 +233,77 @@ IN_SETS: list[tuple[str, dict[str, str], list[tuple[str, ...]]]] = [
         ],
     ),
     ("in_folder", {"x3": MISSING}, [("DEL", "in_folder:x3")]),
+    ("company_users", {"1101": MISSING}, [("HDEL", "company_users:1101", "set")]),
+    ("company_users", {"1102": MISSING}, [("HDEL", "company_users:1102", "member")]),
+    ("company_users", {"1103": MISSING}, [("HSET", "company_users:1103", "member", "1")]),
+    ("company_users", {"1104": MISSING}, [("HSET", "company_users:1104", "set", "company:77:users")]),
+    ("company_users", {"1105": WRONG}, [("HSET", "company_users:1105", "_version", "12345")]),
+    ("company_users", {"1106": WRONG}, [("HSET", "company_users:1106", "_version", "x" * 19)]),
+    (
+        "company_users",
+        {"1107": WRONG},
+        [("SMOVE", HERE, THERE, "1107"), ("HSET", "company_users:1107", "set", THERE, "_version", "9" * 19)],
+    ),
+    (
+        "company_users",
+        {"1108": WRONG},
+        [("SMOVE", HERE, THERE, "1108"), ("HSET", "company_users:1108", "set", THERE, "_version", "0" * 19)],
+    ),
+    ("company_users", {"1109": MISSING}, [("SREM", HERE, "1109"), ("DEL", "company_users:1109")]),
+    (
+        "company_users",
+        {"1110": MISSING},
+        [("SREM", HERE, "1110"), ("DEL", "company_users:1110"), ("SET", "{company_users:1110}:t", "gone")],
+    ),
+    ("company_users", {"1111": MISSING}, [("DEL", "company_users:1111"), ("RPUSH", "company_users:1111", "x")]),
+    ("company_users", {"1112": WRONG}, [("SET", "{company_users:1112}:t", ABOVE)]),
+    ("company_users", {"1113": WRONG}, [("SADD", "company:78:users", "1113"), ("SADD", THERE, "1113")]),
+    (
+        "company_users",
+        {"9101": EXTRA},
+        [
+            ("SADD", HERE, "9101"),
+            ("HSET", "company_users:9101", "_version", ABOVE, "set", HERE, "member", "9101"),
+        ],
+    ),
+    ("role_users", {"1101": WRONG}, [("SADD", "of:admin:20", "1101")]),
+    (
+        "newest",
+        {"1101": WRONG},
+        [("ZINCRBY", NEWEST, "0.001", "1101")],
+    ),
+    ("newest", {"1102": WRONG}, [("ZADD", NEWEST, "inf", "1102")]),
+    (
+        "in_folder",
+        {"x5": MISSING},
+        [("SREM", "folder:in", "x5"), ("DEL", "in_folder:x5"), ("SET", "{in_folder:x5}:t", f"{11:019d}")],
+    ),
+    (
+        "in_folder",
+        {"y1": EXTRA},
+        [("SADD", "folder:in", "y1"), ("HSET", "in_folder:y1", "set", "folder:in", "member", "y1", "_version", OLDER)],
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, mysql_server: Server, redis_server: Server) -> Iterator[World]:
-    """Views that are filled and kept, with rows that nothing changes but the tests; 1030 has left, 1039 on are gone."""
+    """Views that are filled and kept, with rows that nothing changes but the tests.
+
+    1030 and 1129 have left; 1039 and 1040 are gone.
+    """
     with made(tmp_path_factory.mktemp("sets"), mysql_server, redis_server) as found:
         found.ask(f"DELETE FROM {SCHEMA}.user WHERE id >= 40")
-        for number in range(1001, 1041):
-            role = "left" if number == 1030 else "staff"
+        for number in (*range(1001, 1041), *range(1101, 1131)):
+            role = "left" if number in (1030, 1129) else "staff"
             found.ask(
                 f"INSERT INTO {SCHEMA}.user VALUES ({number}, 20, '{role}', '[\"a\", \"b\"]', '2024-01-02 03:04:05')"
             )
-        for number in range(1, 5):
+        for number in range(1, 10):
             found.ask(f"INSERT INTO {SCHEMA}.document VALUES ('x{number}', 5, 'in', '[1, 2]')")
         found.run.start()
         wait_for("all views are filled", found.run.is_well, timeout_s=60)
-        found.ask(f"DELETE FROM {SCHEMA}.user WHERE id >= 1039")
+        found.ask(f"DELETE FROM {SCHEMA}.user WHERE id IN (1039, 1040)")
         wait_for("the views are as the tables", found.is_equal)
         yield found
 
@@ -163,6 +320,13 @@ def verify(world: World, *arguments: str, code: int) -> dict[str, Any]:
     found = json.loads(command(world, "verify", "--json", *arguments, code=code).stdout)
     assert not found["failed"], found
     return {one["view"].partition(":")[2]: one for one in found["views"]}
+
+
+@pytest.mark.parametrize("damages", [IN_LISTS, IN_SETS], ids=["lists", "sets"])
+def test_there_are_30_kinds_of_damage_to_lists_and_to_sets(damages: list[Any]) -> None:
+    assert len(damages) >= 30
+    planted = Counter((view, key) for view, found, _ in damages for key in found)
+    assert planted.most_common(1)[0][1] == 1, "each is in keys of its own"
 
 
 def plant(world: World) -> dict[tuple[str, str], str]:
@@ -188,7 +352,7 @@ def test_planted_damage_in_lists_and_sets_is_found_and_mended(world: World) -> N
     assert world.is_equal()
     assert not any(one["entities"] for one in verify(world, code=0).values())
     # What was above all versions is not any more.
-    world.ask(f"UPDATE {SCHEMA}.user SET company_id = 22, tags = '[\"c\"]' WHERE id BETWEEN 1001 AND 1012")
+    world.ask(f"UPDATE {SCHEMA}.user SET company_id = 22, tags = '[\"c\"]' WHERE id < 1013 OR id > 1100")
     world.ask(f"UPDATE {SCHEMA}.document SET folder = 'out', numbers = '[3]', revision = 6 WHERE id LIKE 'x%%'")
     command(world, "wait", "in_folder", "x1", "--version", "6")  # of the version column
     command(world, "wait", "in_folder", "x1", "--version", "7", "--within", "0.1", code=1)

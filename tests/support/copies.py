@@ -295,19 +295,26 @@ class Generations(Keys):
         return read
 
 
+_ALL_SETS = """
+local found = {}
+for _, name in ipairs(redis.call('KEYS', 'of:*')) do
+  found[#found + 1] = {name, redis.call('ZRANGE', name, 0, -1, 'WITHSCORES')}
+end
+return found
+"""
+
+
 class Sets(Keys):
     """In Redis: each email is a sorted set of the users with it."""
 
     def shown(self) -> Rows:
+        """All sets as of one moment: a user that changes sets is in one of them."""
         found: Rows = {}
-        names = list(self.client.scan_iter(match="of:*", count=5000))
-        with self.client.pipeline(transaction=False) as asked:
-            for name in names:
-                asked.zrange(name, 0, -1, withscores=True)
-            for name, members in zip(names, asked.execute(), strict=True):
-                for member, score in members:
-                    assert int(member) == score and int(member) not in found, "it is in one set, with its score"
-                    found[int(member)] = name.decode().removeprefix("of:").replace("%20", " ")
+        sets: Any = self.client.eval(_ALL_SETS, 0)  # type: ignore[no-untyped-call]
+        for name, members in sets:
+            for member, score in zip(members[::2], members[1::2], strict=True):
+                assert int(member) == float(score) and int(member) not in found, "it is in one set, with its score"
+                found[int(member)] = name.decode().removeprefix("of:").replace("%20", " ")
         return found
 
     def copy(self, number: int) -> Rows:

@@ -247,6 +247,13 @@ def replaced(view: str, what: str, key: str, before: bytes, after: bytes, kind: 
     return Damage(view=f"redis:{view}", what=what, found={key: kind}, plant=plant)
 
 
+def older_schema(document: dict[str, Any], *missing: str) -> None:
+    """As a declaration made it that had other fields: some are missing, one is there that was dropped."""
+    for name in missing:
+        del document[name]
+    document["nick"] = "older"
+
+
 _ABOVE = as_version(ABOVE)
 REDIS = (
     in_redis("d_hash", "a hash is gone", {"1": MISSING}, ("DEL", "1")),
@@ -287,6 +294,14 @@ REDIS = (
         "d_hash", "a moment off by a millisecond", {"34": WRONG}, ("HSET", "34", "seen", "2024-01-02 03:04:34.035")
     ),
     in_redis("d_hash", "swapped fields", {"35": WRONG}, ("HSET", "35", "name", "u35@example.org", "email", "name 35")),
+    in_redis(
+        "d_hash",
+        "an older declaration's fields, at its version",
+        {"39": WRONG},
+        ("HDEL", "39", "about", "seen"),
+        ("HSET", "39", "nick", "n39", "visits", "one"),
+    ),
+    in_redis("d_hash", "one that had a field less", {"40": WRONG}, ("HDEL", "40", "about")),
     in_redis(
         "d_hash",
         "swapped rows",
@@ -346,6 +361,12 @@ REDIS = (
     edited("d_json", "a member too many", "24", lambda d: d.update(age=5)),
     edited("d_json", "another value deep inside", "25", lambda d: d.update(about={"n": 25, "x": [1, "b"]})),
     edited("d_json", "an older value", "26", lambda d: d.update(_version=as_version(5), name="older")),
+    edited(
+        "d_json", "an older declaration's members, at its version", "30", lambda d: older_schema(d, "about", "seen")
+    ),
+    edited("d_json", "one that had a member less", "31", lambda d: d.pop("token")),
+    edited("d_made", "what an older function made, at its version", "3", lambda d: d.update(name=d.pop("n"))),
+    edited("d_draft", "an older declaration's member, at its version", "6", lambda d: d.update(title="x")),
     replaced("d_json", "bytes that are no UTF-8", "27", b"name 27", b"name \xff7"),
     replaced("d_json", "a NUL in a text", "28", b"name 28", b"name 28\\u0000"),
     in_redis("d_json", "a newer tombstone beside", {"29": WRONG}, ("SET", "29:t", _ABOVE)),
@@ -432,6 +453,21 @@ def indexed(
     return Damage(view=f"elasticsearch:{view}", what=what, found={key: kind}, plant=plant)
 
 
+def rewritten(view: str, what: str, key: str, change: Callable[[dict[str, Any]], Any], *added: str) -> Damage:
+    """A document that was read, changed and indexed again at its own version, where the index knows `added` too."""
+
+    def plant(world: DamagedWorld) -> None:
+        if added:
+            fields = {name: {"type": "keyword"} for name in added}
+            world.indices.ask("PUT", f"/viewtail-{view}/_mapping", {"properties": fields})
+        found = world.indices.ask("GET", f"/viewtail-{view}/_doc/{key}")
+        change(found["_source"])
+        at = f"{key}?version={found['_version']}&version_type=external_gte"
+        world.indices.ask("PUT", f"/viewtail-{view}/_doc/{at}", found["_source"])
+
+    return Damage(view=f"elasticsearch:{view}", what=what, found={key: WRONG}, plant=plant)
+
+
 def aged(view: str, what: str, key: str, version: int, document: dict[str, Any], kind: str) -> Damage:
     """A document with a lower version than it had, as from a snapshot: the index forgets that one first."""
 
@@ -511,6 +547,10 @@ ELASTICSEARCH = (
         ("DELETE", "x:1", None),
         ("PUT", "X:1", {"title": "x 1"}),
     ),
+    rewritten("d_person", "an older declaration with a field less", "31", lambda d: d.pop("about")),
+    rewritten("d_person", "an older declaration's fields", "32", lambda d: older_schema(d, "about", "seen"), "nick"),
+    rewritten("d_made", "what an older function made", "3", lambda d: d.update(name=d.pop("n")), "name"),
+    rewritten("d_draft", "an older declaration's field, at the row's version", "6", lambda d: d.update(t="x"), "t"),
     in_index("d_raw", "a binary key of nothing", {"61622020": EXTRA}, ("PUT", "61622020", {"title": "x"})),
     indexed("d_raw", "a wrong title of a binary key", "7a7afffe", lambda d: d.update(title="x")),
     aged("d_draft", "an older version", "1", 18, {"body": "old"}, STALE),

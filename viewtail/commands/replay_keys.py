@@ -169,13 +169,13 @@ def replay(deployment: Deployment, beside: Beside, selection: Selection, how: Ho
         done = ReplayKeys(beside=beside, selection=selection, run=run, pace=pace, say=say).execute()
     for letter in done.written.parked[:MOST_TOLD]:
         print(f"{name}\t{letter.key}\tparked\t{letter.reason}", file=sys.stderr)
-    written, parked = done.written, len(done.written.parked)
-    kept_out = f"{written.kept_out:,} kept out by where, " if written.kept_out else ""
+    counts = run.progress  # with those of the run that it went on with
+    kept_out = f"{counts['kept_out']:,} kept out by where, " if counts["kept_out"] else ""
     print(
-        f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {written.shown:,} written, "
-        f"{kept_out}{written.gone:,} gone from the table, {parked:,} parked"
+        f"{name}: {done.entities:,} entities in {done.took_s:.1f} s: {counts['shown']:,} written, "
+        f"{kept_out}{counts['gone']:,} gone from the table, {counts['parked']:,} parked"
     )
-    return 1 if parked else 0
+    return 1 if counts["parked"] else 0
 
 
 def _tell_dry(beside: Beside, selection: Selection, count: int) -> int:
