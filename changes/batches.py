@@ -29,6 +29,7 @@ class Followed:
     table: Table
     columns: tuple[str, ...]  # in the table's ordinal order; the entity keys are always among them
     keys: tuple[tuple[str, ...], ...] = ()  # beside the primary one: those on whose uniqueness views rely
+    order: str | None = None  # the column of the ids by which its rows were added, where an entity says it
 
 
 class Origin(NamedTuple):

@@ -210,6 +210,7 @@ class SourceKind(ABC):
     before_all: ClassVar[Position]  # a position before all of every history
     is_shared_out: ClassVar[bool] = False  # processes are `members`, and share its parts; else one process reads it
     has_rows: ClassVar[bool] = True  # the server that is read has the canonical rows, too
+    has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
     @abstractmethod
     def read_position(self, text: str | bytes) -> Position:

@@ -11,6 +11,7 @@ from changes.errors import ViewtailError
 from offsets.mysql import OwnSession, transaction
 from operations.status import PipelineStatus
 from projectors.asked_watermarks import AskedWatermarks
+from projectors.watermarks import WatermarkPlace
 from servers.sessions import Connection, quote
 
 
@@ -20,8 +21,7 @@ class Deployment(Protocol):
     @property
     def database(self) -> str: ...
     @property
-    def watermark_database(self) -> str: ...
-    def open_primary(self) -> Connection: ...
+    def marks(self) -> WatermarkPlace: ...
     def open_store(self) -> Connection: ...
     def pipelines_now(self) -> Mapping[str, PipelineStatus]: ...
 
@@ -35,8 +35,7 @@ def passed_now(deployment: Deployment, pipelines: Collection[str], timeout_s: fl
         return 0
     ids = _ids(deployment, pipelines)
     watermarks = AskedWatermarks(
-        deployment.open_primary,
-        deployment.watermark_database,
+        deployment.marks,
         open_store=deployment.open_store,
         database=deployment.database,
         pipelines=lambda: ids,

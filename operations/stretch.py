@@ -31,8 +31,7 @@ from projectors.stores import Publisher, Store
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
-from projectors.watermarks import Watermarks
-from servers.sessions import Connection
+from projectors.watermarks import WatermarkPlace, Watermarks
 
 SAVE_EVERY_S = 5.0  # while other tables' changes are passed
 MOST_TOLD = 20  # of what could not be published
@@ -44,10 +43,9 @@ class Deployment(Protocol):
     @property
     def database(self) -> str: ...
     @property
-    def watermark_database(self) -> str: ...
+    def marks(self) -> WatermarkPlace: ...
     @property
     def limits(self) -> Limits: ...
-    def open_primary(self) -> Connection: ...
     def access(self, store: Store) -> Access: ...
 
 
@@ -160,7 +158,7 @@ class Replay:
         at = before = source.since(self.since_us)
         deployment = self.deployment
         name = f"{deployment.database}:replay"
-        with closing(Watermarks(deployment.open_primary, deployment.watermark_database, name)) as watermarks:
+        with closing(Watermarks(deployment.marks, name)) as watermarks:
             token = watermarks.write()
         # Of a reader that follows no table nothing can be unreadable before the stretch.
         self._looking = looking = self.history.reader({}, {})

@@ -77,8 +77,7 @@ def _is_whole(beside: Beside) -> bool:
 def _wait_for_now(beside: Beside, deadline: float) -> None:
     deployment = beside.deployment
     watermarks = AskedWatermarks(
-        deployment.open_primary,
-        deployment.watermark_database,
+        deployment.marks,
         open_store=deployment.open_store,
         database=deployment.database,
         pipelines=lambda: [one.pipeline_id for one in beside.keepers()],

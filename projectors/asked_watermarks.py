@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import pymysql
 import structlog
@@ -21,7 +20,7 @@ from changes.batches import Watermark
 from changes.errors import StopRequested, StoreUnavailableError, ViewtailError
 from offsets.lease import lock_name
 from offsets.mysql import OwnSession, Session, transaction
-from projectors.watermarks import ASKED, Watermarks
+from projectors.watermarks import ASKED, WatermarkPlace, Watermarks
 from servers.sessions import Connection, quote, value_of
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -97,8 +96,6 @@ class AskedWatermarks(Watermarks):
     """Writes watermarks and waits until each of some pipelines has passed them, in a process of its own.
 
     Args:
-        open_primary: a session on the source's primary.
-        schema: the database there that holds the table `watermark`.
         open_store: a session on the server of viewtail's own tables, which are in `database`.
         pipelines: the ids of the pipelines to wait for; asked each time.
         trouble: why one of them passes nothing now, or None; asked when it takes long.
@@ -108,8 +105,7 @@ class AskedWatermarks(Watermarks):
 
     def __init__(
         self,
-        open_primary: Callable[[], pymysql.Connection[Any]],
-        schema: str,
+        place: WatermarkPlace,
         *,
         open_store: Session,
         database: str,
@@ -118,7 +114,7 @@ class AskedWatermarks(Watermarks):
         say: Callable[[str], None],
         is_visible_needed: bool = True,
     ) -> None:
-        super().__init__(open_primary, schema, f"{database}:asker")
+        super().__init__(place, f"{database}:asker")
         self._is_shared = not is_visible_needed
         self._write_again_after_s = _WRITE_AGAIN_AFTER_S
         self._new_token = lambda: ASKED + secrets.token_hex(16)[len(ASKED) :]

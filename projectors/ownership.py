@@ -46,7 +46,7 @@ from projectors.stream_fill import StreamFill
 from projectors.view_life import BackfillGate, FitsFrom, ViewLife
 from projectors.view_states import GETS_NOTHING, State, ViewRecord, ViewStates
 from projectors.views import BoundView, View
-from projectors.watermarks import Watermarks
+from projectors.watermarks import WatermarkPlace, Watermarks
 from servers.sessions import Connection
 
 _log = structlog.get_logger("viewtail.pipeline")
@@ -58,7 +58,7 @@ class Deployment(Protocol):
     @property
     def database(self) -> str: ...  # of viewtail's own tables
     @property
-    def watermark_database(self) -> str: ...  # of the watermark table, on the source's primary
+    def marks(self) -> WatermarkPlace: ...
     @property
     def is_cleaned(self) -> bool: ...  # whether a cleaner looks after the views
     @property
@@ -308,8 +308,7 @@ def _watermarks(deployment: Deployment, identity: PipelineId, owner: Owner, stop
     """Those of the pipeline; it tells other processes which of theirs it has passed."""
     database = deployment.database
     return Watermarks(
-        deployment.open_primary,
-        deployment.watermark_database,
+        deployment.marks,
         f"{database}:{identity.name}",
         PassedWatermarks(deployment.open_store, database, owner.id, stop),
     )

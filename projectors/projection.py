@@ -49,6 +49,7 @@ def _followed(views: Sequence[BoundView]) -> Followed:
         table,
         columns=tuple(column.name for column in table.columns if column.name in columns),
         keys=tuple(dict.fromkeys(key for view in views for key in keys_relied_on(view))),
+        order=next((view.view.entity.order for view in views if view.view.entity.order is not None), None),
     )
 
 

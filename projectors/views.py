@@ -29,15 +29,24 @@ class Entity:
         version: an integer column that rises with every change of a key (event-sourced and cell tables).
         append_only: rows are only ever added, a key's newest row counts; row deletes are archiving and are
             ignored. Needs `version`.
+        order: its AUTO_INCREMENT column: where the source is polled, rows are read in the order of these ids. Needs
+            `append_only`.
     """
 
     table: str
     key: tuple[str, ...]  # empty: the primary key
     version: str | None
     append_only: bool
+    order: str | None
 
     def __init__(
-        self, table: str, *, key: str | Sequence[str] = (), version: str | None = None, append_only: bool = False
+        self,
+        table: str,
+        *,
+        key: str | Sequence[str] = (),
+        version: str | None = None,
+        append_only: bool = False,
+        order: str | None = None,
     ) -> None:
         where = f"Entity({table!r})"
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
@@ -50,7 +59,10 @@ class Entity:
         object.__setattr__(self, "table", table)
         object.__setattr__(self, "key", names)
         object.__setattr__(self, "version", version)
+        if order is not None and not append_only:
+            raise DeclarationError(f"{where}: order needs append_only=True: only rows that are added can be polled")
         object.__setattr__(self, "append_only", append_only)
+        object.__setattr__(self, "order", order)
 
     @property
     def schema_and_table(self) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -19,7 +20,7 @@ import structlog
 from changes.batches import Watermark
 from changes.errors import SourceUnavailableError, StopRequested
 from offsets.mysql import OwnSession
-from servers.sessions import quote
+from servers.sessions import Connection, quote
 
 _log = structlog.get_logger("viewtail.backfill")
 
@@ -35,29 +36,41 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
+@dataclass(frozen=True, slots=True)
+class WatermarkPlace:
+    """Where the table `watermark` is.
+
+    Args:
+        open: a session on its server: the source's primary, or, where the source reads it there, viewtail's own.
+        schema: its database.
+        is_with_rows: it comes to who reads canonical rows as these do, and may be as late.
+    """
+
+    open: Callable[[], Connection]
+    schema: str
+    is_with_rows: bool = True
+
+
 class Watermarks:
     """Writes watermarks and waits for the pipeline to pass them. Thread-safe.
 
     Args:
-        open_primary: a session on the source's primary.
-        schema: the database there that holds the table `watermark`.
         name: whose row it is; one a pipeline and offset database.
         tell: is given the watermarks that another process waits for.
     """
 
     def __init__(
         self,
-        open_primary: Callable[[], pymysql.Connection[Any]],
-        schema: str,
+        place: WatermarkPlace,
         name: str,
         tell: Callable[[Sequence[Watermark]], None] = lambda _: None,
     ) -> None:
         self._tell = tell
         self._write_again_after_s = _WRITE_AGAIN_AFTER_S
         self._new_token = new_token
-        self._open_primary = open_primary
+        self._place = place
         self._session = OwnSession(self._open)
-        self._table = quote(schema, "watermark")
+        self._table = quote(place.schema, "watermark")
         self._name = name
         self._seen: dict[str, int] = {}
         self._written: dict[str, int] = {}  # token -> how many were written before it
@@ -113,7 +126,7 @@ class Watermarks:
             except pymysql.err.MySQLError as error:
                 connection.close()
                 raise SourceUnavailableError(
-                    f"writing a watermark into {self._table} on the source's primary failed: "
+                    f"writing a watermark into {self._table} failed: "
                     f"{' '.join(str(part) for part in error.args)}. `viewtail check` lists the grants it needs"
                 ) from None
             with self._changed:
@@ -122,8 +135,8 @@ class Watermarks:
                     del self._written[next(iter(self._written))]
         return token
 
-    def _open(self) -> pymysql.Connection[Any]:
-        connection = self._open_primary()
+    def _open(self) -> Connection:
+        connection = self._place.open()
         connection.autocommit(True)  # one that hangs in between would hold the row for the next owner
         return connection
 
@@ -161,6 +174,8 @@ class Watermarks:
 
     def is_visible(self, cursor: Any, version: int) -> bool:
         """Whether the snapshot of this cursor's transaction has the watermark of that version, or a later one."""
+        if not self._place.is_with_rows:  # it was passed when all before it had been read from these tables
+            return True
         cursor.execute(f"SELECT token FROM {self._table} WHERE name = %s", (self._name,))
         row = cursor.fetchone()
         if row is None:

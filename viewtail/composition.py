@@ -26,6 +26,7 @@ from projectors.stores.access import Access
 from projectors.stores.registry import STORES, store_named
 from projectors.view_states import GETS_NOTHING, ViewStates, kept_elsewhere, known_views
 from projectors.views import BoundView, View
+from projectors.watermarks import WatermarkPlace
 from servers.sessions import Connection, asking, open_session
 from viewtail.settings import Settings
 from viewtail.sources import read_position
@@ -55,9 +56,11 @@ class Deployment:
         return self.settings.cleaner.share > 0
 
     @property
-    def watermark_database(self) -> str:
-        """Of the watermark table, on the source's primary."""
-        return self.settings.source.database
+    def marks(self) -> WatermarkPlace:
+        """Where watermarks are written."""
+        if not self.settings.source_kind.has_watermarks:
+            return WatermarkPlace(self.open_store, self.database, is_with_rows=False)
+        return WatermarkPlace(self.open_primary, self.settings.source.database)
 
     @property
     def database(self) -> str:
@@ -109,9 +112,10 @@ class Deployment:
         """viewtail's own tables, on the store's server and on the source's primary."""
         with closing(self.open_store()) as connection:
             schema.create(connection, self.settings.store_address(), self.database, schema.STORE_TABLES, role="store")
-        with closing(self.open_primary()) as connection:
-            address = self.settings.primary_address()
-            schema.create(connection, address, self.watermark_database, schema.SOURCE_TABLES, role="source")
+        has_watermarks = self.settings.source_kind.has_watermarks
+        address = self.settings.primary_address() if has_watermarks else self.settings.store_address()
+        with closing(self.marks.open()) as connection:
+            schema.create(connection, address, self.marks.schema, schema.SOURCE_TABLES, role="source")
 
     def history(self, pipeline: PipelineId) -> History:
         """The source's present history, for a pipeline; its epoch is new when another server continues what was read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
@@ -11,23 +11,29 @@ from ingest import SourceKind
 from ingest.binlog.kind import BinlogKind, BinlogSettings
 from ingest.kafka.kind import KafkaKind
 from ingest.kafka.settings import KafkaSourceSettings
+from ingest.poll.kind import PollKind
+from ingest.poll.settings import PollSettings
 from servers.addresses import parse
 from servers.login import Server
 from servers.sessions import MySQLAddress
 
 __all__ = ["KINDS", "SourceSettings", "kind_of", "read_position"]
 
-KINDS: tuple[SourceKind, ...] = (BinlogKind(), KafkaKind())  # the first is that of an address that is not set
-_EXAMPLES = " or ".join(kind.address.example for kind in KINDS)
+_BINLOG, _KAFKA, _POLL = BinlogKind(), KafkaKind(), PollKind()
+KINDS: tuple[SourceKind, ...] = (_BINLOG, _KAFKA, _POLL)
+Mode = Literal["binlog", "poll"]
+_BY_ADDRESS: dict[Mode, tuple[SourceKind, ...]] = {"binlog": (_BINLOG, _KAFKA), "poll": (_POLL,)}
 
 
-def kind_of(url: SecretStr | None) -> SourceKind:
-    """The kind of source that is at an address: its scheme says so. Raises ValueError."""
-    scheme = KINDS[0].address.schemes[0] if url is None else url.get_secret_value().strip().partition(":")[0]
-    for kind in KINDS:
+def kind_of(url: SecretStr | None, mode: Mode = "binlog") -> SourceKind:
+    """The kind of source that is at an address: its scheme says so, and the mode. Raises ValueError."""
+    kinds = _BY_ADDRESS[mode]
+    scheme = kinds[0].address.schemes[0] if url is None else url.get_secret_value().strip().partition(":")[0]
+    for kind in kinds:
         if scheme in kind.address.schemes:
             return kind
-    raise ValueError(f"is not the address of a source: write {_EXAMPLES}")
+    examples = " or ".join(kind.address.example for kind in kinds)
+    raise ValueError(f"is not the address of a source{' to poll' if mode == 'poll' else ''}: write {examples}")
 
 
 def read_position(text: str | bytes) -> Position:
@@ -46,24 +52,31 @@ def _is_address(given: object) -> object:
     return given
 
 
-class SourceSettings(KafkaSourceSettings, BinlogSettings):
+class SourceSettings(KafkaSourceSettings, PollSettings, BinlogSettings):
     """Where changes are read."""
 
+    mode: Mode = Field(
+        "binlog", description='"poll": tables whose rows are only ever added are read by their ids, without the binlog'
+    )
     url: Annotated[SecretStr, BeforeValidator(_is_address)] | None = Field(
         None, description="mysql://USER:PASSWORD@HOST:PORT[/SCHEMA] of the tailed server, or kafka://HOST:PORT"
     )
 
     @property
     def kind(self) -> SourceKind:
-        return kind_of(self.url)
+        return kind_of(self.url, self.mode)
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
-        allowed = self.kind.section.model_fields
+        ours = self.kind
         for other in KINDS:
-            if wrong := sorted((other.section.model_fields.keys() - allowed.keys()) & self.model_fields_set):
-                ours, theirs = (f"{kind.address.schemes[0]}://" for kind in (self.kind, other))
-                raise ValueError(f"{', '.join(wrong)}: for a source at {theirs} alone, and the address is {ours}")
+            if wrong := sorted((other.section.model_fields.keys() - ours.section.model_fields) & self.model_fields_set):
+                names = ", ".join(wrong)
+                if _POLL in (ours, other):
+                    only = 'mode = "poll"' if other is _POLL else "a source that is not polled"
+                    raise ValueError(f"{names}: for {only} alone")
+                theirs, address = (f"{kind.address.schemes[0]}://" for kind in (other, ours))
+                raise ValueError(f"{names}: for a source at {theirs} alone, and the address is {address}")
         return self
 
     def canonical_address(self, own: Server, own_url: SecretStr | None) -> MySQLAddress | None:

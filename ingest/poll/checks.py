@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import pymysql
+
 from changes.findings import Finding, expect, fail, ok, warn
 from ingest import SourceAccess, Tables
 from ingest.poll.writers import why_unreadable
 from servers.asking import findings
-from servers.facts import facts_of
+from servers.facts import MARIADB, facts_of
 from servers.privileges import Privileges, account
 from servers.sessions import Connection, MySQLAddress, quote
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"
+_CHANNELS = "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_configuration"
 
 
 def checks(access: SourceAccess, tables: Tables) -> Iterator[Finding]:
@@ -55,12 +58,18 @@ def _ids(connection: Connection, schema: str, table: str) -> Finding:
 
 def _is_primary(connection: Connection) -> Finding:
     """On a replica rows are written by its applier, and who has got an id on the primary it does not show."""
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW REPLICA STATUS")
-        is_replica = cursor.fetchone() is not None
+    what, mend = "is no replica", "set VIEWTAIL_SOURCE__URL to its primary"
     why = "rows reach it in another order than that of their ids, and nothing there says which are still to come"
-    mend = "set VIEWTAIL_SOURCE__URL to its primary"
-    return expect(not is_replica, _WHERE, "is no replica", "a replica" if is_replica else "none", why, mend)
+    is_mariadb = facts_of(connection).name == MARIADB
+    try:
+        with connection.cursor() as cursor:
+            # MySQL tells it to who may read metadata locks, and has members of a group there too.
+            cursor.execute("SHOW REPLICA STATUS" if is_mariadb else _CHANNELS)
+            is_replica = cursor.fetchone() is not None
+    except pymysql.err.MySQLError as error:
+        mend = "GRANT REPLICA MONITOR ON *.*, or know it" if is_mariadb else "GRANT SELECT ON performance_schema.*"
+        return warn(_WHERE, what, f"not known: {error.args[-1]}", why, mend)
+    return expect(not is_replica, _WHERE, what, "a replica" if is_replica else "none", why, mend)
 
 
 def _locks(connection: Connection, wait_s: float | None) -> Finding:

@@ -97,9 +97,9 @@ class PollHistory:
         if found != self.identity:
             connection.close()
             raise HistoryGoneError(
-                f"the source's address leads to another server than before: {found}, not {self.identity}. Whether every "
-                "row that was read is there, under its id, nobody can tell. Set it back, or begin a new history: "
-                "viewtail replay --new-history"
+                f"the source's address leads to another server than before: {found}, not {self.identity}. Whether "
+                "every row that was read is there, under its id, nobody can tell. Set it back, or begin a new "
+                "history: viewtail replay --new-history"
             )
         return connection
 

@@ -124,8 +124,7 @@ class Beside:
             raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
         self.view = kept_as(self.view, self.first[0].copy, self.first[0].declaration)
         self.watermarks = AskedWatermarks(
-            self.deployment.open_primary,
-            self.deployment.watermark_database,
+            self.deployment.marks,
             open_store=self.deployment.open_store,
             database=self.deployment.database,
             pipelines=lambda: [one.pipeline_id for one in self.keepers()],

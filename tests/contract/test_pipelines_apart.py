@@ -25,7 +25,7 @@ from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.redis.sink import RedisSink
 from projectors.view_states import BackfillProgress, Event, ViewStates, known_views
 from projectors.views import BoundView
-from projectors.watermarks import Watermarks
+from projectors.watermarks import WatermarkPlace, Watermarks
 from servers.sessions import MySQLAddress, open_session
 from stack import Server
 from tests.contract.sinks import ElasticsearchOne, RedisHashOne
@@ -201,7 +201,7 @@ def test_each_has_a_status_of_its_own(tables: Tables) -> None:
 
 
 def test_each_waits_for_watermarks_of_its_own(tables: Tables) -> None:
-    marks = {one: Watermarks(tables.open, tables.database, f"views:{one.name}") for one in ALL}
+    marks = {one: Watermarks(WatermarkPlace(tables.open, tables.database), f"views:{one.name}") for one in ALL}
     tokens = {one: mark.write() for one, mark in marks.items()}
     with closing(tables.open()) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM pipelines_apart.watermark")

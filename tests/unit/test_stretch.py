@@ -109,9 +109,8 @@ class Scene:
     def replay(self, say: Callable[[Stretch, Position], None] = lambda *_: None, since_us: int = SINCE) -> Replay:
         deployment: Any = SimpleNamespace(
             database="own",
-            watermark_database="own",
             limits=Limits(batch_rows=1),
-            open_primary=None,
+            marks=None,
             access=lambda _: None,
         )
         history: Any = SimpleNamespace(reader=self.reader, epoch=1)
