@@ -189,7 +189,7 @@ class Reprojection:
             self.sink.take_away(self.view.id, unexplained)
             failpoints.reach("after take away")
         refused: list[Parked] = []
-        if writes:
+        if writes or unexplained:  # a store may take away what it was told to with the write alone
             refused = self.sink.write_again(writes) if is_again else self.sink.write(writes, None)
         with transaction(self.session, f"writing {self.view.id} again"):
             pass

@@ -157,7 +157,7 @@ class GuardedSink(WitnessedSink, Protocol):
 
         For what no history explains: a version above all that were, or none at all. The guard would keep it for ever.
         Of a key that nothing is held of (NOTHING_HELD), a version that the store remembers of what was there.
-        What the keys show may be gone until that write.
+        It may wait for the next `write`, of no rows where none are to be written. What the keys show stays until then.
         """
         raise NotImplementedError
 

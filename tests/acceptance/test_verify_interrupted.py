@@ -101,6 +101,17 @@ def test_what_a_reader_sees_of_a_hash_stays_until_the_row_is_written(world: Dama
     assert world.verify("redis:d_hash", "--repair")["code"] == 0
 
 
+def test_what_a_reader_sees_of_a_document_stays_until_the_row_is_written(world: DamagedWorld) -> None:
+    planted(world, ELASTICSEARCH, "elasticsearch:d_person", "a version above all")
+    before = world.indices.ask("GET", _document("elasticsearch:d_person", "26"))
+    repair = world.start_command("verify", "elasticsearch:d_person", "--repair", VIEWTAIL_FAILPOINT="after take away")
+    repair.communicate(timeout=60)
+    assert repair.returncode == -signal.SIGKILL
+    after = world.indices.ask("GET", _document("elasticsearch:d_person", "26"))
+    assert after.get("_source") == before["_source"]
+    assert world.verify("elasticsearch:d_person", "--repair")["code"] == 0
+
+
 @pytest.mark.parametrize(
     ("damages", "view"),
     [(INDEX_TABLES, "mysql:d_email"), (REDIS, "redis:d_hash"), (ELASTICSEARCH, "elasticsearch:d_person")],

@@ -73,7 +73,8 @@ def test_replays_of_random_ranges_beside_writers_lower_nothing_and_bring_nothing
     print(f"{dict(replays.done)}; interrupted: {replays.interrupted}; beacons passed: {watch.beacons}")
     told = [*checker.failures, *writers.failures, *replays.failures]
     assert told == [], "\n".join([f"{len(told)}:", *told[:20], *replays.failures])
-    asked = [one["state"] for one in past if one not in rounds]
+    cut_off = "cut off by another replay"  # where two are of the same whole view
+    asked = [one["state"] for one in past if one not in rounds and not one["result"].startswith(cut_off)]
     assert set(asked) == {"done"}, "the same command finished what was stopped"
     assert {one["view"].partition(":")[0] for one in rounds} == {*STORES}, "a cleaner goes round beside"
     assert mended == [], "nothing was damaged"

@@ -13,7 +13,8 @@ from changes.errors import StopRequested
 from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
-from offsets.mysql import MySQLOffsets, OwnSession
+from offsets.mysql import MySQLOffsets, OwnSession, transaction
+from projectors import whole_replays
 from projectors.rebuilds import Rebuilds
 from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
 from projectors.views import BoundView
@@ -164,3 +165,37 @@ def test_a_forgotten_view_leaves_no_rebuild_that_goes_on_when_it_is_declared_aga
     with closing(scene.open()) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {scene.database}.rebuild")
         assert cursor.fetchone() == (0,)
+
+
+def test_a_replay_is_over_when_every_pipeline_of_the_view_has_filled_it(scene: Scene) -> None:
+    other = PipelineId("shop.user", 1, "redis").name
+    offsets = MySQLOffsets(OwnSession(scene.open), scene.database, other, read_position=BinlogPosition.from_text)
+    owners = (scene.owner, offsets.take().owner)
+    session = OwnSession(scene.open)
+    ViewStates(session, scene.database, other).sync([scene.view])
+
+    def recorded() -> list[tuple[Any, ...]]:
+        with transaction(session, "looking") as cursor:
+            cursor.execute(f"SELECT state, result, progress FROM {scene.database}.operator_run ORDER BY id")
+            return list(cursor.fetchall())
+
+    first, second = (BackfillProgress(session, scene.database, owner, scene.view.id, "id") for owner in owners)
+    for kept, said in ((5, "3 rows read: 5 shown, 0 parked"), (None, "filled from its topic, which counts no rows")):
+        scene.put("filling")
+        with transaction(session, "marking") as cursor:
+            whole_replays.begin(cursor, scene.database, scene.view.id, "the whole view")
+        first.finish(950, 5)
+        assert recorded()[-1] == ("marked", "", "{}")
+        with transaction(session, "looking") as cursor:
+            found = whole_replays.how_far(cursor, scene.database, scene.view.id)
+        assert (found.state, found.rows) == ("waiting", 5)
+        second.finish(960, kept)
+        state, result, _ = recorded()[-1]
+        assert state == "done" and result.startswith(said)
+    assert len(recorded()) == 2
+
+    with transaction(session, "marking") as cursor:
+        whole_replays.begin(cursor, scene.database, scene.view.id, "the whole view")
+    scene.put("new")
+    first.finish(980, 5)
+    assert recorded()[-1][0] == "marked", "it was marked after that backfill had begun"

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -23,7 +23,7 @@ from elasticsearch import Elasticsearch
 
 from changes.errors import DeclarationError, StoreError, StoreUnavailableError, ViewtailError
 from changes.positions import Position, ReadPosition
-from changes.writes import Key, Parked, ViewWrites
+from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
 from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
@@ -36,12 +36,12 @@ THREADS = 4
 ROWS_A_REQUEST = 500
 BYTES_A_REQUEST = 5 << 20
 WITNESS_EVERY_S = 1.0
-FORGETTING_S = 20.0  # at most, of an index that was told to forget what is deleted
 
 _WITNESS_TARGET = (
     "/_bulk?require_alias=true&filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error.type,"
     "items.*.error.reason"
 )
+_TAKING_TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class ElasticsearchSink(GuardedSink):
         self._pool: ThreadPoolExecutor | None = None
         self._encoders: dict[str, Encode] = {}  # of the views that the store did not refuse
         self._marks: dict[str, _Mark | None] = {}
+        self._taken: dict[str, dict[Key, Held]] = {}  # by view, what is to be taken away
         self._unkept: Position | None = None  # durable, but not in the witness yet
         self._kept_at = float("-inf")
         self._is_ready = False
@@ -106,7 +107,12 @@ class ElasticsearchSink(GuardedSink):
         """Apply what is newer; returns the keys whose documents the index refuses."""
         client = self._living()
         letters: list[Parked] = []
-        letters += self._send(client, self._chunks(writes, letters))
+        taken, self._taken = self._taken, {}
+        with self._without_memory(client, taken) if taken else nullcontext():
+            for view, found in taken.items():
+                behind = {key: write for one in writes if one.view == view for key, write in one.writes.items()}
+                self._replace(client, view, found, behind)
+            letters += self._send(client, self._chunks(writes, letters))
         if upto is not None:
             self._unkept = upto
             if time.monotonic() - self._kept_at >= WITNESS_EVERY_S:
@@ -153,28 +159,46 @@ class ElasticsearchSink(GuardedSink):
             yield [(key, hit["_version"]) for key, hit in page if hit["_version"] < version]
 
     def take_away(self, view: str, found: Mapping[Key, Held]) -> None:
-        """The index remembers the version of what is deleted for a minute, so it is told not to for a moment."""
-        client, bound = self._living(), self._views[view]
-        index, render = path(Names(bound).index), id_of(bound)
+        """With the next write, in one request: whoever is killed leaves what was there, or what comes in its place."""
+        self._taken = {**self._taken, view: dict(found)}
+
+    @contextmanager
+    def _without_memory(self, client: Elasticsearch, views: Collection[str]) -> Iterator[None]:
+        """An index remembers the version of what is deleted for a minute. A negative time has it forget at once."""
+        indices = [path(Names(self._views[view]).index) for view in views]
         with _unrefused("taking documents away"):
-            self._remember_deletes(client, index, "0s")
             try:
-                remembered = [
-                    target
-                    for key, held in found.items()
-                    if _is_gone(client, target := f"{index}/_doc/{quote(render(key), safe='')}", held)
-                ]
-                deadline = time.monotonic() + FORGETTING_S
-                while remembered:
-                    ask(client, "forgetting what was deleted", "POST", f"{index}/_refresh")
-                    remembered = [target for target in remembered if _is_remembered(client, target)]
-                    if time.monotonic() > deadline:
-                        raise StoreUnavailableError(
-                            f"Elasticsearch: {index[1:]} still remembers the versions of documents that viewtail took "
-                            "away. Run the same command again in a minute"
-                        )
+                for index in indices:
+                    self._remember_deletes(client, index, "-1")
+                yield
             finally:
-                self._remember_deletes(client, index, None)
+                for index in indices:
+                    self._remember_deletes(client, index, None)
+
+    def _replace(
+        self, client: Elasticsearch, view: str, found: Mapping[Key, Held], writes: Mapping[Key, Write]
+    ) -> None:
+        """Delete documents that are as they were found, and write each again behind that, as far as it can be."""
+        bound, encode = self._views[view], self._encoders[view]
+        alias, identity = Names(bound).write_alias, id_of(bound)
+        lines: list[bytes] = []
+        count = 0
+        for left, (key, held) in zip(reversed(range(len(found))), found.items(), strict=True):
+            if held.mark is not None:
+                number, term = held.mark
+                place = {"_index": alias, "_id": identity(key), "if_seq_no": number, "if_primary_term": term}
+                lines.append(orjson.dumps({"delete": place}))
+                count += 1
+            if key in writes:
+                with suppress(Unfit, ValueError, TypeError):  # told by the write that follows
+                    lines += encode([(key, writes[key])])
+                    count += 1
+            if lines and (sum(map(len, lines)) > BYTES_A_REQUEST or not left):
+                for answer in ask_bulk(client, _TAKING_TARGET, b"\n".join(lines) + b"\n", count):
+                    # 409: something else is there by now; 400: told by the write that follows
+                    if answer["status"] not in (200, 201, 400, 404, 409) and (error := failure_of(answer)) is not None:
+                        raise error
+                lines, count = [], 0
 
     @staticmethod
     def _remember_deletes(client: Elasticsearch, index: str, for_time: str | None) -> None:
@@ -304,31 +328,6 @@ class ElasticsearchSink(GuardedSink):
         if self._client is None or not self._is_ready:
             raise StoreUnavailableError("Elasticsearch: not connected; call prepare()")
         return self._client
-
-
-def _is_gone(client: Elasticsearch, target: str, held: Held) -> bool:
-    """Delete a document, if there is one; False where something else is there by now."""
-    if held.mark is None:
-        return True
-    number, term = held.mark
-    return _is_done(client, "DELETE", f"{target}?if_seq_no={number}&if_primary_term={term}")
-
-
-def _is_remembered(client: Elasticsearch, target: str) -> bool:
-    """Whether the version of a document that was deleted still keeps lower ones out.
-
-    The clock by which it forgets moves five times a second, so that the first refresh may come too early. To delete
-    what is not there is refused as long as a higher version is remembered; the lowest one is in nobody's way then.
-    """
-    try:
-        ask(client, "looking for what was forgotten", "DELETE", f"{target}?version=1&version_type=external")
-    except Refused as refused:
-        if refused.status == 404:
-            return False
-        if refused.status != 409:
-            raise
-        return not _is_there(client, target)  # else the pipeline has written it again
-    return False
 
 
 def _is_there(client: Elasticsearch, target: str) -> bool:
