@@ -218,9 +218,10 @@ class Comparison:
 
     def _difference(self, key: Key, held: Held, write: Write | None) -> tuple[Difference, str]:
         """Its kind, and why in words."""
+        form = None if write is None or write[1] is None else self.reader.form_of(key, write[1])
+        if held.content is None and form is None:
+            return Difference.WRONG, "the view shows nothing, as it must"
         if write is None or write[1] is None:
-            if held.content is None:
-                return Difference.WRONG, "the view shows nothing, as it must"
             if write is not None or self.view.view.where is not None:
                 return Difference.EXTRA, "the view shows it, and no row of the table belongs there"
             return Difference.EXTRA, "the view shows it, and the table has no such row"
@@ -229,7 +230,7 @@ class Comparison:
         is_older = self.view.view.entity.version is not None and (held.version or 0) < write[0]
         if is_older and not held.fault:
             return Difference.STALE, "the view has an older version of the row"
-        if held.content == self.reader.form_of(key, write[1]):
+        if held.content == form:
             return Difference.WRONG, "the view shows the row"
         return Difference.WRONG, "the view shows other values than the row has"
 

@@ -330,7 +330,7 @@ class ViewReader(ABC):
     def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
         """The `content` of all that the view shows behind a key, up to another one; None: from or to its end.
 
-        And the versions of these.
+        And the versions of these, and of what it holds there besides.
         """
         raise NotImplementedError
 

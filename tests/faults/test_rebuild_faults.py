@@ -87,6 +87,10 @@ def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
     """The process that does it is killed, and the command too. Readers read on; one entity of the first copy is wrong,
     which a rebuild heals and a rollback brings back."""
     with kept(request, store, shop, tmp_path) as (place, run), Reader(place, shop.wanted()) as reader:
+        # A store that dies before it has noted how far it is filled is filled again, which would mend it.
+        assert run.stop() == 0
+        run.start()
+        wait_for("all is well", run.is_well)
         reader.may_find(DAMAGED, "damaged", f"e{DAMAGED}")
         place.damage(DAMAGED, "damaged")
         for number, (options, step, copies) in enumerate(STEPS):
@@ -100,11 +104,18 @@ def test_a_rebuild_that_was_killed_anywhere_is_finished_by_the_same_command(
                 rebuilt(run, *options)
             reader.may_find(number, f"e{number}", f"after {number}")
             shop.execute(f"UPDATE shop.user SET email = 'after {number}' WHERE id = {number}")
-            wait_for(f"it is kept after {step}", lambda live=copies[0]: place.shown() == held(shop, live))
+            wait_for(f"it is kept after {step}", lambda live=copies[0]: _is_shown(place, held(shop, live)))
             reader.may_find(number, f"after {number}")
             _is_as_said(shop, place, copies)
     assert reader.failures == []
     assert reader.looks > 10 * len(STEPS)
+
+
+def _is_shown(place: Place, wanted: Rows) -> bool:
+    shown = place.shown()
+    differing = {key: shown.get(key) for key in {*wanted, *shown} if shown.get(key) != wanted.get(key)}
+    assert not differing, f"{len(differing)} differ: {[*differing.items()][:5]}"
+    return True
 
 
 def held(shop: Shop, number: int) -> Rows:

@@ -413,7 +413,8 @@ def kept(request: pytest.FixtureRequest, store: str, shop: Shop, folder: Path) -
     place, at = placed(request, store, shop)
     place.clear()
     with running(folder, declared(store), at) as run:
-        wait_for("the view is filled", lambda: place.shown() == shop.wanted())
+        wait_for("the view shows its table", lambda: place.shown() == shop.wanted())
+        wait_for("it is filled, so nothing writes it again", lambda: {*shop.states().values()} == {"filled"})
         wait_for("all is well", run.is_well)
         yield place, run
         assert run.stop() == 0

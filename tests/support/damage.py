@@ -53,6 +53,7 @@ INDEX_TABLES = (
     in_table("d_email", "a zero", {"8": WRONG}, "UPDATE {t} SET email = '0' WHERE id = 8"),
     in_table("d_email", "a NUL behind", {"9": WRONG}, "UPDATE {t} SET email = CONCAT(email, CHAR(0)) WHERE id = 9"),
     in_table("d_email", "a version above all", {"10": WRONG}, "UPDATE {t} SET version = {above} WHERE id = 10"),
+    in_table("d_email", "that where no value is", {"750": WRONG}, "UPDATE {t} SET version = {above} WHERE id = 750"),
     in_table(
         "d_email",
         "that and another value",

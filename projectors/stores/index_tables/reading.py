@@ -84,13 +84,14 @@ class IndexTableReader(ViewReader):
 
     def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
-        conditions = [has_values(self.view)]
-        conditions += [] if after is None else [beyond(key, after)]
+        conditions = [] if after is None else [beyond(key, after)]
         conditions += [] if upto is None else [up_to(key, upto)]
         width = len(key)
+        # Rows without values too, for their versions: one above all would keep out what its entity gets later.
         rows = self._fetched(conditions)
-        shown = {row[:width]: row[width:-1] for row in rows}
-        return shown, dict(zip(shown, (row[-1] for row in rows), strict=True))
+        nothing = (None,) * len(self.view.values)
+        shown = {row[:width]: row[width:-1] for row in rows if row[width:-1] != nothing}
+        return shown, {row[:width]: row[-1] for row in rows}
 
     def _fetched(
         self, conditions: Sequence[str], columns: Sequence[Column] | None = None, limit: str = ""
