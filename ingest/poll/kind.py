@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pymysql
+import structlog
 
 from changes.batches import Followed
 from changes.errors import DeclarationError, HistoryGoneError, SourceError, ViewtailError
@@ -24,6 +25,8 @@ from servers.addresses import MYSQL
 from servers.facts import facts_of
 from servers.privileges import account
 from servers.sessions import Connection, open_session, quote, session_error, value_of
+
+_log = structlog.get_logger("viewtail.source")
 
 _TEXT = "polled tables of "
 
@@ -79,7 +82,9 @@ class PollHistory:
             return writers_of(facts)
         if self.access.section.poll_wait_s is None:
             raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
-        return BoundedWait(self.access.section.poll_wait_s)
+        wait_s = self.access.section.poll_wait_s
+        _log.warning("a row whose transaction takes longer is missed", seconds=wait_s, because=why)
+        return BoundedWait(wait_s)
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
         return ()  # rows are only ever added

@@ -101,6 +101,17 @@ class PolledTable:
             if self.ids is None:
                 self.ids = Ids(self._final)
 
+    def begins_again(self, connection: Connection) -> bool:
+        """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
+        table = self.followed.table
+        given_next = value_of(
+            connection,
+            "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+            table.schema,
+            table.name,
+        )
+        return self.ids is not None and given_next is not None and int(given_next) <= self.ids.top
+
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
         table = self.followed.table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import orjson
@@ -43,6 +43,10 @@ class PollPosition:
         for name, ids in read.items():
             tables[name] = (ids.passed, tuple(ids.runs[:MOST_RUNS]))
         return PollPosition(self.epoch, self.batch + 1, tables)
+
+    def without(self, table: str) -> PollPosition:
+        """The same, with the reading of a table to begin anew."""
+        return replace(self, tables={name: ids for name, ids in self.tables.items() if name != table})
 
     def details(self) -> dict[str, str]:
         return {name: f"id {passed}" for name, (passed, _) in self.tables.items()}

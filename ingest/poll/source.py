@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import pymysql
 
@@ -20,6 +21,7 @@ from changes.batches import (
     INSERT,
     Batch,
     Followed,
+    Halt,
     Refused,
     Row,
     RowChanges,
@@ -36,6 +38,9 @@ from ingest.poll.writers import Writers
 from servers.sessions import Connection, number_of
 
 RETRY_S = (0.1, 5.0)  # first, and at most
+LOOK_EVERY_S = 1.0  # whether ids begin again
+# Statistics of tables as they are; MariaDB takes that for a comment, and has no others.
+_SESSION = "SET /*!80000 information_schema_stats_expiry = 0, */ autocommit = 1"
 ROW_BYTES = 200  # of what waits to be written: rows come decoded, and nobody counted their bytes
 
 
@@ -134,10 +139,14 @@ class PollSource:
     def _passes(self, reading: _Reading) -> Iterator[Batch]:
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
             for connection in (source, tokens):
-                connection.autocommit(True)
+                _execute(connection, _SESSION)
             writers = self._writers(source)
+            looked_at = float("-inf")
             while not self._is_interrupted:
                 began = time.monotonic()
+                if began - looked_at > LOOK_EVERY_S:
+                    reading.leave_those_that_begin_again(source)
+                    looked_at = began
                 marks = self._new_marks(tokens, reading)
                 found = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
@@ -157,12 +166,7 @@ class PollSource:
 
     def _new_marks(self, connection: Connection, reading: _Reading) -> dict[str, str]:
         """By name, the tokens that were not passed yet."""
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT name, token FROM {self._marks}")
-                rows = cursor.fetchall()
-        except pymysql.err.MySQLError as error:
-            raise _away(error) from None
+        rows = _execute(connection, f"SELECT name, token FROM {self._marks}")
         return {name: token for name, token in rows if reading.marks.get(name) != token}
 
 
@@ -171,15 +175,28 @@ class _Reading:
 
     def __init__(self, begin: PollPosition, tables: Sequence[PolledTable]) -> None:
         self.position = begin
-        self.tables = tables
+        self.tables = [*tables]
         self.marks: dict[str, str] = {}  # by name, the token that was passed last
         self.passed: list[str] = []  # tokens that were passed since the last batch
         self.is_behind = True  # there is more than was read
+        self._halts: list[tuple[Followed, str]] = []
         self._is_settled = True  # the position is as it was, but for rows
 
     @property
     def is_begun(self) -> bool:
         return all(table.ids is not None for table in self.tables)
+
+    def leave_those_that_begin_again(self, connection: Connection) -> None:
+        """Tables whose ids do: which of their rows are new nobody can tell."""
+        for table in [*self.tables]:
+            if table.begins_again(connection):
+                reason = (
+                    f"the ids of {table.name} begin again: it was truncated, or made anew. Rows that come under ids "
+                    "which were read before cannot be told from those. To read all that it has now: viewtail replay"
+                )
+                self._halts.append((table.followed, reason))
+                self.tables.remove(table)
+                self.position = self.position.without(table.name)
 
     def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
         """What is new in each table."""
@@ -201,7 +218,7 @@ class _Reading:
 
     def batch(self, found: Sequence[tuple[Followed, list[Row]]]) -> Batch | None:
         """What was read since the last one; None where there is nothing to tell."""
-        if not found and not self.passed and self._is_settled:
+        if not found and not self.passed and not self._halts and self._is_settled:
             return None
         read = {table.name: table.ids for table in self.tables if table.ids is not None}
         self.position = self.position.behind(read)
@@ -217,7 +234,8 @@ class _Reading:
                         refused.append(Refused(followed, INSERT, version, [row], wrong.reason))
             if good:
                 changes.append(RowChanges(followed, INSERT, version, good))
-        marks, self.passed, self._is_settled = self.passed, [], True
+        halts = [Halt(followed, version, reason) for followed, reason in self._halts]
+        marks, self.passed, self._halts, self._is_settled = self.passed, [], [], True
         count = sum(len(rows) for _, rows in found)
         return Batch(
             changes=changes,
@@ -226,10 +244,16 @@ class _Reading:
             byte_count=count * ROW_BYTES,
             oldest_commit_us=time.time_ns() // 1_000,  # when its rows were committed the table does not say
             refused=refused,
+            halts=halts,
             watermarks=[Watermark(token, version) for token in marks],
-            is_quiet=not found,
+            is_quiet=not found and not halts,
         )
 
 
-def _away(error: pymysql.err.MySQLError) -> SourceUnavailableError:
-    return SourceUnavailableError(f"reading watermarks failed: {number_of(error)} {type(error).__name__}. {RETRIES}")
+def _execute(connection: Connection, statement: str) -> Sequence[Any]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall()
+    except pymysql.err.MySQLError as error:
+        raise SourceUnavailableError(f"polling failed: {number_of(error)} {type(error).__name__}. {RETRIES}") from None

@@ -61,6 +61,7 @@ class Polled:
         self.found: list[tuple[int, str]] = []
         self.tokens: dict[str, int] = {}  # how many rows there were when it came
         self.source: PollSource | None = None
+        self.halts: list[str] = []
 
     def session(self) -> Connection:
         return open_session(self.address, role="source")
@@ -102,6 +103,7 @@ class Polled:
         assert not thread.is_alive()
 
     def _take(self, batch: Batch) -> None:
+        self.halts += [halt.reason for halt in batch.halts]
         assert batch.end is not None and batch.end.version > self.position.version
         for change in batch.changes:
             self.found += [(row[0], row[2]) for row in change.rows]
@@ -205,6 +207,25 @@ def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled) -> None:
         ask(polled.server, "XA COMMIT 'polled'")
         wait_for("it is there", lambda: sorted(polled.found) == [(1, "prepared"), (2, "after")])
         wait_for("it is passed", lambda: polled.passed() == 2)
+
+
+def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled: Polled) -> None:
+    with polled.reading():
+        polled.until_marked("begun")
+        polled.insert("a", "b", "c")
+        wait_for("they are there", lambda: len(polled.found) == 3)
+        ask(polled.server, "DELETE FROM polled.event WHERE event_id < 3")  # archived: nothing to it
+        time.sleep(1.2)
+        assert polled.halts == []
+        ask(polled.server, "TRUNCATE TABLE polled.event")
+        wait_for("it halts", lambda: polled.halts)
+        polled.insert("under an old id")
+    assert "begin again" in polled.halts[0] and "viewtail replay" in polled.halts[0]
+    assert "polled.event" not in polled.position.tables
+    with polled.reading():
+        polled.until_marked("begun anew")
+        polled.insert("next")
+        wait_for("what comes then", lambda: polled.found[3:] == [(2, "next")])
 
 
 def test_a_server_that_is_away_is_waited_for(polled: Polled) -> None:
