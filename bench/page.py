@@ -53,8 +53,8 @@ Where a line of these misses its goal:
 - During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
   it a slow change takes 1 to 2 ms, so the second write, and a chunk of 500 rows or its comparison, is seen at once.
 - A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
-  step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild --hurry` turns the
-  bargain round.
+  step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
+  --hurry` turns the bargain round.
 
 {peers}
 
