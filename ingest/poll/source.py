@@ -254,6 +254,6 @@ def _execute(connection: Connection, statement: str) -> Sequence[Any]:
     try:
         with connection.cursor() as cursor:
             cursor.execute(statement)
-            return cursor.fetchall()
+            return list(cursor.fetchall())
     except pymysql.err.MySQLError as error:
         raise SourceUnavailableError(f"polling failed: {number_of(error)} {type(error).__name__}. {RETRIES}") from None

@@ -21,7 +21,7 @@ from tests.support.asking import ask
 from tests.support.command_sender import ENTITIES, accounts, command, move, send
 from viewtail.entities import Refusal
 
-COUNT = int(os.environ.get("VIEWTAIL_TEST_COMMANDS", "4000"))
+COUNT = int(os.environ.get("VIEWTAIL_TEST_COMMANDS", "1500"))
 PROCESSES = 8
 SEED = slices.seeds(1, 100, "VIEWTAIL_TEST_COMMAND_SEEDS")[0]
 
@@ -69,7 +69,7 @@ class Senders:
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300 + COUNT // 20)
 @pytest.mark.parametrize("seed", [SEED])
 def test_each_command_takes_effect_once_and_keeps_its_first_answer(server: Server, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -78,14 +78,14 @@ def test_each_command_takes_effect_once_and_keeps_its_first_answer(server: Serve
     for _ in range(PROCESSES):
         senders.start()
     try:
-        deadline, kills = time.monotonic() + 600, 0
-        while len({one["number"] for one in senders.answers()}) < COUNT * 0.95 or kills < 20:
+        deadline, kills = time.monotonic() + 240 + COUNT / 20, 0
+        while len({one["number"] for one in senders.answers()}) < COUNT * 0.95 or kills < 8:
             assert time.monotonic() < deadline, (tmp_path / "errors").read_text()[-2000:]
-            time.sleep(chance.uniform(0.1, 1.0))
+            time.sleep(chance.uniform(1, 3))
             senders.kill_one()
             senders.start()
             kills += 1
-            if kills == 8:
+            if kills == 4:
                 server.kill()
                 server.start()
     finally:
