@@ -422,6 +422,8 @@ def test_an_entity_is_erased_from_both_copies(
 
 REFUSED = {
     ("--hold", "--rollback"): "one of --hold, --rollback and --abort",
+    ("--accept-parked", "--rollback"): "no effect with --rollback",
+    ("--accept-parked", "--abort", "--yes"): "no effect with --rollback",
     ("--keep", "soon"): "such as 24h",
     ("--abort", "--yes"): "has no copy beside it",
 }
