@@ -46,14 +46,15 @@ Where a line above misses its goal on a machine of two cores, this is why:
 Where a line of these misses its goal:
 
 - A replay does all that the first backfill does, and then sweeps: it looks for what is still older than its watermark,
-  whose rows may be gone. The first backfill begins with an empty place, so it has nothing to sweep. Rows of an index
-  table that are as they would be written get their new version 1,000 at a time; where rows differ, are scattered
+  whose rows may be gone. The first backfill begins with an empty place, so it has nothing to sweep. Elasticsearch
+  numbers its writes, so there the sweep leaves out what the replay wrote; MySQL and Redis look at each key. Rows of an
+  index table that are as they would be written get their new version 1,000 at a time; where rows differ, are scattered
   (`--where`), have no values or are of a list, they are upserted, which costs InnoDB more than their first INSERT.
-- During a rebuild the two cores also carry MySQL, the store, the writer and two readers. Before it a slow change takes
-  1 to 2 ms, so a chunk of 500 rows, or its comparison, is seen at once.
-- A rebuild gives way to live changes, so it takes many times as long as a backfill. In Redis each key is moved by a
-  script of its own beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild
-  --hurry` turns the bargain round.
+- During a rebuild each live change is written to both copies, and while Redis keys move, to both names of a key. Before
+  it a slow change takes 1 to 2 ms, so the second write, and a chunk of 500 rows or its comparison, is seen at once.
+- A rebuild gives way to live changes, so it takes many times as long as a backfill. Redis keys are moved ten entities a
+  step beside the pipeline; a view with `{{generation}}` in its template moves nothing. `viewtail rebuild --hurry` turns the
+  bargain round.
 
 {peers}
 

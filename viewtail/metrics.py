@@ -126,7 +126,7 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     parked = GaugeMetricFamily("viewtail_view_parked_keys", "keys of the view among the dead letters", labels=labels)
     proven = GaugeMetricFamily(
         "viewtail_view_proven_timestamp_seconds",
-        "through this moment the view was compared with its table, and equal; 0: nothing is proven",
+        "through this moment the view was compared with its table, and equal; absent: nothing is proven",
         labels=labels,
     )
     for pipeline, report in reports.items():
@@ -139,7 +139,8 @@ def _of_views(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             if one["filled"] is not None:
                 filled.add_metric(of_view, one["filled"])
             parked.add_metric(of_view, one["parked"])
-            proven.add_metric(of_view, one["proven_s"] or 0)
+            if one["proven_s"] is not None:
+                proven.add_metric(of_view, one["proven_s"])
     yield from (rows, state, filled, parked, proven)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from changes.batches import Row
 from changes.rendering import key_renderer
+from changes.versions import MAX_VERSION
 from changes.writes import Key, Write
 from ingest.canonical.chunks import CanonicalRows, Chunk
 from projectors.projection import Projections
@@ -99,7 +100,9 @@ class Comparison:
         if not self.reader.has_order:
             return chunk, self.reader.unequal(wanted) if wanted else []
         upto = None if chunk is None or chunk.is_last else chunk.last_key
-        shown, versions = self.reader.between(after, upto)
+        # Where nothing is shown of a row, a version above all would keep out what it gets later.
+        is_of_stream = self.view.view.entity.version is None
+        shown, versions = self.reader.between(after, upto, version if is_of_stream else MAX_VERSION)
         above = [key for key, (newest, _) in wanted.items() if versions.get(key, 0) > newest]
         return chunk, _unequal(shown, wanted) + above
 

@@ -327,10 +327,10 @@ class ViewReader(ABC):
         """Whether the store keeps keys in the order in which the table is read, so that `between` can be asked."""
         return False
 
-    def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
+    def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
         """The `content` of all that the view shows behind a key, up to another one; None: from or to its end.
 
-        And the versions of these, and of what it holds there besides.
+        And the versions of these, and of what it holds there besides that is above `newest`.
         """
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ import stack.redis
 from stack import Server
 from stack.server import free_port
 from tests.support.queries import Sample, missing, samples
-from tests.support.running import Run, clean_environment, wait_for
+from tests.support.running import CLEANING, Run, clean_environment, wait_for
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEPLOY = CHECKOUT / "deploy"
@@ -95,6 +95,7 @@ def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_served(
                 "VIEWTAIL_REDIS__URL": redis_server.url,
                 "VIEWTAIL_KAFKA__URL": kafka_server.url,
                 "VIEWTAIL_METRICS__PORT": str(ports[role]),
+                **CLEANING,  # it proves the views
             }
             run = Run(tmp_path / role, VIEWS, environment)
             runs.callback(run.kill)

@@ -82,12 +82,12 @@ class IndexTableReader(ViewReader):
         is_paging_key = tuple(column.name for column in key) == self.view.table.paging_key
         return is_paging_key and _ORDERED.issuperset(column.kind for column in key)
 
-    def between(self, after: Key | None, upto: Key | None) -> tuple[dict[Key, Any], dict[Key, int]]:
+    def between(self, after: Key | None, upto: Key | None, newest: int) -> tuple[dict[Key, Any], dict[Key, int]]:
         key = self.view.key
-        conditions = [] if after is None else [beyond(key, after)]
+        conditions = [f"{has_values(self.view)} OR {VERSION} > {newest:d}"]
+        conditions += [] if after is None else [beyond(key, after)]
         conditions += [] if upto is None else [up_to(key, upto)]
         width = len(key)
-        # Rows without values too, for their versions: one above all would keep out what its entity gets later.
         rows = self._fetched(conditions)
         nothing = (None,) * len(self.view.values)
         shown = {row[:width]: row[width:-1] for row in rows if row[width:-1] != nothing}
