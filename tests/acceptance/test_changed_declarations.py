@@ -119,7 +119,7 @@ class Story:
 
         def told() -> bool:
             self.place.spoil(2, key)
-            return f"1 entities are wrong; such as {key}" in self.note()
+            return f"1 entities are wrong; such as key {key}" in self.note()
 
         wait_for("the difference is told", told)
 
