@@ -21,7 +21,7 @@ from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
 from projectors.copies import refusals
 from projectors.projection import Projected, Projections, followed_tables
-from projectors.stores import Store
+from projectors.stores import NoCopy, Store
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
@@ -87,11 +87,11 @@ def _beside(servers: Servers, views: Sequence[BoundView]) -> list[Finding]:
             seen = "VIEWTAIL_RUN__ON_CHANGE=beside, and the view is kept from Kafka"
             why = "several pipelines keep it, so it has no second copy: `viewtail run` refuses to begin when it changes"
             found.append(warn("views", f"view {view.id}, on_change", seen, why, mend))
-    refused: dict[str, str] = {}
+    refused: dict[str, NoCopy] = {}
     with suppress(ViewtailError), closing(OwnSession(own.open_own)) as session:  # one that is away is a finding already
         refused = refusals(session, own.database, views, is_default=not servers.kind.is_shared_out)
     why = "`viewtail run` does not begin with such a change: readers would see it half done"
-    found += [fail("views", f"view {name}, on_change", seen, why, "as said") for name, seen in refused.items()]
+    found += [fail("views", f"view {name}, on_change", one.why, why, one.mend) for name, one in refused.items()]
     return found
 
 

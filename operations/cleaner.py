@@ -48,7 +48,11 @@ OWING_S = 10.0  # of rest, by who looks for cascades: a quarter of a second's wo
 ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is followed by as long a rest
 KEPT_RUNS = 5  # passes of one view that stay in the record
 KEPT_HOURS = 24  # of what was mended as it changed
-KIND, MENDED = "clean", "mend"
+KIND, MENDED, CASCADED = "clean", "mend", "cascade"
+_WHATS = {
+    MENDED: "what changed a moment ago, in an hour",
+    CASCADED: "what cascades did without a change in the stream, in an hour",
+}
 
 
 @dataclass(eq=False)
@@ -152,10 +156,11 @@ class Cleaner:
                 continue
             if view not in tools:
                 tools[view] = self._beside(view)
-            self._look(tools[view], keys, pace)
+            self._look(tools[view], keys, pace, MENDED)
         return not self.own.stop.is_set() and any(len(keys) == KEYS_AT_ONCE for keys in taken.values())
 
-    def _look(self, beside: Beside, keys: Sequence[Key], pace: Share) -> None:
+    def _look(self, beside: Beside, keys: Sequence[Key], pace: Share, kind: str) -> None:
+        """`kind`: under which what is found is recorded."""
         comparison = beside.comparison()
         for at in range(0, len(keys), KEYS_AT_ONCE):
             if self.own.stop.is_set():
@@ -166,7 +171,7 @@ class Cleaner:
             if suspects and not self.own.stop.wait(0.2):
                 suspects = self._suspects(beside, comparison, suspects)
             if suspects:
-                self._mend(beside, comparison, suspects)
+                self._mend(beside, comparison, suspects, kind)
             pace.after(len(some))
 
     def _suspects(self, beside: Beside, comparison: Comparison, keys: Sequence[Key]) -> list[Key]:
@@ -180,7 +185,7 @@ class Cleaner:
         }
         return comparison.reader.unequal(wanted)
 
-    def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key]) -> None:
+    def _mend(self, beside: Beside, comparison: Comparison, suspects: Sequence[Key], kind: str) -> None:
         beside.check()
         found = [one for one in comparison.settle(suspects).found if not one.held.is_foreign]
         if not found:
@@ -188,20 +193,22 @@ class Cleaner:
         unexplained = {one.key: one.held for one in found if one.is_unexplained}
         version = beside.now()
         if lowered := lowered_by(beside.view, found, version):  # named before it is done
-            with self._recorded(beside) as progress:
+            with self._recorded(beside, kind) as progress:
                 note(progress, lowered)
         beside.reprojection.of_keys([one.key for one in found], version, unexplained)
-        with self._recorded(beside) as progress:
+        with self._recorded(beside, kind) as progress:
             progress["entities"] = progress.get("entities", 0) + len(found)
             progress["differing"] = Counter(progress.get("differing")) + Counter(str(one.difference) for one in found)
-        forget_but_last(beside.session, self.deployment.database, MENDED, beside.view.id, KEPT_HOURS)
+        forget_but_last(beside.session, self.deployment.database, kind, beside.view.id, KEPT_HOURS)
+        if kind == CASCADED:  # the binlog does not tell it, so nothing was wrong with the view before
+            _log.info("the cleaner wrote what cascades did", view=beside.view.id, count=len(found))
+            return
         self.own.repaired_count += len(found)
         kinds = ", ".join(sorted({one.difference.value for one in found}))
         _log.warning("the cleaner wrote entities again", view=beside.view.id, count=len(found), because=kinds)
 
-    def _recorded(self, beside: Beside) -> AbstractContextManager[dict[str, Any]]:
-        what = "what changed a moment ago, in an hour"
-        return counted_up(beside.session, self.deployment.database, MENDED, beside.view.id, what, _words)
+    def _recorded(self, beside: Beside, kind: str) -> AbstractContextManager[dict[str, Any]]:
+        return counted_up(beside.session, self.deployment.database, kind, beside.view.id, _WHATS[kind], _words)
 
     # -- what cascades did without a change in the stream -------------------------------------------------------
 
@@ -231,7 +238,7 @@ class Cleaner:
             with self._beside(view) as beside:
                 beside.check()
                 for keys in _looked_for(beside, looks):
-                    self._look(beside, keys, pace)
+                    self._look(beside, keys, pace, CASCADED)
                     pace.after(len(keys))
                     if self.own.stop.is_set():
                         return

@@ -18,6 +18,7 @@ from changes.errors import MisuseError
 from changes.rendering import parse_key, render_key
 from changes.tables import Column
 from changes.writes import Key
+from offsets.pauses import MOST_REASON
 from operations.runs import CUT_AT, RUNNING, is_under_way
 from projectors.view_states import State, key_from_text, key_text
 from projectors.views import view_of
@@ -28,6 +29,8 @@ _LISTED = re.compile(r"^(the keys|parked keys)\b.*: ")
 _DIGEST = re.compile(r" \([0-9a-f]{12}\)$")  # of the keys: with few of them it tells which
 _MORE = re.compile(r" and [\d,]+ more$")
 _WHERE = "where "
+# A key that sentences about something else may hold too: a number, a date, a short word.
+_COMMON = re.compile(r"[\d.-]+|[^\W\d_]{1,8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +60,12 @@ class OwnTraces:
     known: Collection[str]
     _rendered: str = field(init=False)
     _parts: frozenset[Any] = field(init=False)  # as they are kept in JSON
+    _named: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._rendered = render_key(self.key, self.columns)
         self._parts = frozenset(key_from_text(key_text(self.key, "", 0), 0)[0] or ())
+        self._named = _named(self._rendered)
 
     def erase(self) -> list[OwnTrace]:
         """In the caller's transaction; each table that may name a key."""
@@ -68,10 +73,10 @@ class OwnTraces:
             self._runs(),
             self._fills(),
             *(
-                self._texts(table, column, named)
-                for table, column, named in (
-                    ("rebuild", "note", "view_name"), ("pipeline_status", "error", "pipeline_id"),
-                    ("pipeline", "pause_reason", "id"),
+                self._texts(table, column, named, length)
+                for table, column, named, length in (
+                    ("rebuild", "note", "view_name", CUT_AT), ("pipeline_status", "error", "pipeline_id", CUT_AT),
+                    ("pipeline", "pause_reason", "id", MOST_REASON),
                 )
             ),
         ]  # fmt: skip
@@ -80,16 +85,21 @@ class OwnTraces:
 
     def _runs(self) -> OwnTrace:
         table = quote(self.database, "operator_run")
-        self.cursor.execute(f"SELECT id, view, state, what, progress, result FROM {table}")
+        self.cursor.execute(f"SELECT id, view, what, progress, result FROM {table}")
         erased, busy, conditions = 0, [], []
-        for number, view, state, what, progress, result in self.cursor.fetchall():
+        for number, view, *texts in self.cursor.fetchall():
             if view_of(view) not in self.views and view_of(view) in self.known:
                 continue
-            if what.startswith(_WHERE):
+            if texts[0].startswith(_WHERE):
                 conditions.append(number)
-            counts = orjson.loads(progress)
-            new = (self._what(what), orjson.dumps(self._without(counts)).decode(), self.text(result))
-            if new == (what, orjson.dumps(counts).decode(), result):
+            if self._run(*texts) is None:
+                continue
+            # As it is by now: what was counted in it meanwhile stays.
+            self.cursor.execute(
+                f"SELECT state, what, progress, result FROM {table} WHERE id = %s FOR UPDATE", (number,)
+            )
+            state, *texts = self.cursor.fetchone() or (None, "", "{}", "")
+            if (new := self._run(*texts)) is None:
                 continue
             if state == RUNNING and is_under_way(self.cursor, self.database, number):
                 busy.append(number)
@@ -102,6 +112,12 @@ class OwnTraces:
             )
         left = f"what runs now ({', '.join(map(str, busy))})" if busy else ""
         return OwnTrace(table="operator_run", erased=erased, left=left, conditions=tuple(conditions))
+
+    def _run(self, what: str, progress: str, result: str) -> tuple[str, str, str | None] | None:
+        """The same without the key; None where it does not name it."""
+        counts = orjson.loads(progress)
+        new = (self._what(what)[:CUT_AT], orjson.dumps(self._without(counts)).decode(), self.text(result))
+        return None if new == (what, orjson.dumps(counts).decode(), result) else new
 
     def _what(self, what: str) -> str:
         if listed := _LISTED.match(what):
@@ -135,7 +151,7 @@ class OwnTraces:
         if all(pattern.search(what) for pattern in patterns):
             for pattern in patterns:
                 what = pattern.sub(ERASED, what)
-        return _whole(self._rendered).sub(ERASED, what)
+        return _whole(self._rendered).sub(ERASED, what) if self._rendered else what
 
     def _without(self, progress: dict[str, Any]) -> dict[str, Any]:
         """What a run noted, without the key: how far it is, which keys are parked, which it lowered."""
@@ -172,33 +188,50 @@ class OwnTraces:
             if is_of_it or self.text(reason) != reason:
                 erased += 1
                 self.cursor.execute(
-                    f"UPDATE {table} SET reason = %s, fill_key = %s WHERE id = %s",
-                    (self.text(reason), None if is_of_it else fill_key, number),
+                    f"UPDATE {table} SET reason = %s, fill_key = IF(%s, NULL, fill_key) "
+                    "WHERE id = %s AND state = %s AND reason <=> %s",
+                    (self.text(reason), is_of_it, number, state, reason),
                 )
         left = f"how far the backfill of {', '.join(filling)} is" if filling else ""
         return OwnTrace(table="view", erased=erased, left=left)
 
     # -- sentences ----------------------------------------------------------------------------------------------
 
-    def _texts(self, table: str, column: str, id_column: str) -> OwnTrace:
+    def _texts(self, table: str, column: str, id_column: str, length: int) -> OwnTrace:
         name = quote(self.database, table)
         self.cursor.execute(f"SELECT {id_column}, {column} FROM {name} WHERE {column} IS NOT NULL")
-        named = [(number, text) for number, text in self.cursor.fetchall() if self.text(text) != text]
+        named = [(number, text) for number, text in self.cursor.fetchall() if self.text(text, length) != text]
         for number, text in named:
             self.cursor.execute(
                 f"UPDATE {name} SET {column} = %s WHERE {id_column} = %s AND {column} = %s",
-                (self.text(text), number, text),
+                (self.text(text, length), number, text),
             )
         return OwnTrace(table=table, erased=len(named))
 
-    def text(self, text: str | None) -> str | None:
-        """A sentence without the key. A number counts as one only where the sentence calls it a key."""
-        if text is None:
-            return None
-        name = re.escape(self._rendered)
-        if self._rendered.isdigit():
-            return re.sub(rf"(\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/){name}(?!\w)", rf"\g<1>{ERASED}", text)
-        return re.sub(rf"(?<!\w){name}(?!\w)", lambda _: ERASED, text)
+    def text(self, text: str | None, length: int = CUT_AT) -> str | None:
+        """A sentence without the key, cut to the length of its column."""
+        if text is None or not self._rendered:
+            return text
+        # A list is one match up to the key, which may be in that part too.
+        while (new := self._named.sub(lambda found: f"{found['before'] or ''}{ERASED}", text)) != text:
+            text = new
+        return text[:length]
+
+
+def _named(rendered: str) -> re.Pattern[str]:
+    """Where a sentence names the key, behind the group `before`.
+
+    A common one counts only where the sentence has it as a key: behind that word, in a list of keys, quoted, or alone.
+    """
+    name, erased = re.escape(rendered), re.escape(ERASED)
+    if not _COMMON.fullmatch(rendered):
+        return re.compile(rf"{erased}|(?P<before>)(?<!\w){name}(?!\w)")
+    one = rf"(?:\bkeys? ['\"]?(?:[^\s'\"]*[:{{])?|/_doc/)(?={name}(?!\w|\.\d))"
+    # An earlier viewtail wrote "such as 17, 18". Keys that are texts may hold all that stands between keys.
+    heads = r"(?:\bsuch as (?:keys? )?(?:.*?, )?|\bkeys:? (?:[^;]*?, )?)"
+    listed = rf"{heads}(?={name}(?:[,;)]|\.?$|\. | and ))"
+    alone = rf"(?<=['\"])(?={name}['\"])|^(?={name}$)"
+    return re.compile(rf"{erased}|(?P<before>{one}|{listed}|{alone}){name}", re.DOTALL)
 
 
 def _whole(text: str) -> re.Pattern[str]:

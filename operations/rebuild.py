@@ -55,17 +55,22 @@ def parked_alone(beside: Beside) -> list[str]:
     if not count:
         return []
     how = f"why: viewtail dead-letters list {copy}; to swap all the same: viewtail rebuild {live} --accept-parked"
-    return [f"{count:,} keys are parked in the copy and not in what readers have ({how}), such as {', '.join(keys)}"]
+    return [f"{count:,} keys are parked in the copy and not in what readers have ({how}), {_such_as(keys)}"]
 
 
 def differences(report: Report) -> list[str]:
     """What keeps readers from the copy, a sentence each. What is parked is told by `parked_alone`."""
     found = [f"{count:,} entities are {kind}" for kind, count in sorted(report.counts.differing.items())]
     if report.found:
-        found.append("such as " + ", ".join(one.name for one in report.found[:SHOWN]))
+        found.append(_such_as([one.name for one in report.found[:SHOWN]]))
     if report.foreign:
         found.append(f"{report.counts.foreign:,} keys that viewtail did not write are in its place")
     return found
+
+
+def _such_as(keys: Sequence[str]) -> str:
+    """It calls them keys: `viewtail forget` finds one by that (own_traces.py)."""
+    return f"such as key{'s' * (len(keys) > 1)} {', '.join(keys)}"
 
 
 class Proof(Protocol):

@@ -73,6 +73,7 @@ class Report:
     is_whole: bool  # a pass over all of it, which a sample is not
     proven_through: str | None  # UTC
     lowered: Mapping[str, Lowered] = field(default_factory=dict)  # by rendered key, of those in `repaired`
+    lowered_count: int = 0  # of the run: also before it was stopped, and beyond MOST_LISTED
     behind: int = 0  # entities that changed behind the place at which the view stands, where nobody runs its pipeline
     stands_at: str | None = None  # that place
     took_s: float = 0.0
@@ -359,6 +360,7 @@ class Verify:
             found=tuple(self._listed),
             repaired=tuple(self._repaired),
             lowered=self._lowered,
+            lowered_count=self.run.progress.get("lowered_count", 0),
             parked=tuple(sorted(self._parked))[:MOST_LISTED],
             foreign=foreign,
             misled=misled,

@@ -265,11 +265,13 @@ class Why:
         stretch = f"the last {mib:,} MiB of the binlog, since {_moment(looked.begun_us)} UTC"
         if looked.last is None and looked.back_to is not None:
             yield f"no change in {stretch}" + (", which is all that the source has" if looked.is_all else "")
-        if looked.last is None and not looked.is_all and looked.stopped_at is None:
-            yield "what is older was not looked at"
+        reason = f": {looked.failure}" if looked.failure else ""
         if looked.stopped_at is not None and not looked.is_sure:
             upto = "" if looked.back_to is None else f", up to {looked.back_to},"
-            yield f"what is behind {looked.stopped_at}{upto} was not looked at: reading took {READ_FOR_S:.0f} s"
+            reason = reason or f": reading took {READ_FOR_S:.0f} s"
+            yield f"what is behind {looked.stopped_at}{upto} was not looked at{reason}"
+        elif reason or (looked.last is None and not looked.is_all and looked.stopped_at is None):
+            yield f"{'the binlog' if looked.back_to is None else 'what is older'} was not looked at{reason}"
         if looked.unreadable_upto >= 0 and not looked.is_sure:
             place = _place_of(looked.unreadable_upto, str(looked.back_to or looked.stopped_at))
             yield f"up to about {place} the table was another one, or was emptied, which is no change of a row"

@@ -28,7 +28,7 @@ from projectors import failpoints
 from projectors.binding import declaration_hash, made_by
 from projectors.pace import GivingWay, Pace
 from projectors.rebuilds import ASKED, DEFAULT_KEEP_S, Rebuild, Rebuilds, Stage, choice
-from projectors.stores import GradualSwapping, Store, Swapping
+from projectors.stores import GradualSwapping, NoCopy, Store, Swapping
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.view_states import KEPT, KnownView, State, ViewRecord, ViewStates, known_views
@@ -80,20 +80,20 @@ def placed(deployment: Deployment, pipeline: str, store: Store, views: Sequence[
         return copies.placed()
 
 
-def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, str]:
-    """By id, changed views for which `on_change = "beside"` cannot be followed: why, and what to do.
+def refusals(session: Session, database: str, views: Sequence[BoundView], *, is_default: bool) -> dict[str, NoCopy]:
+    """By id, changed views for which `on_change = "beside"` cannot be followed.
 
     Asked before any pipeline is taken, so that whoever keeps the views goes on. `is_default`: one pipeline of the
     binlog keeps each view; else those of topics do. Nothing is written. Raises StoreUnavailableError.
     """
-    found: dict[str, str] = {}
+    found: dict[str, NoCopy | None] = {}
     by_id = {view.id: view for view in views if not store_of(view.view).no_copies(view.view)}
     for (pipeline, name), one in sorted(known_views(session, database).items()):
         if name not in by_id or PipelineId.parse(pipeline).is_default != is_default:
             continue
         if _is_changed(by_id[name], one):
             found[name] = _no_copy(ViewStates(session, database, pipeline), pipeline, by_id[name])
-    return {name: why for name, why in found.items() if why}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def make_places(deployment: Deployment, pipeline: str, store: Store, views: Sequence[BoundView]) -> None:
@@ -251,17 +251,18 @@ def _is_changed(view: BoundView, known: KnownView) -> bool:
     return maker is not view and (maker is not None or known.state != State.NEW)
 
 
-def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> str:
-    """Why no copy of a changed declaration can be built beside what readers have, and what to do; '': it can."""
+def _no_copy(states: ViewStates, pipeline: str, view: BoundView) -> NoCopy | None:
+    """Why no copy of a changed declaration can be built beside what readers have; None: it can."""
     if not PipelineId.parse(pipeline).is_default:
-        return (
-            "its declaration changed, run.on_change is beside, and a view that is kept from Kafka has no second copy: "
-            "several pipelines keep it. Declare it under another name, and forget this one when nobody reads it any "
-            "more; or have it changed in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back"
+        return NoCopy(
+            why="its declaration changed, run.on_change is beside, and a view that is kept from Kafka has no second "
+            "copy: several pipelines keep it",
+            mend="Declare it under another name, and forget this one when nobody reads it any more; or have it changed "
+            "in place: VIEWTAIL_RUN__ON_CHANGE=in_place; or take the change back",
         )
     places = states.last_places()
-    why = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else ""
-    return why and f"{why} (run.on_change is beside)"
+    found = store_of(view.view).no_copy_from(view, places[view.id]) if view.id in places else None
+    return found and replace(found, why=f"{found.why} (run.on_change is beside)")
 
 
 def _begin(copies: _Copies, view: str) -> None:

@@ -1,17 +1,20 @@
 """Replays of whole views, in the record of what operators had done: a command marks the view, its pipelines fill it.
 
 The row of such a replay in `operator_run` is in the state MARKED until the view is filled, and is done in the same
-transaction: no restart and no kill comes between. Until then the view's own row says how far it is. A view has one
-such replay at most, since the next one cuts it off.
+transaction: no restart and no kill comes between. Until then the view's own row says how far it is, also that it is
+filled: what filled it may have been a viewtail of before this record, or a copy that took the view's place since. A
+view has one such replay, since the next one cuts it off; two that are asked for at one moment are over together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 
+from changes.pipelines import DEFAULT_SOURCE
 from offsets.lease import is_held
 from offsets.pauses import this_person
 from servers.sessions import quote
@@ -22,9 +25,9 @@ _BACKFILLING, _FILLED, _HALTED, _PAUSED = "filling", "filled", "halted", "paused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowFar:
-    """How far a replay is that is not over."""
+    """How far a replay is whose end is not recorded."""
 
-    state: str  # waiting, running, halted, paused; stopped: it will never be over
+    state: str  # waiting, running, halted, paused; done; stopped: it will never be over
     words: str
     rows: int = 0  # that were read
     estimate: int = 0
@@ -35,10 +38,13 @@ def begin(cursor: Any, database: str, view: str, what: str) -> None:
 
     In the transaction that marks the view, and before that: `ending` locks the rows in this order.
     """
-    if (number := _lock(cursor, database, view)) is not None:
+    if numbers := _lock(cursor, database, view):
         before = how_far(cursor, database, view)
         progress = {"entities": before.rows, "estimate": before.estimate}
-        _end(cursor, database, number, "stopped", progress, f"cut off by another replay; until then: {before.words}")
+        state, words = "stopped", f"cut off by another replay; until then: {before.words}"
+        if before.state == "done":
+            state, words = before.state, before.words
+        _end(cursor, database, numbers, state, progress, words)
     cursor.execute(
         f"INSERT INTO {quote(database, 'operator_run')} (kind, view, what, fingerprint, operator, state, progress) "
         f"VALUES ('replay', %s, %s, '', %s, '{MARKED}', '{{}}')",
@@ -48,27 +54,52 @@ def begin(cursor: Any, database: str, view: str, what: str) -> None:
 
 def how_far(cursor: Any, database: str, view: str) -> HowFar:
     """By what the view's rows say, one a pipeline."""
-    cursor.execute(
-        f"SELECT p.name, v.state, v.reason, v.fill_row_count, v.fill_row_estimate FROM {quote(database, 'view')} v "
-        f"JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id WHERE v.name = %s",
-        (view,),
-    )
-    rows = cursor.fetchall()
+    rows = _rows(cursor, database, view)
     if not rows:
         return HowFar(state="stopped", words="the view was forgotten")
-    halted = next((reason for _, state, reason, *_ in rows if state == _HALTED), None)
-    states = {state for _, state, *_ in rows}
-    read = max(count for *_, count, _ in rows) if _BACKFILLING in states else 0
-    estimate = max(row[-1] for row in rows)
+    halted = next((row.reason for row in rows if row.state == _HALTED), None)
+    states = {row.state for row in rows}
+    estimate = max(row.estimate for row in rows)
+    if states == {_FILLED}:
+        return HowFar(state="done", words="the view is filled", rows=max(row.read for row in rows), estimate=estimate)
+    read = max(row.read for row in rows) if _BACKFILLING in states else 0
     done = f"{read:,} of about {estimate:,} rows were read" if read else "no row was read"
     if halted is not None:
         return HowFar(state="halted", words=f"the view is halted: {halted}")
     if _PAUSED in states:
         return HowFar(state="paused", words="the view is paused")
-    if not all(is_held(cursor, database, name) for name, *_ in rows):
+    if not all(row.is_held for row in rows):
         return HowFar(state="waiting", words=f"{done}; no viewtail runs its pipeline", rows=read, estimate=estimate)
     state = "running" if _BACKFILLING in states else "waiting"
     return HowFar(state=state, words=done, rows=read, estimate=estimate)
+
+
+class _Row(NamedTuple):
+    """A view as one pipeline has it."""
+
+    id: int
+    is_default: bool  # whether its source is the binlog
+    is_held: bool  # whether somebody runs the pipeline now
+    state: str
+    reason: str | None
+    read: int  # rows; of a filled view, those that it shows
+    estimate: int
+
+
+def _rows(cursor: Any, database: str, view: str) -> list[_Row]:
+    """One a pipeline. Where a view moved between the binlog and topics, those of the kind that is run now."""
+    cursor.execute(
+        "SELECT p.name, v.id, p.source, v.state, v.reason, v.fill_row_count, v.fill_row_estimate "
+        f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
+        "WHERE v.name = %s",
+        (view,),
+    )
+    rows = [
+        _Row(number, source == DEFAULT_SOURCE, is_held(cursor, database, pipeline), *rest)
+        for pipeline, number, source, *rest in cursor.fetchall()
+    ]
+    kinds = {row.is_default for row in rows if row.is_held}
+    return [row for row in rows if row.is_default in kinds] if kinds else rows
 
 
 @dataclass(slots=True)
@@ -78,11 +109,11 @@ class Ending:
     cursor: Any
     database: str
     view: str
-    _number: int | None = None  # of the replay that it is filled for
+    _numbers: list[int] = field(default_factory=list)  # of replays that it is filled for
 
     def lock(self) -> None:
         """Before the view's rows."""
-        self._number = _lock(self.cursor, self.database, self.view)
+        self._numbers = _lock(self.cursor, self.database, self.view)
 
     def end(self, row_count: int, kept_count: int | None) -> None:
         """The replay is over where all pipelines have filled the view.
@@ -91,38 +122,36 @@ class Ending:
             row_count: rows that were read.
             kept_count: of these, those that the view shows; None: nobody counted.
         """
-        if self._number is None:
+        if not self._numbers:
             return
         # What another pipeline committed is seen: who fills the view too waits for the lock, and READ COMMITTED.
-        self.cursor.execute(f"SELECT id, state FROM {quote(self.database, 'view')} WHERE name = %s", (self.view,))
-        found = list(self.cursor.fetchall())
-        if any(state != _FILLED for _, state in found):
+        rows = _rows(self.cursor, self.database, self.view)
+        if any(row.state != _FILLED for row in rows):
             return
         self.cursor.execute(
             f"SELECT COUNT(*) FROM {quote(self.database, 'dead_letter')} WHERE view_id IN %s",
-            ([number for number, _ in found],),
+            ([row.id for row in rows],),
         )
         (parked,) = self.cursor.fetchone()
         progress, words = {"parked": parked}, "filled from its topic, which counts no rows"
         if kept_count is not None:
             progress |= {"entities": row_count, "shown": kept_count}
             words = f"{row_count:,} rows read: {kept_count:,} shown"
-        _end(self.cursor, self.database, self._number, "done", progress, f"{words}, {parked:,} parked")
+        _end(self.cursor, self.database, self._numbers, "done", progress, f"{words}, {parked:,} parked")
 
 
-def _lock(cursor: Any, database: str, view: str) -> int | None:
+def _lock(cursor: Any, database: str, view: str) -> list[int]:
     cursor.execute(
         f"SELECT id FROM {quote(database, 'operator_run')} WHERE view = %s AND kind = 'replay' "
         f"AND state = '{MARKED}' FOR UPDATE",
         (view,),
     )
-    row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return [number for (number,) in cursor.fetchall()]
 
 
-def _end(cursor: Any, database: str, number: int, state: str, progress: dict[str, int], words: str) -> None:
+def _end(cursor: Any, database: str, numbers: Sequence[int], state: str, progress: dict[str, int], words: str) -> None:
     cursor.execute(
         f"UPDATE {quote(database, 'operator_run')} SET state = %s, progress = %s, result = %s, "
-        "ended_at = CURRENT_TIMESTAMP(6) WHERE id = %s",
-        (state, orjson.dumps(progress).decode(), words[:2000], number),
+        "ended_at = CURRENT_TIMESTAMP(6) WHERE id IN %s",
+        (state, orjson.dumps(progress).decode(), words[:2000], numbers),
     )

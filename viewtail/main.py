@@ -535,6 +535,10 @@ def rebuild(
 
     if (rollback and abort) or (hold and (rollback or abort)):
         raise typer.BadParameter("give one of --hold, --rollback and --abort", param_hint="--hold")
+    if accept_parked and (rollback or abort):
+        raise typer.BadParameter(
+            "it has no effect with --rollback or --abort: leave it out", param_hint="--accept-parked"
+        )
     if rollback:
         return commands.roll_back(context.obj, view, as_json=json)
     if abort:

@@ -79,14 +79,17 @@ class Looked:
     begun_us: int = 0  # when that place was written, microseconds since 1970
     byte_count: int = 0  # from there on
     is_all: bool = False  # the source has nothing before that
-    stopped_at: Position | None = None  # the time was over there, in the part before `back_to`
+    stopped_at: Position | None = None  # looking ended there, in the part before `back_to`
+    failure: str = ""  # the error that ended it
     unreadable_upto: int = -1  # version; up to there the table was another one, or was emptied
 
     @property
     def is_sure(self) -> bool:
         """Whether `last` is the last change there is."""
-        stopped = -1 if self.stopped_at is None else self.stopped_at.version
-        return self.last is not None and self.last.version > max(stopped, self.unreadable_upto)
+        if self.last is None or self.back_to is None:
+            return False
+        upto = -1 if self.stopped_at is None else self.back_to.version  # a transaction may be read in part
+        return self.last.version > max(upto, self.unreadable_upto)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,20 +112,28 @@ class LookBack:
     stop: threading.Event
 
     def execute(self) -> Looked:
-        """Raises SourceError, StopRequested."""
+        """What was found, and the error where one ended it: a binlog may be purged meanwhile. Raises StopRequested."""
+        looked = Looked()
+        try:
+            looked.is_all = self._look_through(looked)
+        except ViewtailError as error:
+            looked.failure = str(error)
+        return looked
+
+    def _look_through(self, looked: Looked) -> bool:
+        """Whether all that the source has was read."""
         deadline = time.monotonic() + self.within_s
         source = self.history.reader({}, {})
         assert isinstance(source, TimedSource), "only of such a source it is asked"
-        looked, upto = Looked(), None
+        upto = None
         for part in source.newest_first():
             is_too_much = looked.byte_count and looked.byte_count + part.byte_count > self.most_bytes
             if is_too_much or not self._look(part, upto, deadline, looked):
-                return looked
+                return False
             if looked.last is not None and (self.version is None or part.begin.version <= self.version):
-                return looked
+                return False
             upto = part.begin.version
-        looked.is_all = True
-        return looked
+        return True
 
     def _look(self, part: Part, upto: int | None, deadline: float, looked: Looked) -> bool:
         """Through one part; whether it was read to its end."""
@@ -150,18 +161,22 @@ class LookBack:
     ) -> tuple[Position, Halt | None]:
         """To the stretch's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
-        for batch in _batches(source, at, self.stop):
-            self._note(batch, stretch, looked)
-            halt = next((one for one in batch.halts if _is_in(one.version, stretch, None)), None)
-            is_behind = stretch.upto is not None and batch.end is not None and batch.end.version >= stretch.upto
-            if halt is not None or is_behind or _end_in(batch, stretch) is not None:
-                source.interrupt()
-                return at, halt
-            at = batch.end or at
-            if time.monotonic() > deadline:
-                source.interrupt()
-                looked.stopped_at = at
-                break
+        try:
+            for batch in _batches(source, at, self.stop):
+                self._note(batch, stretch, looked)
+                halt = next((one for one in batch.halts if _is_in(one.version, stretch, None)), None)
+                is_behind = stretch.upto is not None and batch.end is not None and batch.end.version >= stretch.upto
+                if halt is not None or is_behind or _end_in(batch, stretch) is not None:
+                    source.interrupt()
+                    return at, halt
+                at = batch.end or at
+                if time.monotonic() > deadline:
+                    source.interrupt()
+                    looked.stopped_at = at
+                    break
+        except ViewtailError:
+            looked.stopped_at = at
+            raise
         return at, None
 
     def _note(self, batch: Batch, stretch: Stretch, looked: Looked) -> None:

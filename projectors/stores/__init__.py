@@ -40,6 +40,17 @@ class PlaceRefusedError(StoreError):
     """The store has no place for one view (its table, its index); the store's other views are not concerned."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCopy:
+    """A changed declaration cannot have a copy beside the one that readers have."""
+
+    why: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.why}. {self.mend}"
+
+
 class Sink(Protocol):
     """The writer of one store. Not thread-safe: a pipeline and each backfill have their own."""
 
@@ -475,9 +486,9 @@ class Store(ABC):
         """What tells where the view is when nobody declares it any more, besides its name. Kept in viewtail's table."""
         return {}
 
-    def no_copy_from(self, view: BoundView, before: Place) -> str:
-        """Why the copy of a changed declaration cannot take the place that is `before`, and what to do; '': it can."""
-        return ""
+    def no_copy_from(self, view: BoundView, before: Place) -> NoCopy | None:
+        """Why the copy of a changed declaration cannot take the place that is `before`; None: it can."""
+        return None
 
     @abstractmethod
     def leftover(self, access: Access, retired: Retired) -> Leftover:

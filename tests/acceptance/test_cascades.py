@@ -5,6 +5,7 @@ The rows were backfilled and have not changed since, and no round comes: only th
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -195,7 +196,13 @@ def assert_prices(world: World) -> None:
 def test_children_leave_the_views_when_their_parent_goes(world: World) -> None:
     world.changes_parent(f"DELETE FROM {SCHEMA}.city WHERE id = 4")
     assert_shops(world)
-    assert "the cleaner wrote entities again" in world.run.log
+
+    def recorded(kind: str) -> dict[str, dict[str, int]]:
+        told = json.loads(world.run.command("replays", "--json", "--limit", "1000").stdout)
+        return {one["view"]: one["progress"]["differing"] for one in told if one["kind"] == kind}
+
+    wait_for("it is recorded", lambda: recorded("cascade").get("mysql:shop_by_city") == {"extra": 100})
+    assert recorded("mend") == {} and "the cleaner wrote entities again" not in world.run.log, "nothing was wrong"
 
 
 def test_they_leave_when_a_parent_of_their_parent_goes(world: World) -> None:

@@ -119,7 +119,7 @@ class Story:
 
         def told() -> bool:
             self.place.spoil(2, key)
-            return f"1 entities are wrong; such as {key}" in self.note()
+            return f"1 entities are wrong; such as key {key}" in self.note()
 
         wait_for("the difference is told", told)
 
@@ -306,6 +306,9 @@ def test_another_form_of_redis_keys_is_refused_and_nothing_is_touched(
         checked = run.command("check")
         assert checked.returncode == 1
         assert "view redis:people, on_change: its Redis keys have another form" in checked.stdout
+        findings = json.loads(run.command("check", "--json").stdout)["findings"]
+        (failure,) = (one for one in findings if one["level"] == "fail")
+        assert failure["mend"].startswith("Give it a new name") and "Give it" not in failure["seen"]
         refused = run.command("run", timeout_s=30)
         assert refused.returncode == 2, "it does not stand by"
         assert "view redis:people: its Redis keys have another form" in refused.stderr

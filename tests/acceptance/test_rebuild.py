@@ -245,7 +245,7 @@ def test_a_copy_that_is_not_as_its_table_is_not_swapped(
         )
         refused = run.command("rebuild", "people", timeout_s=60)
         assert refused.returncode == 1
-        assert "1 entities are missing; 1 entities are wrong; such as 3, 4" in refused.stderr
+        assert "1 entities are missing; 1 entities are wrong; such as keys 3, 4" in refused.stderr
         assert place.shown() == shop.wanted() and place.copies() == {2}
         assert run.command("rebuild", "people", "--abort").returncode == 2, "nobody can be asked"
         assert run.command("rebuild", "people", "--abort", "--yes", timeout_s=60).returncode == 0
@@ -422,6 +422,8 @@ def test_an_entity_is_erased_from_both_copies(
 
 REFUSED = {
     ("--hold", "--rollback"): "one of --hold, --rollback and --abort",
+    ("--accept-parked", "--rollback"): "no effect with --rollback",
+    ("--accept-parked", "--abort", "--yes"): "no effect with --rollback",
     ("--keep", "soon"): "such as 24h",
     ("--abort", "--yes"): "has no copy beside it",
 }

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from ingest import Part
+from ingest.binlog.source import BinlogSource
 from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.copies import Shop, declared
@@ -126,6 +128,33 @@ def test_a_look_through_the_binlog_says_how_far_it_went(
     assert re.fullmatch(
         f"{stretch}; what is behind {place}, up to {place}, was not looked at: reading took 0 s", told()
     )
+
+
+def test_what_was_found_before_older_binlogs_were_purged_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.insert([10_003])
+    world.ask("FLUSH BINARY LOGS")
+    world.ask(f"UPDATE {SCHEMA}.user SET email = 'later' WHERE id = 10003")
+    assert world.command("wait", "mysql:by_email", "10003").returncode == 0
+    wait_for("every pipeline is past the older binlogs", world.run.is_well)
+    world.ask(f"UPDATE {STORE}.by_email SET version = 1 WHERE id = 10003")  # the change of that one is looked for
+    newest_first = BinlogSource.newest_first
+
+    def purged_meanwhile(source: BinlogSource) -> Iterator[Part]:
+        parts = newest_first(source)
+        yield (newest := next(parts))
+        world.ask("PURGE BINARY LOGS TO %s", str(newest.begin).partition(":")[0])
+        yield from parts
+
+    monkeypatch.setattr(BinlogSource, "newest_first", purged_meanwhile)
+    monkeypatch.chdir(world.run.folder)
+    for name, value in world.run.environment().items():
+        monkeypatch.setenv(name, value)
+    command(None, "mysql:by_email", "10003", as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["last_change"] is not None and found["last_change"]["op"] == "update"
+    assert "what is older was not looked at: " in found["last_change_note"]
 
 
 @pytest.mark.mysql

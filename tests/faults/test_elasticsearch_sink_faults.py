@@ -6,9 +6,9 @@ import http.client
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -248,7 +248,7 @@ def test_an_index_that_somebody_made_in_the_place_of_a_deleted_one_is_not_writte
 
 
 class Proxy(ThreadingHTTPServer):
-    """Hands every request on, and the answer back through `garble`."""
+    """Hands every request on that `refuse` gives no answer to, and the answer back through `garble`."""
 
     daemon_threads = True
 
@@ -256,6 +256,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__((HOST, 0), _Handler)
         self.upstream = server.port
         self.garble: Callable[[bytes], bytes] | None = None
+        self.refuse: Callable[[str, bytes], bytes | None] = lambda path, body: None
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -269,6 +270,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        if (refusal := self.server.refuse(self.path, body)) is not None:
+            self.wfile.write(refusal)
+            return
         upstream = http.client.HTTPConnection(HOST, self.server.upstream, timeout=20)
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
         answer = upstream.getresponse()
@@ -363,3 +367,37 @@ def test_a_sweep_whose_answer_is_none_is_unavailable(proxied: tuple[Scene, Proxy
             list(pages)
         proxy.garble = None
     assert len(list(itertools.chain(*scene.sink.keys_below(scene.view.id, 6)))) == count
+
+
+# --- a proxy that takes less than Elasticsearch ---
+
+
+def take_away(scene: Scene, keys: Iterable[Key]) -> None:
+    """As a repair does, of what the documents are now."""
+    with closing(scene.store.reader(scene.view)) as reader:
+        scene.sink.take_away(scene.view.id, reader.held(list(keys)))
+
+
+def test_a_repair_is_halved_where_a_proxy_takes_only_short_requests(proxied: tuple[Scene, Proxy]) -> None:
+    scene, proxy = proxied
+    right = rows(60, 7, "right")
+    assert scene.write(rows(60, 1 << 60, "wrong")) == []
+    take_away(scene, right)
+    proxy.refuse = lambda path, body: (
+        _answer(413, b"<html>", ("content-type", "text/html")) if len(body) > 3_000 else None
+    )
+    too_long: dict[Key, Write] = {(7,): Write(7, ("x" * 4_000, None))}
+    (letter,) = scene.write(right | too_long)
+    assert letter.key == "7" and "more than Elasticsearch takes" in letter.reason
+    assert scene.shown() == {key: shown for key, shown in as_shown(right).items() if key != (7,)}
+
+
+def test_a_repair_waits_while_the_server_is_too_busy(proxied: tuple[Scene, Proxy]) -> None:
+    scene, proxy = proxied
+    right = rows(60, 7, "right")
+    assert scene.write(rows(60, 1 << 60, "wrong")) == []
+    take_away(scene, right)
+    tries = itertools.count(1)
+    proxy.refuse = lambda path, body: _answer(429, b"{}") if "_bulk" in path and next(tries) < 3 else None
+    assert scene.write(right) == []
+    assert scene.shown() == as_shown(right) and next(tries) > 3

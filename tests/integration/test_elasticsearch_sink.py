@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,22 @@ def test_the_version_of_a_document_that_somebody_deleted_can_be_taken_away(
     sink.take_away(one.person.id, {(1,): NOTHING_HELD})
     write(sink, one, {(1,): Write(5, ("a", "b"))})
     assert one.shown(one.person) == {(1,): Write(5, ("a", "b"))}
+
+
+def test_what_a_failed_write_was_to_take_away_stays_there_when_another_follows(
+    one: ElasticsearchOne, sink: ElasticsearchSink
+) -> None:
+    write(sink, one, {(1,): Write(5, ("a", "b"))})
+    with closing(one.reader(one.person)) as reader:
+        held = reader.held([(1,)])
+    sink.close()
+    sink.take_away(one.person.id, held)
+    with pytest.raises(StoreUnavailableError):
+        write(sink, one, {(1,): Write(4, ("c", "d"))})
+    sink.take_away(one.person.id, held)
+    sink.prepare()
+    write(sink, one, {(2,): Write(5, ("e", "f"))})
+    assert one.shown(one.person) == {(1,): Write(5, ("a", "b")), (2,): Write(5, ("e", "f"))}
 
 
 def test_a_tombstone_is_in_no_search_and_no_count(

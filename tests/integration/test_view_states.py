@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pymysql
@@ -13,7 +14,9 @@ from changes.errors import StopRequested
 from changes.pipelines import PipelineId
 from ingest.binlog.coordinates import BinlogPosition
 from offsets import schema
+from offsets.lease import lock_name
 from offsets.mysql import MySQLOffsets, OwnSession, transaction
+from operations.runs import past
 from projectors import whole_replays
 from projectors.rebuilds import Rebuilds
 from projectors.view_states import BEING_DROPPED, TRANSITIONS, BackfillProgress, Event, State, ViewStates, move
@@ -199,3 +202,70 @@ def test_a_replay_is_over_when_every_pipeline_of_the_view_has_filled_it(scene: S
     scene.put("new")
     first.finish(980, 5)
     assert recorded()[-1][0] == "marked", "it was marked after that backfill had begun"
+
+
+def mark(scene: Scene) -> None:
+    with transaction(OwnSession(scene.open), "marking") as cursor:
+        whole_replays.begin(cursor, scene.database, scene.view.id, "the whole view")
+
+
+def told(scene: Scene) -> list[str]:
+    """The states of replays, the newest first."""
+    return [one.state for one in past(OwnSession(scene.open), scene.database, ["replay"], 9)]
+
+
+def test_a_replay_is_done_when_its_view_is_filled_whoever_filled_it(scene: Scene) -> None:
+    mark(scene)
+    scene.put("filling")
+    assert told(scene) == ["waiting"]
+    scene.put("filled")  # by a viewtail that keeps no record of it
+    assert told(scene) == ["done"]
+    mark(scene)
+    scene.put("new")
+    assert told(scene) == ["waiting", "done"], "it was not cut off"
+
+
+def test_a_replay_is_done_when_a_filled_copy_took_the_place_of_the_view(scene: Scene) -> None:
+    session = OwnSession(scene.open)
+    rebuilds = Rebuilds(session, scene.database, "redis")
+    scene.states.sync([replace(scene.view, copy=2, is_beside=True)])
+    rebuilds.begin(scene.view.id, "ada@desk", 60)
+    mark(scene)
+    scene.put("filling")
+    BackfillProgress(session, scene.database, scene.owner, f"{scene.view.id}~2", "id").finish(950, 5)
+    assert told(scene) == ["waiting"]
+    rebuilds.swapped(rebuilds.read()[scene.view.id], scene.owner, None, is_kept=True)
+    assert told(scene) == ["done"]
+
+
+def test_the_pipeline_that_kept_a_view_before_it_moved_to_a_topic_keeps_no_replay_waiting(scene: Scene) -> None:
+    name = PipelineId("shop.user", 0, "redis").name
+    session = OwnSession(scene.open)
+    offsets = MySQLOffsets(session, scene.database, name, read_position=BinlogPosition.from_text)
+    owner = offsets.take().owner
+    states = ViewStates(session, scene.database, name)
+    states.sync([scene.view])
+    mark(scene)
+    scene.put("new")
+    with closing(scene.open()) as lease, lease.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK(%s, 0)", (lock_name(scene.database, name),))
+        assert cursor.fetchone() == (1,)
+        states.begin_backfill(scene.view.id, 900, 1, "")
+        assert told(scene) == ["running"]
+        BackfillProgress(session, scene.database, owner, scene.view.id, "id").finish(950, 5)
+        assert told(scene) == ["done"]
+    assert told(scene) == ["done"], "also when nobody runs it any more"
+
+
+def test_replays_that_were_asked_for_at_one_moment_are_over_together(scene: Scene) -> None:
+    session = OwnSession(scene.open)
+    mark(scene)
+    columns = "kind, view, what, fingerprint, operator, state, progress"
+    with transaction(session, "asking at the same moment") as cursor:
+        table = f"{scene.database}.operator_run"
+        cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table}")
+    scene.put("filling")
+    BackfillProgress(session, scene.database, scene.owner, scene.view.id, "id").finish(950, 5)
+    with transaction(session, "looking") as cursor:
+        cursor.execute(f"SELECT state, ended_at IS NULL FROM {scene.database}.operator_run")
+        assert cursor.fetchall() == (("done", 0), ("done", 0))

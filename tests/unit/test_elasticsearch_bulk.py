@@ -14,8 +14,9 @@ from elasticsearch import ApiError
 from changes.errors import StoreError, StoreUnavailableError
 from changes.tables import Column, Kind, Table
 from changes.writes import Write
-from projectors.stores.elasticsearch.bulk import Chunk, deliver, describe, split
+from projectors.stores.elasticsearch.bulk import Chunk, Replacement, deliver, describe, replace, split
 from projectors.stores.elasticsearch.documents import Unfit, encoder, id_of, key_of
+from projectors.stores.elasticsearch.requests import Refused
 from projectors.stores.elasticsearch.rules import problems
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
@@ -24,7 +25,7 @@ Answer = Callable[[list[str]], Any]
 
 
 class Client:
-    """Gives the scripted answers, in order; remembers the ids of each request."""
+    """Gives the scripted answers, in order; remembers the ids of each request, those of deletes with a minus."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
@@ -33,7 +34,12 @@ class Client:
     def perform_request(self, method: str, target: str, *, headers: Any, body: bytes) -> Any:
         assert "require_alias=true" in target
         assert body.endswith(b"\n")
-        ids = [orjson.loads(line)["index"]["_id"] for line in body.splitlines()[::2]]
+        ids, lines = [], iter(body.splitlines())
+        for line in lines:
+            ((action, place),) = orjson.loads(line).items()
+            ids.append(f"{'-' if action == 'delete' else ''}{place['_id']}")
+            if action == "index":
+                next(lines)
         self.asked.append(ids)
         return SimpleNamespace(body=self._answers.pop(0)(ids))
 
@@ -136,6 +142,49 @@ def test_a_refused_request_is_halved_until_the_document_is_found(status: int) ->
     refused, _ = sent(client, chunk("a", "b", "c", "d", "e"))
     assert [key for key, _ in refused] == ["c"]
     assert {one for ids in client.asked for one in ids} == {"a", "b", "c", "d", "e"}
+
+
+def replacements(*ids: str) -> list[Replacement]:
+    lines = {one: orjson.dumps({"delete": {"_id": one}}) for one in ids}
+    return [Replacement((lines[one],), (orjson.dumps({"index": {"_id": one}}), b"{}")) for one in ids]
+
+
+def replaced(client: Client, *ids: str) -> list[float]:
+    """The pauses that were made."""
+    pauses: list[float] = []
+    replace(client, replacements(*ids), pauses.append)  # type: ignore[arg-type]
+    return pauses
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_a_refused_replacement_is_halved_and_a_delete_leaves_its_rewrite_only_where_it_must(status: int) -> None:
+    client = Client(*[whole(status, "content_too_long_exception", if_any="c")] * 20)
+    assert replaced(client, "a", "b", "c", "d", "e") == []
+    assert client.asked.pop(client.asked.index(["-c"]))
+    assert all(ids == [one for name in ids[1::2] for one in (f"-{name}", name)] for ids in client.asked)
+    assert {one for ids in client.asked for one in ids[1::2]} == {"a", "b", "c", "d", "e"}
+
+
+def test_only_replacements_that_were_not_taken_are_sent_again_each_as_a_whole() -> None:
+    busy = (429, "es_rejected_execution_exception")
+    client = Client(whole(429), items(**{"-b": busy, "d": busy, "c": (404, ""), "-a": (409, "x")}), fine)
+    pauses = replaced(client, "a", "b", "c", "d")
+    assert client.asked[1:] == [["-a", "a", "-b", "b", "-c", "c", "-d", "d"], ["-b", "b", "-d", "d"]]
+    assert len(pauses) == 2 and pauses[0] < pauses[1]
+    client = Client(*[items(**{"-b": busy})] * 20)
+    with pytest.raises(StoreUnavailableError, match="429"):
+        replaced(client, "a", "b")
+    assert 3 <= len(client.asked) <= 8
+    with pytest.raises(StoreUnavailableError, match="block"):
+        replaced(Client(items(**{"-a": (429, "cluster_block_exception")})), "a")
+
+
+def test_a_delete_that_is_refused_by_itself_is_told() -> None:
+    with pytest.raises(Refused):
+        replaced(Client(*[whole(413)] * 2), "a")
+    with pytest.raises(Refused):
+        replaced(Client(whole(405)), "a", "b")
+    replace(Client(whole(413)), [Replacement((), replacements("a")[0].write)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

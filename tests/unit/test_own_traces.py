@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from changes.rendering import parse_key
 from changes.tables import Column, Kind
 from operations.own_traces import ERASED, OwnTraces
+from operations.rebuild import differences
 from operations.replay_keys import keys_from_texts
 
 ID = Column(name="id", kind=Kind.INTEGER, declared="int", is_nullable=False)
@@ -64,3 +66,63 @@ def test_a_number_in_a_sentence_is_a_key_only_where_it_is_called_one() -> None:
         f"no such place: {ERASED}, ada@x.organ"
     )
     assert of_number.text(None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "before", "after"),
+    [
+        ("17", ID, "such as keys 16, 17, 18", "such as keys 16, {}, 18"),
+        ("18", ID, "2 entities are wrong; such as keys 17, 18", "2 entities are wrong; such as keys 17, {}"),
+        ("17", ID, "such as key 17; 17 keys that viewtail", "such as key {}; 17 keys that viewtail"),
+        # As earlier viewtails wrote it.
+        ("17", ID, "17 are wrong; such as 17, 18; 17 keys are", "17 are wrong; such as {}, 18; 17 keys are"),
+        ("18", ID, "such as 17, 18. Ask again in 18 s", "such as 17, {}. Ask again in 18 s"),
+        ("7", ID, "such as keys 17, 70, 7.5", "such as keys 17, 70, 7.5"),
+        ("7", ID, "such as keys 1, 7; key 7, 7 keys; such as 7", "such as keys 1, {}; key {}, 7 keys; such as {}"),
+        ("run", NAME, "start viewtail run; such as keys a;b, run", "start viewtail run; such as keys a;b, {}"),
+    ],
+)
+def test_a_key_in_a_list_of_keys_goes(key: str, column: Column, before: str, after: str) -> None:
+    assert traces(key, column).text(before) == after.replace("{}", ERASED)
+
+
+def test_what_viewtail_writes_of_keys_is_found_in_it() -> None:
+    found = [SimpleNamespace(name=name) for name in ("16", "17", "18")]
+    counts = SimpleNamespace(differing={"wrong": 17}, foreign=17)
+    for some in (found, found[1:2]):
+        report: Any = SimpleNamespace(counts=counts, found=some, foreign=("x",))
+        written = "; ".join(differences(report))
+        erased = traces("17", ID).text(written) or ""
+        assert erased.count(ERASED) == 1 and erased.count("17") == 2 == written.count("17") - 1, written
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("no viewtail runs in it. Start it: viewtail run", None),
+        ("the run of view runs, in a run", None),
+        ("key run, Redis key 'runs:run', the entry 'run'", "key {}, Redis key 'runs:{}', the entry '{}'"),
+        ("run", "{}"),
+    ],
+)
+def test_a_short_word_is_a_key_only_where_it_stands_as_one(before: str, after: str | None) -> None:
+    assert traces("run", NAME).text(before) == (after or before).replace("{}", ERASED)
+
+
+def test_a_key_that_the_word_for_what_was_erased_holds_is_erased_once() -> None:
+    of_that = traces("that", NAME)
+    once = of_that.text("key that, such as 1, that")
+    assert once == f"key {ERASED}, such as 1, {ERASED}"
+    assert of_that.text(once) == once
+
+
+def test_an_empty_key_leaves_texts_as_they_are() -> None:
+    empty = traces("", NAME)
+    assert empty.text("no row: key '', or none") == "no row: key '', or none"
+    assert empty._what("where id = 7 AND name > 'a'") == "where id = 7 AND name > 'a'"
+
+
+def test_a_text_that_grows_is_cut_to_its_column() -> None:
+    text = f"key 7, {'x' * 1993}"
+    assert traces("7", ID).text(text) == f"key {ERASED}, {'x' * 2000}"[:2000]
+    assert len(traces("7", ID).text("key 7, " * 140, 1000) or "") == 1000

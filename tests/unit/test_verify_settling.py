@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from changes.writes import Key
-from operations.verify import Verify
+from operations.lowered import Lowered
+from operations.verify import MOST_LISTED, Verify
 from projectors.proving.comparison import Difference, Found, Settled
 from projectors.stores import NOTHING_HELD
+from viewtail.commands.verify import _as_json
 
 
 def found(key: Key) -> Found:
@@ -49,3 +51,19 @@ def test_what_a_repair_finds_once_more_is_written_once_more() -> None:
     writer = SimpleNamespace(of_keys=lambda keys, *_: asked.append(list(keys)))
     told([[(1,)], [(1,)]], writer)
     assert asked == [[(1,)]] * 6, "three attempts each time"
+
+
+def test_the_versions_that_a_run_lowered_are_counted_with_those_before_it_was_stopped() -> None:
+    view = SimpleNamespace(id="mysql:v", view=SimpleNamespace(entity=SimpleNamespace(version=None)))
+    run: Any = SimpleNamespace(progress={}, save=lambda: None, end=lambda *_: None)
+
+    def report(keys: range) -> Any:
+        comparison: Any = SimpleNamespace(reader=SimpleNamespace(foreign=()))
+        beside: Any = SimpleNamespace(view=view)
+        pass_ = Verify(beside=beside, run=run, pace=Any, is_repair=True)  # type: ignore[arg-type]
+        pass_._note_lowered([Lowered(str(key), 90, 7) for key in keys])
+        pass_.counts.differing["wrong"] = len(keys)
+        return _as_json(pass_._report([], 0, 0.0, comparison, ""))
+
+    assert report(range(MOST_LISTED + 500))["lowered_count"] == MOST_LISTED + 500
+    assert report(range(5000, 5001))["lowered_count"] == MOST_LISTED + 501, "the same run went on"

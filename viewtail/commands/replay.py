@@ -25,7 +25,7 @@ from viewtail.commands.output import print_json, print_remark, print_rows
 from viewtail.commands.progress import progress
 from viewtail.composition import Deployment, deploy
 
-KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend")
+KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade")
 LOOK_EVERY_S = 0.5
 
 
@@ -54,10 +54,9 @@ def would_replay(config: Path | None, names: Sequence[str], *, all_views: bool) 
     """Say how many entities would be written again; nothing is marked or recorded. Returns the exit code."""
     deployment, wanted = _chosen(config, names, all_views)
     found = operation.would_replay(deployment, wanted)
-    for view in wanted:
-        if view.id in found.marked:
-            count = operation.entities_of(deployment, view)
-            print(f"{view.id}: about {count:,} entities would be written again, in place")
+    marked = [view for view in wanted if view.id in found.marked]
+    for name, count in operation.entities_of(deployment, marked).items():
+        print(f"{name}: about {count:,} entities would be written again, in place")
     _tell_left(found)
     return 1 if found.left else 0
 

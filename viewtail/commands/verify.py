@@ -240,7 +240,7 @@ def _as_json(report: Report) -> dict[str, Any]:
         "proven_through": report.proven_through,
         "confidence": report.confidence or None,
         "took_s": round(report.took_s, 3),
-        "lowered_count": len(report.lowered),
+        "lowered_count": report.lowered_count,
         "entities": [_entity(one, one.key in repaired, report.lowered.get(one.name)) for one in report.found],
         "parked_keys": list(report.parked),
     }

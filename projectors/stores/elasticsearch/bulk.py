@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from elasticsearch import Elasticsearch
@@ -61,27 +61,110 @@ class Chunk:
         return self.only(range(middle)), self.only(range(middle, len(self)))
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What deletes a document, and what is written in its place: in one request, so that readers miss it for no time.
+
+    One of the two may be missing.
+    """
+
+    delete: Sequence[bytes]  # a line
+    write: Sequence[bytes]  # two lines
+
+    @property
+    def count(self) -> int:
+        """Of a bulk request's items."""
+        return bool(self.delete) + bool(self.write)
+
+    @property
+    def byte_count(self) -> int:
+        return sum(map(len, self.delete)) + sum(map(len, self.write))
+
+
 def deliver(client: Elasticsearch, chunk: Chunk, pause: Callable[[float], Any] = time.sleep) -> list[Parked]:
     """Send until each item is acknowledged or refused for good; returns the latter.
 
     Raises StoreUnavailableError, StoreError.
     """
     refused: list[Parked] = []
+
+    def attempt() -> ViewtailError | None:
+        nonlocal chunk
+        waiting, busy = _sort(chunk, ask_bulk(client, _TARGET, chunk.body, len(chunk)), refused)
+        chunk = chunk.only(waiting)
+        return busy
+
+    try:
+        _insist(attempt, pause)
+    except Refused as answer:
+        return refused + _narrow(client, chunk, answer, pause)
+    return refused
+
+
+def replace(
+    client: Elasticsearch, replacements: Sequence[Replacement], pause: Callable[[float], Any] = time.sleep
+) -> None:
+    """Send until each is done, or is no more what it was about.
+
+    What an index or a proxy refuses of a document is not told: `deliver`, which must follow, is told it as well.
+    Raises StoreUnavailableError, StoreError; and Refused where not even a delete alone is taken.
+    """
+
+    def attempt() -> ViewtailError | None:
+        nonlocal replacements
+        replacements, busy = _ask_replaced(client, replacements)
+        return busy
+
+    try:
+        _insist(attempt, pause)
+    except Refused as refused:
+        if refused.status not in (400, 413):
+            raise
+        if len(replacements) > 1:
+            middle = len(replacements) // 2
+            replace(client, replacements[:middle], pause)
+            replace(client, replacements[middle:], pause)
+        elif replacements[0].write:
+            replace(client, [Replacement(one.delete, ()) for one in replacements if one.delete], pause)
+        else:
+            raise
+
+
+def _ask_replaced(
+    client: Elasticsearch, replacements: Sequence[Replacement]
+) -> tuple[list[Replacement], ViewtailError | None]:
+    """Those to be sent again, and why. A second delete does no harm: it names the document that it is about."""
+    waiting: list[Replacement] = []
+    busy: ViewtailError | None = None
+    lines = list(chain.from_iterable((*one.delete, *one.write) for one in replacements))
+    if not lines:
+        return waiting, busy
+    answers = iter(ask_bulk(client, _TARGET, b"\n".join(lines) + b"\n", sum(one.count for one in replacements)))
+    for one in replacements:
+        # 409: something else is there by now; 400: told by `deliver`
+        said = [answer for answer in islice(answers, one.count) if answer["status"] not in (*_FINE, 400, 404)]
+        errors = [(answer, error) for answer in said if (error := failure_of(answer)) is not None]
+        for answer, error in errors:
+            if not _is_busy(answer):
+                raise error
+            busy = error
+        if errors:
+            waiting.append(one)
+    return waiting, busy
+
+
+def _insist(attempt: Callable[[], ViewtailError | None], pause: Callable[[float], Any]) -> None:
+    """Try until the server is no longer too busy, which an attempt returns or raises; raises that after a few tries."""
     for pause_s in (*_PAUSES_S, None):
         try:
-            answers = ask_bulk(client, _TARGET, chunk.body, len(chunk))
-            waiting, busy = _sort(chunk, answers, refused)
-            if busy is None:
-                break
-            chunk = chunk.only(waiting)
-        except Refused as answer:
-            return refused + _narrow(client, chunk, answer, pause)
+            busy = attempt()
         except OverloadedError as error:
             busy = error
+        if busy is None:
+            return
         if pause_s is None:
             raise busy
         pause(pause_s)
-    return refused
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
@@ -129,12 +212,17 @@ def _sort(chunk: Chunk, answers: list[dict[str, Any]], refused: list[Parked]) ->
         if error is None:
             view = chunk.views[at]
             refused.append(parked(view, chunk.items[at], describe(*_error(answer), mapping_of(view)[0])))
-        elif (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception":
+        elif _is_busy(answer):
             waiting.append(at)
             busy = error
         else:
             raise error
     return waiting, busy
+
+
+def _is_busy(answer: dict[str, Any]) -> bool:
+    status: int = answer["status"]
+    return (status == 429 or status >= 500) and _error(answer)[0] != "cluster_block_exception"
 
 
 def _narrow(client: Elasticsearch, chunk: Chunk, refused: Refused, pause: Callable[[float], Any]) -> list[Parked]:

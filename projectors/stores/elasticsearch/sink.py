@@ -25,7 +25,7 @@ from changes.errors import DeclarationError, StoreError, StoreUnavailableError, 
 from changes.positions import Position, ReadPosition
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors.stores import GuardedSink, Held, Item, PlaceRefusedError, Unfit, nothing, parked
-from projectors.stores.elasticsearch.bulk import Chunk, ask_bulk, deliver, failure_of, split
+from projectors.stores.elasticsearch.bulk import Chunk, Replacement, ask_bulk, deliver, failure_of, replace, split
 from projectors.stores.elasticsearch.documents import Encode, encoder, id_of, witness_id
 from projectors.stores.elasticsearch.index import DELETED, POSITION, Names, make_ready, mapping_of, path
 from projectors.stores.elasticsearch.reading import last_sequence_number, present_documents
@@ -41,7 +41,6 @@ _WITNESS_TARGET = (
     "/_bulk?require_alias=true&filter_path=items.*.status,items.*._seq_no,items.*._primary_term,items.*.error.type,"
     "items.*.error.reason"
 )
-_TAKING_TARGET = "/_bulk?require_alias=true&filter_path=items.*.status,items.*.error.type,items.*.error.reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,7 @@ class ElasticsearchSink(GuardedSink):
     def prepare(self) -> dict[str, str]:
         """Connect, make indices and aliases, and read the witnesses of the views that have theirs."""
         self._is_ready = False
+        self._taken = {}  # the write that it was for failed, and no other brings what comes in its place
         self._unkept = None  # the store may be another one by now; what it has kept is for `witness` to say
         if self._client is None:
             self._client = self._open()
@@ -105,9 +105,9 @@ class ElasticsearchSink(GuardedSink):
 
     def write(self, writes: Sequence[ViewWrites], upto: Position | None) -> list[Parked]:
         """Apply what is newer; returns the keys whose documents the index refuses."""
+        taken, self._taken = self._taken, {}  # once: what is found wrong again is told again
         client = self._living()
         letters: list[Parked] = []
-        taken, self._taken = self._taken, {}
         with self._without_memory(client, taken) if taken else nullcontext():
             for view, found in taken.items():
                 behind = {key: write for one in writes if one.view == view for key, write in one.writes.items()}
@@ -181,24 +181,25 @@ class ElasticsearchSink(GuardedSink):
         """Delete documents that are as they were found, and write each again behind that, as far as it can be."""
         bound, encode = self._views[view], self._encoders[view]
         alias, identity = Names(bound).write_alias, id_of(bound)
-        lines: list[bytes] = []
-        count = 0
-        for left, (key, held) in zip(reversed(range(len(found))), found.items(), strict=True):
+        waiting: list[Replacement] = []
+        byte_count = 0
+        for key, held in found.items():
+            delete: list[bytes] = []
+            write: list[bytes] = []
             if held.mark is not None:
                 number, term = held.mark
                 place = {"_index": alias, "_id": identity(key), "if_seq_no": number, "if_primary_term": term}
-                lines.append(orjson.dumps({"delete": place}))
-                count += 1
+                delete = [orjson.dumps({"delete": place})]
             if key in writes:
                 with suppress(Unfit, ValueError, TypeError):  # told by the write that follows
-                    lines += encode([(key, writes[key])])
-                    count += 1
-            if lines and (sum(map(len, lines)) > BYTES_A_REQUEST or not left):
-                for answer in ask_bulk(client, _TAKING_TARGET, b"\n".join(lines) + b"\n", count):
-                    # 409: something else is there by now; 400: told by the write that follows
-                    if answer["status"] not in (200, 201, 400, 404, 409) and (error := failure_of(answer)) is not None:
-                        raise error
-                lines, count = [], 0
+                    write = encode([(key, writes[key])])
+            one = Replacement(delete, write)
+            if waiting and byte_count + one.byte_count > BYTES_A_REQUEST:
+                replace(client, waiting)
+                waiting, byte_count = [], 0
+            waiting.append(one)
+            byte_count += one.byte_count
+        replace(client, waiting)
 
     @staticmethod
     def _remember_deletes(client: Elasticsearch, index: str, for_time: str | None) -> None:

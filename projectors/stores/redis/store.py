@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr
 from changes.errors import DeclarationError
 from changes.tables import Column, Kind
 from changes.writes import Key
-from projectors.stores import Choice, Example, Store, ViewReader
+from projectors.stores import Choice, Example, NoCopy, Store, ViewReader
 from projectors.stores.redis.keys import keys_of, leading, shapes_meet
 from projectors.stores.redis.scores import score_problems
 from projectors.stores.redis.views import GENERATION, RedisHash, RedisJson, RedisSet, RedisSortedSet
@@ -161,7 +161,7 @@ class RedisStore(Store):
 
         return place_of(view)
 
-    def no_copy_from(self, view: BoundView, before: Place) -> str:
+    def no_copy_from(self, view: BoundView, before: Place) -> NoCopy | None:
         """Entities change places under the keys that they had, and as the same type of value.
 
         An entity that moves leaves the set of a former template, too, unless the sets are of one copy alone. A set and
@@ -172,11 +172,11 @@ class RedisStore(Store):
         is_same = all(before.get(name) == now.get(name) for name in names)
         is_same_type = "type" not in before or before["type"] == now.get("type")  # an earlier viewtail kept none
         if is_same and (is_same_type or not shapes_meet(before["sets"], now["sets"])):
-            return ""
-        return (
-            "its Redis keys have another form, or another type of value, by this declaration, and readers would find "
-            "what is there now for ever. Give it a new name, and forget this one when nobody reads it any more; or "
-            "take the change back"
+            return None
+        return NoCopy(
+            why="its Redis keys have another form, or another type of value, by this declaration, and readers would "
+            "find what is there now for ever",
+            mend="Give it a new name, and forget this one when nobody reads it any more; or take the change back",
         )
 
     def leftover(self, access: Access, retired: Retired) -> Leftover:
