@@ -256,9 +256,7 @@ def _end() -> None:
     if code is not None and not isinstance(code, int):  # as Python itself ends
         print(code, file=sys.stderr)
         code = 1
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python itself ends: idle threads of executors are woken
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code or 0)
