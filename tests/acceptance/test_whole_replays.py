@@ -126,7 +126,7 @@ def test_a_dry_run_of_whole_views_tells_about_how_many_entities_and_reads_no_tab
     said = "entities would be written again, in place"
     told = re.fullmatch(f"{USER}: about ([0-9,]+) {said}\n{PET}: about 2 {said}\n", done.stdout)
     assert told is not None, done.stdout
-    assert ROWS <= int(told[1].replace(",", "")) < 1.2 * ROWS
+    assert ROWS <= int(told[1].replace(",", "")) < 2 * ROWS  # an estimate
     assert shop.newest() == []
     assert set(shop.views().values()) == {"filled"}
     assert shop.viewtail("pause", USER).returncode == 0
