@@ -13,7 +13,7 @@ from ingest.poll.writers import why_unreadable
 from servers.asking import findings
 from servers.facts import MARIADB, facts_of
 from servers.privileges import Privileges, account
-from servers.sessions import Connection, MySQLAddress, quote
+from servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of, quote
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"
@@ -60,16 +60,30 @@ def _is_primary(connection: Connection) -> Finding:
     """On a replica rows are written by its applier, and who has got an id on the primary it does not show."""
     what, mend = "is no replica", "set VIEWTAIL_SOURCE__URL to its primary"
     why = "rows reach it in another order than that of their ids, and nothing there says which are still to come"
+    found = is_replica(connection)
+    if found is None:
+        is_mariadb = facts_of(connection).name == MARIADB
+        mend = "GRANT REPLICA MONITOR ON *.*, or know it" if is_mariadb else "GRANT SELECT ON performance_schema.*"
+        return warn(_WHERE, what, "not known: the user may not ask", why, mend)
+    return expect(not found, _WHERE, what, "a replica" if found else "none", why, mend)
+
+
+def is_replica(connection: Connection) -> bool | None:
+    """Whether others write the server's rows, as its primary or as members of its group; None: the user may not ask."""
     is_mariadb = facts_of(connection).name == MARIADB
     try:
         with connection.cursor() as cursor:
             # MySQL tells it to who may read metadata locks, and has members of a group there too.
             cursor.execute("SHOW REPLICA STATUS" if is_mariadb else _CHANNELS)
-            is_replica = cursor.fetchone() is not None
+            if cursor.fetchone() is not None:
+                return True
+            cursor.execute("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
+            galera = cursor.fetchone()
+            return galera is not None and galera[1] in ("ON", "1")
     except pymysql.err.MySQLError as error:
-        mend = "GRANT REPLICA MONITOR ON *.*, or know it" if is_mariadb else "GRANT SELECT ON performance_schema.*"
-        return warn(_WHERE, what, f"not known: {error.args[-1]}", why, mend)
-    return expect(not is_replica, _WHERE, what, "a replica" if is_replica else "none", why, mend)
+        if number_of(error) in TEMPORARY_NUMBERS or not connection.open:
+            raise
+        return None
 
 
 def _locks(connection: Connection, wait_s: float | None) -> Finding:

@@ -10,7 +10,7 @@ import pymysql
 import structlog
 
 from changes.batches import Followed
-from changes.errors import DeclarationError, HistoryGoneError, SourceError, ViewtailError
+from changes.errors import DeclarationError, HistoryGoneError, MisuseError, SourceError, ViewtailError
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
@@ -26,6 +26,7 @@ from servers.facts import facts_of
 from servers.privileges import account
 from servers.sessions import Connection, open_session, quote, session_error, value_of
 
+NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
 
 _TEXT = "polled tables of "
@@ -76,7 +77,16 @@ class PollHistory:
         )
 
     def _writers(self, connection: Connection) -> Writers:
-        facts = facts_of(connection)
+        try:
+            facts = facts_of(connection)
+            is_replica = checks.is_replica(connection)
+        except pymysql.err.MySQLError as error:
+            raise session_error(error, self.access.address(), "source") from None
+        if is_replica:
+            raise SourceError(
+                "the source is a replica, or one of a group: rows reach it in another order than that of their ids, "
+                "and who may still bring one it does not know. Set VIEWTAIL_SOURCE__URL to its primary"
+            )
         why = why_unreadable(connection, facts)
         if why is None:
             return writers_of(facts)
@@ -121,6 +131,11 @@ class PollKind(SourceKind):
         return PollPosition.from_text(text)
 
     def history(self, access: SourceAccess, pipeline: PipelineId, number: int) -> PollHistory:
+        if pipeline.store in NO_STORES:
+            raise MisuseError(
+                "topics are not published from tables that are polled: take the Topic views out of views.py, or tail "
+                "the binlog"
+            )
         with closing(open_session(access.address(), role="source")) as connection:
             return PollHistory(access, value_of(connection, facts_of(connection).identity))
 

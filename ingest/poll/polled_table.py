@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
 
 from changes.batches import Followed, Row
 from changes.errors import DeclarationError
 from changes.tables import Column
-from ingest.canonical.rows import fetch_rows, select_list
+from ingest.canonical.rows import fetch_rows, select_list, source_error
 from ingest.poll.ids import Ids
 from ingest.poll.writers import Writers
 from servers.sessions import Connection, quote, value_of
@@ -87,9 +90,15 @@ class PolledTable:
             return
         top = self._newest(connection) if self.ids is None else self.ids.top  # before it is asked who is there
         open_now = writers.now(connection, self.followed.table.schema, self.followed.table.name)
-        for one in self._looks:
+        kept: deque[_Look] = deque()
+        for one in self._looks:  # few: those that wait for the same ones are one
             one.writers &= open_now
-        last = self._looks[-1] if self._looks else None
+            if kept and kept[-1].writers == one.writers:
+                kept[-1].upto = one.upto
+            else:
+                kept.append(one)
+        self._looks = kept
+        last = kept[-1] if kept else None
         if self.ids is None and last is not None:
             pass  # it begins where the first look was
         elif last is not None and last.writers == open_now:
@@ -104,7 +113,7 @@ class PolledTable:
     def begins_again(self, connection: Connection) -> bool:
         """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
         table = self.followed.table
-        given_next = value_of(
+        given_next = asked(
             connection,
             "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
             table.schema,
@@ -112,10 +121,27 @@ class PolledTable:
         )
         return self.ids is not None and given_next is not None and int(given_next) <= self.ids.top
 
+    def check(self, connection: Connection) -> None:
+        """Raises DeclarationError where the column is not the one whose ids the server gives out."""
+        table = self.followed.table
+        found = asked(
+            connection,
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+            "AND EXTRA LIKE '%%auto_increment%%'",
+            table.schema,
+            table.name,
+        )
+        if found != self.order.name:
+            which = f"its AUTO_INCREMENT column is {found}" if found else "it has no AUTO_INCREMENT column"
+            raise DeclarationError(
+                f"{table.full_name} is to be polled by {self.order.name}, and {which}: ids that are given otherwise "
+                f"may be lower than some that were read. Write order={found or 'COLUMN'!r}, or tail the binlog"
+            )
+
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
         table = self.followed.table
-        found = value_of(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
+        found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
         return int(found or 0)
 
     def _statement(self) -> str:
@@ -127,6 +153,14 @@ class PolledTable:
         ranges = [f"{order} BETWEEN {low} AND {high}" for low, high in gaps]
         where = " OR ".join([*ranges, f"{order} > {self.ids.top}"])
         return f"{self._select} WHERE {where} ORDER BY {order} LIMIT {MOST_ROWS}"
+
+
+def asked(connection: Connection, statement: str, *values: object) -> Any:
+    """The first value. Raises SourceError or SourceUnavailableError."""
+    try:
+        return value_of(connection, statement, *values)
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
 
 
 def polled(followed: Followed, order: str, ids: Ids | None) -> PolledTable:

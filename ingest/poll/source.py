@@ -41,7 +41,7 @@ RETRY_S = (0.1, 5.0)  # first, and at most
 LOOK_EVERY_S = 1.0  # whether ids begin again
 # Statistics of tables as they are; MariaDB takes that for a comment, and has no others.
 _SESSION = "SET /*!80000 information_schema_stats_expiry = 0, */ autocommit = 1"
-ROW_BYTES = 200  # of what waits to be written: rows come decoded, and nobody counted their bytes
+ROW_BYTES = 100  # of a row that waits to be written, beside its texts
 
 
 class PollSource:
@@ -140,6 +140,8 @@ class PollSource:
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
             for connection in (source, tokens):
                 _execute(connection, _SESSION)
+            for table in reading.tables:
+                table.check(source)
             writers = self._writers(source)
             looked_at = float("-inf")
             while not self._is_interrupted:
@@ -147,11 +149,11 @@ class PollSource:
                 if began - looked_at > LOOK_EVERY_S:
                     reading.leave_those_that_begin_again(source)
                     looked_at = began
+                for table in reading.tables:
+                    table.look(source, writers)
                 marks = self._new_marks(tokens, reading)
                 found = reading.read(source)
                 is_cut = not source.open  # at its bytes; the next session goes on
-                for table in () if is_cut else reading.tables:
-                    table.look(source, writers)
                 if reading.is_begun and not reading.is_behind:
                     reading.pass_marks(marks)
                 self.progress.trouble = None
@@ -181,6 +183,7 @@ class _Reading:
         self.is_behind = True  # there is more than was read
         self._halts: list[tuple[Followed, str]] = []
         self._is_settled = True  # the position is as it was, but for rows
+        self._whole_us = self._oldest_us = 0  # when the last whole look began, and that before it; Unix time
 
     @property
     def is_begun(self) -> bool:
@@ -202,13 +205,20 @@ class _Reading:
         """What is new in each table."""
         found = []
         self.is_behind = False
+        began_us = time.time_ns() // 1_000
+        self._oldest_us = self._whole_us or began_us
         for table in self.tables:
+            if not connection.open:  # cut at the bytes of the table before
+                self.is_behind = True
+                break
             before = table.passed
             rows, is_whole = table.read(connection)
             self.is_behind = self.is_behind or not is_whole
             self._is_settled = self._is_settled and table.passed == before
             if rows:
                 found.append((table.followed, rows))
+        if not self.is_behind:
+            self._whole_us = began_us
         return found
 
     def pass_marks(self, marks: Mapping[str, str]) -> None:
@@ -241,13 +251,21 @@ class _Reading:
             changes=changes,
             end=self.position,
             row_count=count,
-            byte_count=count * ROW_BYTES,
-            oldest_commit_us=time.time_ns() // 1_000,  # when its rows were committed the table does not say
+            byte_count=sum(map(_bytes_of, (rows for _, rows in found))),
+            # When rows were committed their table does not say; not before it was read to its end.
+            oldest_commit_us=self._oldest_us,
             refused=refused,
             halts=halts,
             watermarks=[Watermark(token, version) for token in marks],
             is_quiet=not found and not halts,
         )
+
+
+def _bytes_of(rows: Sequence[Row]) -> int:
+    """About what they take: of a few, the average."""
+    some = rows[:: max(1, len(rows) // 20)]
+    size = sum(ROW_BYTES + sum(len(value) for value in row if isinstance(value, str | bytes)) for row in some)
+    return size * len(rows) // max(1, len(some))
 
 
 def _execute(connection: Connection, statement: str) -> Sequence[Any]:

@@ -4,7 +4,7 @@ A row's id is given out before its transaction ends, so a lower id may appear af
 an id of a table holds a metadata lock on it from before that until behind its COMMIT is visible. So once the holders of
 a moment have let go, all ids that were given out by then are there, or never will be.
 
-Measured (tests/integration/test_poll_writers.py): MySQL lists the locks of prepared XA transactions too, also when
+Measured (tests/integration/test_poll_source.py): MySQL lists the locks of prepared XA transactions too, also when
 their session is gone or the server was started again. MariaDB does not: there every such transaction counts as one.
 """
 
@@ -20,15 +20,18 @@ import pymysql
 from changes.errors import SourceError
 from ingest.canonical.rows import source_error
 from servers.facts import MARIADB, ServerFacts
-from servers.sessions import Connection
+from servers.sessions import TEMPORARY_NUMBERS, Connection, number_of
 
 # Who only reads brings no rows. Anything else counts, known or not.
 _READS = "('SHARED', 'SHARED_HIGH_PRIO', 'SHARED_READ', 'SHARED_READ_ONLY')"
 _MYSQL = (
-    "SELECT OWNER_THREAD_ID, OWNER_EVENT_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE' "
+    "SELECT OWNER_THREAD_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE' "
     f"AND OBJECT_SCHEMA = %s AND OBJECT_NAME = %s AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE NOT IN {_READS}"
 )
-_MYSQL_LOST = "SHOW GLOBAL STATUS LIKE 'Performance_schema_metadata_lock_lost'"
+_MYSQL_LOST = (
+    "SHOW GLOBAL STATUS WHERE Variable_name IN "
+    "('Performance_schema_metadata_lock_lost', 'Performance_schema_thread_instances_lost')"
+)
 _MYSQL_IS_ON = (
     "SELECT COUNT(*) FROM performance_schema.setup_instruments i JOIN performance_schema.setup_consumers c "
     "WHERE i.NAME = 'wait/lock/metadata/sql/mdl' AND i.ENABLED = 'YES' "
@@ -36,49 +39,63 @@ _MYSQL_IS_ON = (
 )
 _MARIADB_READS = "('MDL_SHARED', 'MDL_SHARED_HIGH_PRIO', 'MDL_SHARED_READ', 'MDL_SHARED_READ_ONLY')"
 _MARIADB = (
-    "SELECT l.THREAD_ID, COALESCE(t.trx_started, '') FROM information_schema.METADATA_LOCK_INFO l "
-    "LEFT JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = l.THREAD_ID "
-    "WHERE l.TABLE_SCHEMA = %s AND l.TABLE_NAME = %s AND l.LOCK_TYPE = 'Table metadata lock' "
-    f"AND l.LOCK_MODE NOT IN {_MARIADB_READS} "
-    # A prepared XA transaction without a session has no lock there; which tables it changed nobody says.
-    "UNION ALL SELECT -1, trx_id FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0"
+    "SELECT THREAD_ID FROM information_schema.METADATA_LOCK_INFO WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+    f"AND LOCK_TYPE = 'Table metadata lock' AND LOCK_MODE NOT IN {_MARIADB_READS}"
 )
 
 
+_IS_OFF = (
+    "performance_schema does not record metadata locks. Start the server with "
+    "performance_schema_instrument='wait/lock/metadata/sql/mdl=ON', as it is by default"
+)
 TICK_S = 0.25
 
 
 class Writers(Protocol):
-    """Transactions that are open now and may have ids of a table."""
+    """Sessions whose transaction is open now and may have ids of a table."""
 
     def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
-        """Equal ones in two answers are the same transaction. Raises SourceError, SourceUnavailableError."""
+        """Who was there in an answer and is not in a later one has ended what was open then.
+
+        Who is in both may have begun another one meanwhile; then it takes longer to know. Raises SourceError,
+        SourceUnavailableError.
+        """
 
 
-@dataclass(slots=True)
 class MySQLWriters:
     """By performance_schema.metadata_locks."""
 
-    _lost: int = field(default=0, init=False)
-
     def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
         rows = _asked(connection, _MYSQL, (schema, table))
-        ((_, lost),) = _asked(connection, _MYSQL_LOST)
-        if lost not in ("0", 0):  # text, as SHOW STATUS has it
-            raise SourceError(
-                f"the source did not list {lost} metadata locks, since performance_schema_max_metadata_locks is too "
-                "small: who holds them may bring ids that were passed. Raise it in my.cnf (or leave it out: the "
-                "server then sizes it by itself), restart the server, and start viewtail again"
-            )
+        if _asked(connection, _MYSQL_IS_ON) != [(1,)]:
+            raise SourceError(f"who may still bring a row cannot be told any more: {_IS_OFF}")
+        for name, lost in _asked(connection, _MYSQL_LOST):
+            if lost not in ("0", 0):  # text, as SHOW STATUS has it
+                setting = "metadata_locks" if "metadata" in str(name) else "thread_instances"
+                raise SourceError(
+                    f"the source does not list every metadata lock ({name} is {lost}): who holds one that it left out "
+                    f"may bring ids that were passed. Raise performance_schema_max_{setting} in my.cnf (or leave it "
+                    "out: the server then sizes it by itself), restart the server, and start viewtail again"
+                )
         return frozenset(rows)
 
 
 @dataclass(slots=True)
 class MariaDBWriters:
-    """By the plugin METADATA_LOCK_INFO and InnoDB's list of transactions."""
+    """By the plugin METADATA_LOCK_INFO, and XA RECOVER.
+
+    A prepared transaction whose session has gone has no lock there, and which tables it changed nobody says: while
+    there is one, nobody is known to have ended.
+    """
+
+    _before: dict[tuple[str, str], frozenset[Hashable]] = field(default_factory=dict, init=False)
 
     def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
-        return frozenset(_asked(connection, _MARIADB, (schema, table)))
+        found: frozenset[Hashable] = frozenset(_asked(connection, _MARIADB, (schema, table)))
+        if _asked(connection, "XA RECOVER"):  # after the locks: what has let go of them by preparing is in it
+            found = found | self._before.get((schema, table), frozenset()) | {"a prepared transaction"}
+        self._before[schema, table] = found
+        return found
 
 
 @dataclass(slots=True)
@@ -92,7 +109,7 @@ class BoundedWait:
 
     def now(self, connection: Connection, schema: str, table: str) -> frozenset[Hashable]:
         now = time.monotonic()
-        first, last = int((now - self.wait_s) / TICK_S) + 1, int(now / TICK_S)
+        first, last = int((now - self.wait_s) / TICK_S) + 1, int(now / TICK_S) + 1
         return frozenset(range(first, last + 1))  # the moments of which something may still be open
 
 
@@ -106,14 +123,13 @@ def why_unreadable(connection: Connection, facts: ServerFacts) -> str | None:
             if not is_mariadb:
                 cursor.execute(_MYSQL_IS_ON)
                 if cursor.fetchone() != (1,):
-                    return (
-                        "performance_schema does not record metadata locks. Start the server with "
-                        "performance_schema_instrument='wait/lock/metadata/sql/mdl=ON', as it is by default"
-                    )
+                    return _IS_OFF
     except pymysql.err.MySQLError as error:
+        if number_of(error) in TEMPORARY_NUMBERS or not connection.open:
+            raise source_error(error, connection) from None
         said = " ".join(str(part) for part in error.args)
         if is_mariadb:
-            return f"{said}. INSTALL SONAME 'metadata_lock_info'; and grant PROCESS ON *.*"
+            return f"{said}. INSTALL SONAME 'metadata_lock_info'"
         return f"{said}. Grant SELECT on performance_schema.metadata_locks, setup_instruments and setup_consumers"
     return None
 

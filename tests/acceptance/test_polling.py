@@ -84,6 +84,16 @@ def polled(mysql_server: Server, redis_server: Server, tmp_path: Path) -> Iterat
         yield Polled(mysql_server, redis_server, run)
 
 
+def test_what_cannot_be_polled_is_refused_with_what_to_do(polled: Polled) -> None:
+    wait_for("they are filled", polled.is_equal)
+    assert polled.run.stop() == 0
+    views = polled.run.folder / "views.py"
+    views.write_text(VIEWS.replace(', order="event_id"', ""))
+    polled.run.start()
+    assert polled.run.process is not None and polled.run.process.wait(30) == 2
+    assert "no entity says by which column" in polled.run.log
+
+
 def test_views_of_a_polled_table_are_filled_and_follow_it(polled: Polled) -> None:
     wait_for("they are filled", polled.is_equal)
     polled.add("e1", 2, 1_000)

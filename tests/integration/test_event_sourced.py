@@ -305,3 +305,25 @@ def test_a_closed_worker_finishes_its_batch_and_tells_the_others(bank: Bank) -> 
 def test_a_command_that_no_table_could_hold_is_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(MisuseError):
         Command(**{"entity_id": "ada", "command_id": "1", "name": "deposit", **wrong})
+
+
+def test_ids_that_differ_in_a_blank_are_two(bank: Bank, worker: CommandWorker) -> None:
+    for entity, command_id in (("ada", "1"), ("ada ", "1"), ("ada", "1 "), ("Ada", "1")):
+        assert not answer(worker.submit(bank.command(entity=entity, command_id=command_id, amount=1))).is_repeated
+    assert len(bank.events()) == 4
+
+
+def test_numbers_come_back_as_they_were(bank: Bank, worker: CommandWorker) -> None:
+    numbers = [99.99 * 1.19, 0.9452706955539223, 5e-324, 1.7976931348623157e308, -0.0, (1 << 64) - 1, -(1 << 63), 1.0]
+    commands = [bank.command("answers pair", answer=number) for number in numbers]
+    first = [answer(worker.submit(one)).response for one in commands]
+    again = [answer(worker.submit(one)) for one in commands]
+    assert list(map(repr, first)) == list(map(repr, numbers)) == [repr(one.response) for one in again]
+    assert all(one.is_repeated for one in again)
+
+
+def test_large_events_are_written_and_too_large_ones_are_refused(bank: Bank, worker: CommandWorker) -> None:
+    asked = [worker.submit(bank.command("answers pair", answer="x" * size)) for size in (3 << 20, 3 << 20, 9 << 20, 5)]
+    assert [len(answer(asked[at]).response) for at in (0, 1, 3)] == [3 << 20, 3 << 20, 5]
+    with pytest.raises(HandlerFailedError, match="larger than 8 MiB"):
+        answer(asked[2])

@@ -62,20 +62,22 @@ class Polled:
         self.tokens: dict[str, int] = {}  # how many rows there were when it came
         self.source: PollSource | None = None
         self.halts: list[str] = []
+        self.tables: tuple[str, ...] = ("event",)
+        self.order = "event_id"
 
     def session(self) -> Connection:
         return open_session(self.address, role="source")
 
-    def table(self) -> Table:
+    def table(self, name: str) -> Table:
         with closing(self.session()) as connection:
-            return Descriptions(connection, [("polled", "event")]).table("polled", "event")
+            return Descriptions(connection, [("polled", name)]).table("polled", name)
 
     @contextmanager
     def reading(self, most: int | None = None) -> Iterator[None]:
-        name = ("polled", "event")
+        names = [("polled", name) for name in self.tables]
         source = self.source = PollSource(
-            {name: Followed(self.table(), ("event_id", "entity_id", "note"))},
-            {name: "event_id"},
+            {name: Followed(self.table(name[1]), ("event_id", "entity_id", "note")) for name in names},
+            dict.fromkeys(names, self.order),
             open_source=self.session,
             open_own=self.session,
             marks="polled.watermark",
@@ -188,7 +190,9 @@ def test_rows_that_were_delivered_come_no_second_time_after_a_restart(polled: Po
     assert sorted(polled.found) == polled.rows()
 
 
-def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled) -> None:
+@pytest.mark.parametrize("is_seen_before", [False, True])
+def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled, is_seen_before: bool) -> None:
+    """Also where it was seen open before it was prepared, and its session gone afterwards."""
     with polled.reading():
         polled.until_marked("begun")
         other = pymysql.connect(host="127.0.0.1", port=polled.server.port, user="root", autocommit=True)
@@ -196,17 +200,46 @@ def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled) -> None:
             "XA START 'polled'",
             "INSERT INTO polled.event (entity_id, note) VALUES (1, 'prepared')",
             "XA END 'polled'",
-            "XA PREPARE 'polled'",
         ):
             other.query(statement)
+        if is_seen_before:
+            polled.insert("after")
+            polled.until_marked("while open")
+        other.query("XA PREPARE 'polled'")
+        if is_seen_before:
+            polled.until_marked("prepared")
         other.close()
-        polled.insert("after")
+        if not is_seen_before:
+            polled.insert("after")
         polled.until_marked("while prepared")
         time.sleep(0.3)
         assert polled.passed() == 0
         ask(polled.server, "XA COMMIT 'polled'")
         wait_for("it is there", lambda: sorted(polled.found) == [(1, "prepared"), (2, "after")])
         wait_for("it is passed", lambda: polled.passed() == 2)
+
+
+def test_two_tables_are_read_beside_each_other_whatever_one_of_them_brings(polled: Polled) -> None:
+    ask(
+        polled.server,
+        "CREATE TABLE polled.other (event_id BIGINT AUTO_INCREMENT PRIMARY KEY, entity_id INT, note LONGTEXT)",
+    )
+    polled.tables = ("other", "event")
+    with polled.reading():
+        polled.until_marked("begun")
+        for _ in range(3):
+            rows = ", ".join(["(1, REPEAT('x', 1000000))"] * 10)
+            ask(polled.server, f"INSERT INTO polled.other (entity_id, note) VALUES {rows}")
+        polled.insert("a")
+        wait_for("all are there", lambda: len(polled.found) == 31)
+    assert [note for _, note in polled.found if len(note) == 1] == ["a"]
+
+
+@pytest.mark.parametrize("order", ["entity_id", "missing"])
+def test_a_column_whose_ids_the_server_does_not_give_out_is_refused(polled: Polled, order: str) -> None:
+    polled.order = order
+    with pytest.raises(AssertionError, match=r"AUTO_INCREMENT column is event_id|has no column"), polled.reading():
+        time.sleep(0.5)
 
 
 def test_a_table_whose_ids_begin_again_halts_and_is_read_anew_afterwards(polled: Polled) -> None:

@@ -33,7 +33,9 @@ from viewtail.entities.event_table import NOTHING, Event, EventTable, Newest, Re
 Outcome: TypeAlias = "Answer | ViewtailError"
 
 _DUPLICATE = 1062
+_RIGHTS = frozenset({1044, 1142, 1143, 1227})
 _MOST_PAUSE_S = 1.0
+MOST_BYTES = 8 << 20  # of an event
 _FIRST_PAUSE_S = 0.005
 
 
@@ -77,14 +79,13 @@ class Batches:
                     f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
                     "known: send it again under its id"
                 )
-                is_lost = number != _DUPLICATE
             except TemporaryError as error:
                 self._roll_back()
-                problem, is_lost = error, True
+                problem = error
             except ViewtailError as error:
                 self._roll_back()
                 return [error] * len(commands)
-            if is_lost and time.monotonic() - began > self.patience_s:
+            if time.monotonic() - began > self.patience_s:
                 return [problem] * len(commands)
             time.sleep(random.uniform(0, pause_s))
             pause_s = min(_MOST_PAUSE_S, pause_s * 2)
@@ -102,6 +103,7 @@ class Batches:
         # In this order: a command that another owner handles in between is answered from the record.
         states = self.table.newest(connection, {command.entity_id for command in commands})
         recorded = self.table.recorded(connection, commands)
+        connection.rollback()  # a handler that takes its time locks nothing
         outcomes: list[Outcome] = []
         events: list[Event] = []
         for at, command in enumerate(commands, first):
@@ -112,8 +114,6 @@ class Batches:
             self.table.insert(connection, events)
             self.look(None)
             connection.commit()
-        else:
-            connection.rollback()
         return outcomes
 
     def _one(
@@ -134,6 +134,10 @@ class Batches:
             response, state = handled(handler, command, state)
         except ViewtailError as error:
             return error
+        if len(response) + len(state) + len(command.request_text) > MOST_BYTES:
+            return HandlerFailedError(
+                f"what {command.name} was to write is larger than {MOST_BYTES >> 20} MiB; nothing was written"
+            )
         version += 1
         states[command.entity_id] = Newest(version, state)
         recorded[command.entity_id, command.command_id] = Recorded(
@@ -144,6 +148,9 @@ class Batches:
 
     def _refused(self, commands: Sequence[Command], first: int, error: pymysql.err.MySQLError) -> list[Outcome]:
         """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
+        if number_of(error) in _RIGHTS:
+            what = f"{self.table.name}: {number_of(error)} access denied. GRANT SELECT, INSERT on it (docs/entities.md)"
+            return [StoreError(what)] * len(commands)
         if len(commands) > 1:
             return [outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], at)]
         said = f"{number_of(error)} {type(error).__name__}"

@@ -11,6 +11,7 @@ import orjson
 import pymysql
 
 from changes.errors import MisuseError
+from servers.facts import facts_of
 from servers.sessions import Connection, asking, create_database, open_session, session_error
 from viewtail.entities.commands import Handler
 from viewtail.entities.event_table import EventTable
@@ -60,7 +61,7 @@ class EventSourced:
         with asking(self._address, role="store") as connection:
             create_database(connection, self.table.name.partition(".")[0])
             with connection.cursor() as cursor:
-                cursor.execute(self.table.ddl())
+                cursor.execute(self.table.ddl(facts_of(connection)))
 
     def worker(self, *, hangs_after_s: float = HANGS_AFTER_S) -> CommandWorker:
         """Handles commands until it is closed. Any number of them, in any processes, may be at work on one table."""

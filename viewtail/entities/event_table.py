@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from changes.errors import MisuseError
+from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
 from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
 
+BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
 NOTHING = b"null"  # the state of an entity without events
 
 
@@ -57,9 +59,9 @@ class EventTable:
         """For statements."""
         return quote(*self.name.split("."))
 
-    def ddl(self) -> str:
+    def ddl(self, facts: ServerFacts) -> str:
         """Creates it where it is missing."""
-        text = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+        text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"  # 'a' and 'a ' are two entities
         return (
             f"CREATE TABLE IF NOT EXISTS {self.quoted} (\n"
             "  event_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,\n"
@@ -67,8 +69,10 @@ class EventTable:
             "  version BIGINT UNSIGNED NOT NULL COMMENT '1 for the first event of an entity, without gaps',\n"
             f"  command_id VARCHAR({MOST_ID}) {text} COMMENT 'chosen by who sent it',\n"
             f"  command_name VARCHAR({MOST_NAME}) {text},\n"
-            "  request JSON NOT NULL,\n"
-            "  response JSON NOT NULL COMMENT 'what the command was answered, the first time and ever after',\n"
+            # As they came: MySQL's JSON gives some numbers back as their neighbours.
+            "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
+            "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(response))\n"
+            "    COMMENT 'what the command was answered, the first time and ever after',\n"
             "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
             "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY entity_version (entity_id, version),\n"
@@ -121,18 +125,26 @@ class EventTable:
         }
 
     def insert(self, connection: Connection, events: Iterable[Event]) -> None:
-        """In one statement, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
+        """In few statements, in the open transaction. Raises PyMySQL's errors: 1062 where another writer was first."""
         values: list[Any] = []
-        count = 0
+        size = 0
         for command, version, response, state in events:
             values += (command.entity_id, version, command.command_id, command.name)
             values += (command.request_text.decode(), response.decode(), state.decode())
-            count += 1
+            size += len(command.request_text) + len(response) + len(state)
+            if size > BYTES_A_STATEMENT:
+                self._insert(connection, values)
+                values, size = [], 0
+        if values:
+            self._insert(connection, values)
+
+    def _insert(self, connection: Connection, values: Sequence[Any]) -> None:
         row = "(%s, %s, %s, %s, %s, %s, %s)"
+        rows = ", ".join([row] * (len(values) // 7))
         with connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {self.quoted} (entity_id, version, command_id, command_name, request, response, state) "
-                f"VALUES {', '.join([row] * count)}",
+                f"VALUES {rows}",
                 values,
             )
 

@@ -138,7 +138,7 @@ class CommandWorker:
     def _taken(self, turn: _Turn) -> bool:
         """Whether there is a batch; waits for one, unless the worker was closed."""
         with self._change:
-            turn.asked = []
+            turn.asked, turn.since = [], None
             while not self._waiting and not self._is_closed:
                 self._change.wait()
             turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), MOST_COMMANDS)]
