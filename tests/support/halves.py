@@ -38,7 +38,6 @@ FIRST = (
     "tests/acceptance/test_bad_input.py",
     "tests/acceptance/test_mariadb.py",
     "tests/acceptance/test_planted_damage.py",
-    "tests/acceptance/test_rebuild.py",
     "tests/acceptance/test_verify_interrupted.py",
     "tests/acceptance/test_verify_live.py",
     "tests/faults/test_elasticsearch_sink_faults.py",
