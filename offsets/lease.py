@@ -21,6 +21,7 @@ import pymysql
 import structlog
 
 from changes.errors import FencedError, StoreUnavailableError, ViewtailError, place_of
+from changes.retrying import HALTED, RETRYING
 from offsets.mysql import Session, unavailable
 from servers.sessions import Connection, value_of
 
@@ -28,6 +29,7 @@ _log = structlog.get_logger("viewtail.lease")
 
 SESSION_TIMEOUT_S = 6
 RENEW_EVERY_S = 1.5
+TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 MAX_MARKS = 64  # sessions of an owner that the next one finds; it has about ten
 
 
@@ -41,6 +43,11 @@ def is_held(cursor: Any, database: str, pipeline: str) -> bool:
     """Whether somebody owns a pipeline now."""
     cursor.execute("SELECT IS_USED_LOCK(%s)", (lock_name(database, pipeline),))
     return cursor.fetchone()[0] is not None
+
+
+def is_trying(state: str | None, reported_s_ago: float | None) -> bool:
+    """Whether a pipeline that nobody owns is between two attempts of its process: it holds no lease meanwhile."""
+    return state in (HALTED, RETRYING) and reported_s_ago is not None and reported_s_ago < TRYING_WITHIN_S
 
 
 _NOT_ENDED = frozenset({1094, 1095})  # no such session, not the owner of it

@@ -17,12 +17,11 @@ from changes.pipelines import DEFAULT_SOURCE, PipelineId
 from changes.positions import Position, ReadPosition
 from changes.retrying import GIVEN_UP, PAUSED, STOPPED
 from offsets import migrations, pauses
-from offsets.lease import lock_name
+from offsets.lease import is_trying, lock_name
 from offsets.mysql import Session, transaction
 from offsets.pauses import Pause
 from servers.sessions import quote
 
-TRYING_WITHIN_S = 20.0  # a pipeline that cannot start tries, and reports, every few seconds
 RECENT_S = 90.0  # reports of a pipeline that runs are at most a minute old
 READ_QUERIES = 4  # of `read`, however many pipelines and views there are
 BUSY_ABOVE_S = 1.0  # a pipeline with a larger lag is left alone by what can wait
@@ -194,9 +193,7 @@ def _pipeline(
     row: tuple[Any, ...], is_owned: bool, views: Sequence[ViewStatus], read_position: ReadPosition
 ) -> PipelineStatus:
     _, name, text, state, error, lag_ms, rate, applied, reconnects, owner, ago, fence, *pause = row
-    # Between two attempts a pipeline holds no lease; what it said a moment ago tells more than "down".
-    is_trying = state in ("halted", "retrying") and ago is not None and ago < TRYING_WITHIN_S
-    is_run = is_owned or is_trying
+    is_run = is_owned or is_trying(state, ago)
     position = None if text is None else read_position(text)
     details = {} if position is None else position.details()
     paused = pauses.pause_of(pause)

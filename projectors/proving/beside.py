@@ -18,7 +18,7 @@ from changes.pipelines import PipelineId
 from changes.versions import MAX_VERSION
 from changes.writes import Parked, ViewWrites
 from ingest.canonical.chunks import CanonicalRows
-from offsets.lease import is_held
+from offsets.lease import is_held, is_trying
 from offsets.mysql import OwnSession, Session, transaction
 from projectors import ownership
 from projectors.asked_watermarks import AskedWatermarks
@@ -56,7 +56,7 @@ class Keeper:
     loss_count: int
     copy: int  # the number of this copy of the view
     filled_at: Any
-    is_run: bool  # a process holds its lease
+    is_run: bool  # a process holds its lease, or tries to begin it again
     trouble: str | None  # why it is not running well, as it last said
 
 
@@ -65,7 +65,8 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
     with transaction(session, f"looking for the pipelines of {view.id}") as cursor:
         cursor.execute(
             "SELECT p.id, p.name, v.id, v.state, v.reason, v.fingerprint, v.declaration, v.loss_count, v.copy, "
-            "v.filled_at, IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))) "
+            "v.filled_at, IF(s.state = 'running', NULL, CONCAT(s.state, COALESCE(CONCAT(': ', s.error), ''))), "
+            "s.state, TIMESTAMPDIFF(MICROSECOND, s.updated_at, CURRENT_TIMESTAMP(6)) / 1e6 "
             f"FROM {quote(database, 'view')} v JOIN {quote(database, 'pipeline')} p ON p.id = v.pipeline_id "
             f"LEFT JOIN {quote(database, 'pipeline_status')} s ON s.pipeline_id = p.id "
             "WHERE v.name = %s AND p.name IN %s ORDER BY p.partition_number",
@@ -83,7 +84,7 @@ def keepers(session: Session, database: str, view: View | BoundView, pipelines: 
                 loss_count=row[7],
                 copy=row[8],
                 filled_at=row[9],
-                is_run=is_held(cursor, database, row[1]),
+                is_run=is_held(cursor, database, row[1]) or is_trying(*row[11:]),
                 trouble=row[10],
             )
             for row in cursor.fetchall()
@@ -154,7 +155,7 @@ class Beside:
         return keepers(self.session, self.deployment.database, self.view, self._pipelines)
 
     def is_run(self) -> bool:
-        """Whether all of them are owned by a process."""
+        """Whether a process has all of them, or tries to."""
         return all(one.is_run for one in self.keepers())
 
     def now(self) -> int:

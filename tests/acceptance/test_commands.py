@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ import viewtail
 from changes.errors import MisuseError
 from projectors.view_states import State
 from stack.server import Server
-from tests.support.running import Run, addresses, clean_environment, wait_for
+from tests.support.running import Run, addresses, clean_environment, in_this_process, wait_for
 from viewtail.settings import load
 
 SCHEMA = "commands"
@@ -302,16 +301,9 @@ def test_wrong_pages_and_fields_are_refused(deployed: Deployed) -> None:
 
 
 @pytest.fixture
-def python(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def python(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process, in the folder and with the settings of the deployment."""
-    monkeypatch.chdir(deployed.folder)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "views", raising=False)
-    for name, value in deployed.environ.items():
-        monkeypatch.setenv(name, value)
-    importlib.invalidate_caches()
-    yield
-    sys.modules.pop("views", None)
+    in_this_process(deployed.running, monkeypatch)
 
 
 @pytest.mark.usefixtures("python")

@@ -13,7 +13,7 @@ import pytest
 from projectors.pace import GIVING_WAY_ROWS, GivingWay
 from stack import Server
 from tests.support.copies import LISTS, STORES, VIEWS, Lists, Shop, declared, kept, placed, rebuilt
-from tests.support.running import Run, addresses, running, wait_for
+from tests.support.running import Run, addresses, in_this_process, running, wait_for
 from viewtail.commands import rebuild as commands
 
 ROWS = 1_000
@@ -364,9 +364,7 @@ def test_the_backfill_of_a_copy_waits_while_the_pipeline_is_late(
 
         rested = []
         monkeypatch.setattr(GivingWay, "after", lambda self, rows: rested.append(rows))
-        monkeypatch.chdir(tmp_path)
-        for name, value in run.environment().items():
-            monkeypatch.setenv(name, value)
+        in_this_process(run, monkeypatch)
         deployment, view = commands._deployed(None, "people")
         copy = replace(view, copy=2, is_beside=True)
         assert commands._prove(deployment, copy, threading.Event(), is_hurried=True) == []

@@ -19,7 +19,7 @@ from ingest.binlog.source import BinlogSource
 from stack import Server
 from tests.acceptance.test_verify import SCHEMA, STORE, World, made
 from tests.support.copies import Shop, declared
-from tests.support.running import addresses, clean_environment, running, wait_for
+from tests.support.running import addresses, clean_environment, in_this_process, running, wait_for
 from viewtail.commands.why import why as command
 
 VIEWS = ("mysql:by_email", "redis:person", "elasticsearch:person")
@@ -112,9 +112,7 @@ def test_a_look_through_the_binlog_says_how_far_it_went(
     stretch = r"no change in the last [0-9,]+ MiB of the binlog, since 20[-0-9]+ [:.0-9]+ UTC"
     assert re.match(f"{stretch}, which is all that the source has", note)
     world.ask("FLUSH BINARY LOGS")
-    monkeypatch.chdir(world.run.folder)
-    for name, value in world.run.environment().items():
-        monkeypatch.setenv(name, value)
+    in_this_process(world.run, monkeypatch)
 
     def told() -> str:
         assert command(None, "mysql:by_email", "77777777", as_json=True) == 0
@@ -148,9 +146,7 @@ def test_what_was_found_before_older_binlogs_were_purged_is_told(
         yield from parts
 
     monkeypatch.setattr(BinlogSource, "newest_first", purged_meanwhile)
-    monkeypatch.chdir(world.run.folder)
-    for name, value in world.run.environment().items():
-        monkeypatch.setenv(name, value)
+    in_this_process(world.run, monkeypatch)
     command(None, "mysql:by_email", "10003", as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["last_change"] is not None and found["last_change"]["op"] == "update"
@@ -186,6 +182,24 @@ def test_a_row_that_the_pipeline_has_not_come_to_is_behind_and_waiting_for_it_en
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for("it is current", lambda: world.command("why", "redis:person", "15").returncode == 0)
+
+
+def test_between_two_attempts_of_a_halted_pipeline_it_is_halted_and_not_down(world: World) -> None:
+    assert world.run.stop() == 0
+    try:
+        world.ask(
+            f"UPDATE {STORE}.pipeline_status s JOIN {STORE}.pipeline p ON p.id = s.pipeline_id "
+            "SET s.state = 'halted', s.error = 'a reason', s.updated_at = CURRENT_TIMESTAMP(6) WHERE p.name = 'mysql'"
+        )
+        world.ask(f"UPDATE {SCHEMA}.user SET email = 'meanwhile' WHERE id = 26")
+        found = why(world, "mysql:by_email", "26", code=1)
+        assert (found["verdict"], found["pipeline"]["state"]) == ("behind", "halted")
+        assert "(halted)" in found["why"] and found["next"] == "viewtail status"
+        world.ask(f"UPDATE {STORE}.pipeline_status SET updated_at = updated_at - INTERVAL 1 MINUTE")
+        assert why(world, "mysql:by_email", "26", code=1)["next"] == "viewtail run"
+    finally:
+        world.run.start()
+    wait_for("the pipelines run again", world.run.is_well)
 
 
 def test_a_version_of_one_entity_is_waited_for(world: World) -> None:

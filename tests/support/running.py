@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
+
+import pytest
 
 from stack import Server
 from tests.support import forked
@@ -39,6 +44,17 @@ def wait_for(what: str, condition: Callable[[], T], timeout_s: float = 60.0) -> 
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last: {last!r}")
         # One that starts a process or reads whole views leaves most of the time to what it waits for.
         time.sleep(min(0.5, max(0.05, 3 * (time.monotonic() - began))))
+
+
+def in_this_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this process act as a command of that run: its folder, its settings, and its views.py alone."""
+    monkeypatch.chdir(run.folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "views", ModuleType("views"))  # what the test loads goes with it
+    del sys.modules["views"]
+    for name, value in run.environment().items():
+        monkeypatch.setenv(name, value)
+    importlib.invalidate_caches()
 
 
 def death_at(step: str, chance: random.Random, earliest: int = 1, latest: int = 20) -> str:
