@@ -25,6 +25,7 @@ from projectors.stores import NoCopy, Store
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
+from servers.literals import where_all
 from servers.sessions import Connection, open_session, quote
 
 SAMPLE_ROWS = 100  # that each function is tried with
@@ -146,7 +147,8 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     columns = [column for column in view.table.columns if column.name in of_table.columns]
     order = ", ".join(quote(name) for name in view.table.paging_key)
     table = quote(view.table.schema, view.table.each[0].name)
-    query = f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    where = where_all(view.condition)
+    query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
     rows = fetch_rows(connection, query, columns)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)

@@ -29,7 +29,7 @@ from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
-from servers.literals import one_of
+from servers.literals import one_of, where_all
 from servers.sessions import Connection, MySQLAddress, quote, session_error
 
 Open = Callable[[], Connection]
@@ -273,7 +273,8 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
     if not keys:
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
-    rows = fetch_rows(connection, select_of(view.table, select_list(columns), one_of(view.key, keys)), columns)
+    where = where_all(view.condition, one_of(view.key, keys))
+    rows = fetch_rows(connection, select_of(view.table, select_list(columns), where), columns)
     names = [column.name for column in columns]
     named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
     version = view.view.entity.version

@@ -22,7 +22,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
 from ingest.canonical.tables import parts_of
-from servers.literals import beyond, rows_with
+from servers.literals import beyond, rows_with, where_all
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
@@ -53,6 +53,7 @@ class CanonicalRows:
         stop: ends the wait for a snapshot.
         chunk_rows: the most rows of a chunk.
         chunk_bytes: the most bytes of a chunk, as the server sends them.
+        only: SQL, of the rows that are the entity's; '' of all. Others are as if they were not there.
         condition: SQL, of the rows that `after` gives; '' of all.
     """
 
@@ -66,9 +67,11 @@ class CanonicalRows:
         stop: threading.Event,
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
+        only: str = "",
         condition: str = "",
     ) -> None:
         self._table = table
+        self._only = only
         self._condition = condition
         self._open = open_source
         self._shows = shows
@@ -110,9 +113,7 @@ class CanonicalRows:
 
     def _after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
         limit = min(self._limit, self.chunk_rows)
-        conditions = [f"({self._condition})"] if self._condition else []
-        conditions += [] if key is None else [f"({beyond(self._paging, key)})"]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         name = quote(table.schema, table.name)
         statement = f"SELECT {select_list(self._columns)} FROM {name}{where} ORDER BY {order} LIMIT {limit}"
@@ -144,13 +145,13 @@ class CanonicalRows:
         return None
 
     def _count_after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> int:
-        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         statement = f"SELECT COUNT(*) FROM {quote(table.schema, table.name)}{where}"
         ((count,),), _ = self._snapshot(version, statement, [_COUNT])
         return int(count)
 
     def _key_after(self, table: Table, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
-        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         name = quote(table.schema, table.name)
         statement = (
@@ -161,13 +162,15 @@ class CanonicalRows:
 
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
-        statement = select_of(self._table, select_list(self._columns), rows_with(columns, keys))
+        where = where_all(self._only, rows_with(columns, keys))
+        statement = select_of(self._table, select_list(self._columns), where)
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Those of these keys over some columns that no row has."""
-        return absent_keys(self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0])
+        read = lambda statement: self._snapshot(version, statement, columns)[0]  # noqa: E731
+        return absent_keys(self._table, columns, keys, read, self._only)
 
     def close(self) -> None:
         if self._connection is not None and self._connection.open:
@@ -219,13 +222,14 @@ class CanonicalRows:
 
 
 def absent_keys(
-    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]]
+    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]], only: str = ""
 ) -> set[Key]:
     """Those of these keys over some columns that no row has; `read` gives the rows of a SELECT of these columns."""
     absent: set[Key] = set()
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
-        found = read(select_of(table, select_list(columns), rows_with(columns, some)))
+        where = where_all(only, rows_with(columns, some))
+        found = read(select_of(table, select_list(columns), where))
         absent |= set(some) - {tuple(row) for row in found}
     return absent
 

@@ -196,9 +196,9 @@ def select_list(columns: Sequence[Column]) -> str:
 
 
 def select_of(table: Table, expressions: str, where: str) -> str:
-    """The SELECT of a table's rows under a condition, or of all tables that a pattern stands for."""
+    """The SELECT of a table's rows, or of all tables that a pattern stands for; `where` is as `where_all` gives it."""
     names = (quote(one.schema, one.name) for one in table.each)
-    return " UNION ALL ".join(f"SELECT {expressions} FROM {name} WHERE {where}" for name in names)
+    return " UNION ALL ".join(f"SELECT {expressions} FROM {name}{where}" for name in names)
 
 
 def reading(column: Column) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.views import BoundView
+from servers.literals import where_all
 from servers.sessions import number_of
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
@@ -225,7 +226,7 @@ def _count(deployment: Deployment, view: BoundView, condition: str) -> int:
     """How many rows meet it. Raises MisuseError for what the server does not understand."""
     with closing(deployment.open_source()) as connection, connection.cursor() as cursor:
         try:
-            cursor.execute(select_of(view.table, "COUNT(*)", f"({condition})").replace("%", "%%"), ())
+            cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)).replace("%", "%%"), ())
         except pymysql.err.MySQLError as error:
             said = error.args[1] if len(error.args) > 1 else type(error).__name__
             raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
