@@ -3,7 +3,7 @@
 A pickle is a program for a small stack machine. This one knows the steps that make None, numbers, texts, bytes, lists,
 tuples, dicts and sets, and a few makers of plain values (`set`, `Decimal`, moments) that it recognises by name and
 carries out itself. Any other step, or name, refuses the whole pickle. Python's own unpickler is no base for this: with
-every name refused it still hashes tuples nested without end, and makes room for whatever length it is told.
+every name refused it still crashes at a nested tuple that is a key, and makes a memo as large as a pickle says.
 
 Python 2's texts of bytes (`str`) are taken as UTF-8.
 """
