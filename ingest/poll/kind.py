@@ -15,7 +15,7 @@ from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
-from ingest import SourceAccess, SourceKind, Tables
+from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
 from ingest.poll.position import BEFORE_ALL, PollPosition
 from ingest.poll.settings import PollSettings
@@ -24,7 +24,7 @@ from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.addresses import MYSQL
 from servers.facts import facts_of
 from servers.privileges import account
-from servers.sessions import Connection, open_session, quote, session_error, value_of
+from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error, value_of
 
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
@@ -77,24 +77,7 @@ class PollHistory:
         )
 
     def _writers(self, connection: Connection) -> Writers:
-        try:
-            facts = facts_of(connection)
-            is_replica = checks.is_replica(connection)
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self.access.address(), "source") from None
-        if is_replica:
-            raise SourceError(
-                "the source is a replica, or one of a group: rows reach it in another order than that of their ids, "
-                "and who may still bring one it does not know. Set VIEWTAIL_SOURCE__URL to its primary"
-            )
-        why = why_unreadable(connection, facts)
-        if why is None:
-            return writers_of(facts)
-        if self.access.section.poll_wait_s is None:
-            raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
-        wait_s = self.access.section.poll_wait_s
-        _log.warning("a row whose transaction takes longer is missed", seconds=wait_s, because=why)
-        return BoundedWait(wait_s)
+        return writers_on(connection, self.access.address(), self.access.section.poll_wait_s)
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
         return ()  # rows are only ever added
@@ -119,6 +102,30 @@ class PollHistory:
         return connection
 
 
+def writers_on(connection: Connection, address: MySQLAddress, wait_s: float | None) -> Writers:
+    """How the server behind a connection says who may still bring a row; where it does not, a wait that is accepted.
+
+    Raises SourceError where neither is there.
+    """
+    try:
+        facts = facts_of(connection)
+        is_replica = checks.is_replica(connection)
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, "source") from None
+    if is_replica:
+        raise SourceError(
+            "the source is a replica, or one of a group: rows reach it in another order than that of their ids, "
+            "and who may still bring one it does not know. Set VIEWTAIL_SOURCE__URL to its primary"
+        )
+    why = why_unreadable(connection, facts)
+    if why is None:
+        return writers_of(facts)
+    if wait_s is None:
+        raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
+    _log.warning("a row whose transaction takes longer is missed", seconds=wait_s, because=why)
+    return BoundedWait(wait_s)
+
+
 class PollKind(SourceKind):
     """Tables whose rows are only ever added, read by their ids."""
 
@@ -139,8 +146,22 @@ class PollKind(SourceKind):
         with closing(open_session(access.address(), role="source")) as connection:
             return PollHistory(access, value_of(connection, facts_of(connection).identity))
 
-    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
-        return checks.checks(access, tables)
+    def risk(self, access: SourceAccess) -> str | None:
+        wait_s = access.section.poll_wait_s
+        if wait_s is None:
+            return None
+        with closing(open_session(access.address(), role="source")) as connection:
+            try:
+                why = why_unreadable(connection, facts_of(connection))
+            except pymysql.err.MySQLError as error:
+                raise session_error(error, access.address(), "source") from None
+        return why and (
+            f"VIEWTAIL_SOURCE__POLL_WAIT_S accepts that a row is MISSED, in every view, if its transaction takes "
+            f"longer than {wait_s:g} s. To miss none: {why}"
+        )
+
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+        return checks.checks(access, tables, orders)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         address = access.address()

@@ -52,7 +52,7 @@ class PollSource:
         orders: the column of each of these tables that has its ids.
         open_source: a session on the server with the tables.
         open_own: one on the server of viewtail's own tables.
-        marks: the watermark table there, quoted.
+        marks: the watermark table there, quoted; '' where nobody waits for watermarks.
         every_s: between two passes.
     """
 
@@ -168,7 +168,7 @@ class PollSource:
 
     def _new_marks(self, connection: Connection, reading: _Reading) -> dict[str, str]:
         """By name, the tokens that were not passed yet."""
-        rows = _execute(connection, f"SELECT name, token FROM {self._marks}")
+        rows = _execute(connection, f"SELECT name, token FROM {self._marks}") if self._marks else ()
         return {name: token for name, token in rows if reading.marks.get(name) != token}
 
 
