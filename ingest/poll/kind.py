@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, HistoryGoneError, MisuseError, Sour
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from changes.tables import ForeignKey
+from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
 from ingest.poll.position import BEFORE_ALL, PollPosition
@@ -23,7 +23,7 @@ from ingest.poll.source import PollSource
 from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.addresses import MYSQL
 from servers.facts import facts_of
-from servers.privileges import account
+from servers.privileges import account, on_database
 from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error, value_of
 
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
@@ -133,6 +133,7 @@ class PollKind(SourceKind):
     address = MYSQL
     before_all = BEFORE_ALL
     has_watermarks = False
+    has_patterns = True
 
     def read_position(self, text: str | bytes) -> PollPosition:
         return PollPosition.from_text(text)
@@ -167,6 +168,7 @@ class PollKind(SourceKind):
         address = access.address()
         yield f"-- On {address}, whose tables are polled:"
         for schema, table in tables:
-            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+            on = on_database(schema) if is_pattern(table) else quote(schema, table)
+            yield f"GRANT SELECT ON {on} TO {account(address)};"
         yield f"-- MySQL: GRANT SELECT ON performance_schema.* TO {account(address)};"
         yield f"-- MariaDB: INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"
