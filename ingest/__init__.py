@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # settings are pydantic models, which who only declares views
     from servers.sessions import Connection, MySQLAddress
 
 Tables: TypeAlias = Sequence[tuple[str, str]]  # (schema, table)
+Orders: TypeAlias = Mapping[tuple[str, str], Collection[str]]  # what entities say of a table: `Followed.order`
 
 
 @dataclass(slots=True, kw_only=True)
@@ -260,8 +261,12 @@ class SourceKind(ABC):
         return None
 
     @abstractmethod
-    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         """What the source needs of its servers, and of the tables that views are of."""
+
+    def risk(self, access: SourceAccess) -> str | None:
+        """What settings accept that may be lost, in a sentence; None: nothing."""
+        return None
 
     @abstractmethod
     def grants(self, access: SourceAccess, tables: Tables) -> Iterable[str]:

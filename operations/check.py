@@ -15,7 +15,7 @@ import orjson
 
 from changes.errors import DeclarationError, ViewtailError, nearest
 from changes.findings import Finding, Level, fail, ok, warn
-from ingest import SourceAccess, SourceKind, Tables
+from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.canonical import describe, fetch_rows, select_list
 from offsets.mysql import OwnSession
 from projectors.binding import bind, functions_read
@@ -25,6 +25,7 @@ from projectors.stores import NoCopy, Store
 from projectors.stores.access import Access
 from projectors.stores.registry import store_of
 from projectors.views import BoundView, View
+from servers.literals import where_all
 from servers.sessions import Connection, open_session, quote
 
 SAMPLE_ROWS = 100  # that each function is tried with
@@ -41,7 +42,7 @@ class Servers:
 
 def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
     """Every finding, in the order of source, stores, views."""
-    found = list(servers.kind.checks(servers.source, tables_of(views)))
+    found = list(servers.kind.checks(servers.source, tables_of(views), _orders_of(views)))
     for store, access in servers.stores:
         found += store.checks(access, [view for view in views if view.store == store.name])
     found += _views(servers, views)
@@ -51,6 +52,14 @@ def check(servers: Servers, views: Sequence[View]) -> list[Finding]:
 def tables_of(views: Sequence[View]) -> Tables:
     """The tables that views are of, in order."""
     return sorted({view.entity.schema_and_table for view in views})
+
+
+def _orders_of(views: Sequence[View]) -> Orders:
+    named: dict[tuple[str, str], set[str]] = {}
+    for view in views:
+        if view.entity.order is not None:
+            named.setdefault(view.entity.schema_and_table, set()).add(view.entity.order)
+    return named
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
@@ -128,7 +137,8 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     columns = [column for column in view.table.columns if column.name in of_table.columns]
     order = ", ".join(quote(name) for name in view.table.paging_key)
     table = quote(view.table.schema, view.table.name)
-    query = f"SELECT {select_list(columns)} FROM {table} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+    where = where_all(view.condition)
+    query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
     rows = fetch_rows(connection, query, columns)
     what = f"view {view.id}, {' and '.join(functions)}"
     projected = Projections([view], followed).of_rows(view.id, rows, 1)

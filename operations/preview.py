@@ -70,7 +70,7 @@ def preview(deployment: Deployment, view: BoundView, count: int) -> Preview:
     ):
         view = replace(view, copy=as_live(cursor, deployment.database, view).copy)
     with closing(deployment.open_source()) as connection:
-        rows = sampled(connection, view.table, view.needed, count)
+        rows = sampled(connection, view.table, view.needed, count, view.condition)
     projected = projections_for(store, [view], followed_tables([view])).of_rows(view.id, rows, 0)
     names = [column.name for column in view.table.columns if column.name in view.needed]
     at = [names.index(column.name) for column in view.key]

@@ -29,7 +29,7 @@ from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
 from projectors.views import BoundView, View
-from servers.literals import one_of
+from servers.literals import one_of, where_all
 from servers.sessions import Connection, MySQLAddress, quote, session_error
 
 Open = Callable[[], Connection]
@@ -274,7 +274,8 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
     table = quote(view.table.schema, view.table.name)
-    query = f"SELECT {select_list(columns)} FROM {table} WHERE {one_of(view.key, keys)}"
+    where = where_all(view.condition, one_of(view.key, keys))
+    query = f"SELECT {select_list(columns)} FROM {table}{where}"
     rows = fetch_rows(connection, query, columns)
     names = [column.name for column in columns]
     named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]

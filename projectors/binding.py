@@ -90,6 +90,8 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
         yield from _paging_problems(table)
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
+    for name, value in entity.only:
+        yield from _only_problems(table, name, value, names)
 
 
 def _key_problems(table: Table, column: Column) -> Iterator[str]:
@@ -173,6 +175,34 @@ def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[s
         yield f"{what} is part of the key, so no key would ever have two versions; name the other columns: key=..."
 
 
+def _only_problems(table: Table, name: str, value: str | int, key: Sequence[str]) -> Iterator[str]:
+    column = table.column(name)
+    if column is None:
+        yield _unknown(table, name, "column")
+        return
+    what = f"only: column {name} of {table.full_name} is {column.type_name}"
+    is_text = column.kind in (Kind.TEXT, Kind.ENUM)
+    if not is_text and column.kind is not Kind.INTEGER:
+        yield f"{what}; rows are told apart by texts and integers"
+    elif is_text != isinstance(value, str):
+        yield (
+            f"{what}, so it never has the value {value!r}; write {str(value)!r}"
+            if is_text
+            else (f"{what}, so it never has the value {value!r}; write an integer")
+        )
+    elif isinstance(value, str) and not _holds(column, value):
+        yield f"{what}, which cannot hold {value!r}, so no row is ever in the view"
+    if name in key:
+        yield f"only: column {name} of {table.full_name} is part of the key; one of the two is enough"
+
+
+def _holds(column: Column, value: str) -> bool:
+    if column.kind is Kind.ENUM:
+        return value in column.labels
+    is_cut = column.declared.lower().startswith("char(") and value.endswith(" ")  # the server gives it without
+    return not is_cut and not 0 < column.length < len(value)
+
+
 # --- Columns ---
 
 
@@ -233,6 +263,7 @@ def named_columns(view: View) -> tuple[frozenset[str], bool]:
     names = {*view.entity.key, *view.shown}
     if view.entity.version is not None:
         names.add(view.entity.version)
+    names.update(name for name, _ in view.entity.only)
     read = functions_read(view)
     return read.columns | names, bool(read.why_all) or (view.shows_table and not view.shown)
 
@@ -326,6 +357,8 @@ def _declaration(view: View) -> dict[str, Any]:
         "where": function_source(view.where),
         **view.particulars,
     }
+    if view.entity.only:
+        declared["only"] = view.entity.only
     if "document" in declared:
         declared["document"] = function_source(view.document)
     return declared

@@ -164,6 +164,7 @@ class Ownership:
                 open_source=self.pipeline.open_source,
                 shows=self.pipeline.watermarks.is_visible,
                 stop=self.stop,
+                only=view.condition,
                 chunk_rows=most_rows if gives_way is None else min(most_rows, GIVING_WAY_ROWS),
                 chunk_bytes=chunk_bytes,
             ),

@@ -142,6 +142,7 @@ class Projection:
         columns, declared = followed.columns, view.view
         self._key_at = [columns.index(column.name) for column in view.key]
         self._needed_at = [columns.index(name) for name in view.needed]
+        self._belongs = view.belongs(columns)
         is_plain = declared.entity.version is None and declared.where is None and declared.document is None
         self.apply: Apply = self._plain(view, columns) if is_plain else self._row_by_row(view, columns)
 
@@ -160,6 +161,8 @@ class Projection:
         """
         followed, kind, version, rows, reason = refused[:5]
         ((before, after),) = pairs(kind, rows)
+        if self._belongs is not None:
+            before, after = (None if row is None or self._is_strange(row) else row for row in (before, after))
         old, new = self._readable_key(before), self._readable_key(after)
         alone: dict[Key, Write] = {}
         if before is not None and old is not None and old != new:
@@ -175,6 +178,12 @@ class Projection:
         for key, write in alone.items():
             if key not in into or into[key][0] <= write[0]:
                 into[key] = write
+
+    def _is_strange(self, row: Row) -> bool:
+        """Whether it is sure not to be of the entity: what decides that can be read."""
+        assert self._belongs is not None
+        decides = (row[self.followed.columns.index(name)] for name, _ in self.view.view.entity.only)
+        return not self._belongs(row) and unreadable_in(decides) is None
 
     def _readable_key(self, row: Row | None) -> Key | None:
         key = None if row is None else tuple([row[at] for at in self._key_at])
@@ -236,6 +245,7 @@ class RowByRow:
         self._where = view.view.where
         self._document = view.view.document
         self._is_append_only = entity.append_only
+        self._belongs = view.belongs(columns)
         self._key_at = [columns.index(column.name) for column in view.key]
         self._values_at = [columns.index(column.name) for column in view.values]
         self._needed_at = [columns.index(name) for name in view.needed]
@@ -249,9 +259,22 @@ class RowByRow:
         for _, kind, version, rows, _, _ in changes:
             for before, after in pairs(kind, rows):
                 try:
+                    if self._belongs is not None and not self._is_own(before, after):
+                        continue
                     project(before, after, version, into)
                 except RowRefusedError as refusal:
                     parked.append(self.parked(before, after, version, refusal))
+
+    def _is_own(self, before: Row | None, after: Row | None) -> bool:
+        """Raises RowRefusedError for an update that takes a row out of the entity, or into it."""
+        assert self._belongs is not None
+        found = {self._belongs(row) for row in (before, after) if row is not None}
+        if len(found) > 1:
+            assert after is not None  # it is an update
+            names = ", ".join(name for name, _ in self._view.view.entity.only)
+            reason = f"an update changed {names}, which says what entity the row is of"
+            raise RowRefusedError(reason, self.version(after))
+        return found == {True}
 
     def parked(self, before: Row | None, after: Row | None, version: int, refusal: RowRefusedError) -> Parked:
         """The dead letter of a row that cannot be projected."""

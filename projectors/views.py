@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from changes.batches import Row
 from changes.errors import DeclarationError
 from changes.tables import Column, Table
+from servers.literals import exactly
 
 _OF_COPY = re.compile(r"~[0-9]+$")
 
@@ -31,6 +33,8 @@ class Entity:
             ignored. Needs `version`.
         order: its AUTO_INCREMENT column: where the source is polled, rows are read in the order of these ids. Needs
             `append_only`.
+        only: by column, the value that rows of this entity have, where a table holds rows of several (cells: the
+            column's name). Other rows are as if they were in another table. Needs `append_only`.
     """
 
     table: str
@@ -38,6 +42,7 @@ class Entity:
     version: str | None
     append_only: bool
     order: str | None
+    only: tuple[tuple[str, str | int], ...]
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Entity:
         version: str | None = None,
         append_only: bool = False,
         order: str | None = None,
+        only: Mapping[str, str | int] | None = None,
     ) -> None:
         where = f"Entity({table!r})"
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
@@ -63,6 +69,12 @@ class Entity:
             raise DeclarationError(f"{where}: order needs append_only=True: only rows that are added can be polled")
         object.__setattr__(self, "append_only", append_only)
         object.__setattr__(self, "order", order)
+        object.__setattr__(self, "only", _only(only, where))
+        if self.only and not append_only:
+            raise DeclarationError(
+                f"{where}: only needs append_only=True: a row that an update takes out of the entity, and one that it "
+                "takes in, would have no order with the other rows of its key"
+            )
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
@@ -192,6 +204,28 @@ class BoundView:
     @property
     def id(self) -> str:
         return copy_id(self.view.id, self.copy) if self.is_beside else self.view.id
+
+    @property
+    def condition(self) -> str:
+        """SQL: which rows of the table are the entity's; '' of all."""
+        columns = {column.name: column for column in self.table.columns}
+        return " AND ".join(exactly(columns[name], value) for name, value in self.view.entity.only)
+
+    def belongs(self, columns: Sequence[str]) -> Callable[[Row], bool] | None:
+        """Whether a row, of these columns, is the entity's; None where all are."""
+        pairs = [(columns.index(name), value) for name, value in self.view.entity.only]
+        return (lambda row: all(row[at] == value for at, value in pairs)) if pairs else None
+
+
+def _only(given: Mapping[str, str | int] | None, where: str) -> tuple[tuple[str, str | int], ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not given:
+        raise DeclarationError(f"{where}: only is a dict of columns and their values, e.g. {{'column_name': 'users'}}")
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str | int) or isinstance(value, bool):
+            raise DeclarationError(f"{where}: only has the value of a column as a text or an integer, not {value!r}")
+    return tuple(sorted(given.items()))
 
 
 def copy_id(view: str, copy: int) -> str:

@@ -44,6 +44,15 @@ def equals(columns: Sequence[Column], values: Sequence[Any]) -> str:
     return " AND ".join(f"{quote(column.name)} = {literal(value, column)}" for column, value in pairs)
 
 
+def exactly(column: Column, value: str | int) -> str:
+    """The condition that a column of integers or texts has this value and no other, whatever its collation says."""
+    same = rows_with([column], [[value]])
+    if column.kind is Kind.INTEGER:
+        return same
+    assert isinstance(value, str)
+    return f"{same} AND CAST(CONVERT({quote(column.name)} USING utf8mb4) AS BINARY) = X'{value.encode().hex()}'"
+
+
 def beyond(columns: Sequence[Column], after: Sequence[Any]) -> str:
     """The condition `(columns) > (after)`, expanded: MySQL reads far too much for the row constructor."""
     return _compared(columns, after, ">", ">")
@@ -83,6 +92,12 @@ def one_of(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:
     if _is_listed(columns):
         return _listed(columns[0], keys)
     return " OR ".join(f"({equals(columns, key)})" for key in keys)
+
+
+def where_all(*conditions: str) -> str:
+    """' WHERE ...' for all of these conditions that are none of them ''; '' where all are."""
+    given = [f"({condition})" for condition in conditions if condition]
+    return f" WHERE {' AND '.join(given)}" if given else ""
 
 
 def rows_with(columns: Sequence[Column], keys: Sequence[Sequence[Any]]) -> str:

@@ -15,7 +15,7 @@ from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
-from ingest import SourceAccess, SourceKind, Tables
+from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.binlog import checks
 from ingest.binlog.continuity import ServerHistory, check_identity, history_of
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition
@@ -124,7 +124,7 @@ class BinlogKind(SourceKind):
         with asking(access.address(), role="source") as connection:
             return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
 
-    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         late = checks.LATE_WITH_A_CLEANER if access.is_cleaned else checks.NEVER
         return checks.checks(access.address(), access.primary(), access.section.database, tables, late)
 

@@ -20,7 +20,7 @@ from changes.errors import StopRequested, TemporaryError
 from changes.tables import Column, Table
 from changes.writes import Key
 from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
-from servers.literals import beyond, rows_with
+from servers.literals import beyond, rows_with, where_all
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
@@ -50,6 +50,7 @@ class CanonicalRows:
         stop: ends the wait for a snapshot.
         chunk_rows: the most rows of a chunk.
         chunk_bytes: the most bytes of a chunk, as the server sends them.
+        only: SQL, of the rows that are the entity's; '' of all. Others are as if they were not there.
         condition: SQL, of the rows that `after` gives; '' of all.
     """
 
@@ -63,9 +64,11 @@ class CanonicalRows:
         stop: threading.Event,
         chunk_rows: int = CHUNK_ROWS,
         chunk_bytes: int = CHUNK_BYTES,
+        only: str = "",
         condition: str = "",
     ) -> None:
         self._table = table
+        self._only = only
         self._condition = condition
         self._open = open_source
         self._shows = shows
@@ -88,9 +91,7 @@ class CanonicalRows:
         A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
         """
         limit = min(self._limit, self.chunk_rows)
-        conditions = [f"({self._condition})"] if self._condition else []
-        conditions += [] if key is None else [f"({beyond(self._paging, key)})"]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         table = quote(self._table.schema, self._table.name)
         statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
@@ -110,7 +111,7 @@ class CanonicalRows:
 
     def key_after(self, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
         """The paging key of the row that is so many rows behind a key; None where there are fewer."""
-        where = "" if key is None else f" WHERE {beyond(self._paging, key)}"
+        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
         table = quote(self._table.schema, self._table.name)
         statement = (
@@ -122,13 +123,15 @@ class CanonicalRows:
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
         table = quote(self._table.schema, self._table.name)
-        statement = f"SELECT {select_list(self._columns)} FROM {table} WHERE {rows_with(columns, keys)}"
+        where = where_all(self._only, rows_with(columns, keys))
+        statement = f"SELECT {select_list(self._columns)} FROM {table}{where}"
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 
     def absent(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> set[Key]:
         """Those of these keys over some columns that no row has."""
-        return absent_keys(self._table, columns, keys, lambda statement: self._snapshot(version, statement, columns)[0])
+        read = lambda statement: self._snapshot(version, statement, columns)[0]  # noqa: E731
+        return absent_keys(self._table, columns, keys, read, self._only)
 
     def close(self) -> None:
         if self._connection is not None and self._connection.open:
@@ -169,15 +172,14 @@ class CanonicalRows:
 
 
 def absent_keys(
-    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]]
+    table: Table, columns: Sequence[Column], keys: Sequence[Key], read: Callable[[str], list[Row]], only: str = ""
 ) -> set[Key]:
     """Those of these keys over some columns that no row has; `read` gives the rows of a SELECT of these columns."""
     absent: set[Key] = set()
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
-        found = read(
-            f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)} WHERE {rows_with(columns, some)}"
-        )
+        where = where_all(only, rows_with(columns, some))
+        found = read(f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)}{where}")
         absent |= set(some) - {tuple(row) for row in found}
     return absent
 

@@ -13,28 +13,30 @@ from collections.abc import Iterator, Sequence
 from changes.batches import Row
 from changes.tables import Column, Kind, Table
 from ingest.canonical.rows import fetch_rows, select_list
+from servers.literals import where_all
 from servers.sessions import Connection, quote
 
 ROUNDS = 5  # of random numbers
 LONGER = 4  # times as long as in the round before are the runs of rows behind them
 
 
-def sampled(connection: Connection, table: Table, names: Sequence[str], count: int) -> list[Row]:
-    """At most `count` different rows, with the columns of these names."""
+def sampled(connection: Connection, table: Table, names: Sequence[str], count: int, only: str = "") -> list[Row]:
+    """At most `count` different rows that meet the condition `only`, with the columns of these names."""
     by_name = {column.name: column for column in table.columns}
     columns = [by_name[name] for name in names]
     paging = [by_name[name] for name in table.paging_key]
     selected = f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)}"
+    every = where_all(only)
     found: dict[str, Row] = {}
 
     def read(behind: str) -> None:
         for row in fetch_rows(connection, f"{selected} {behind}", columns):
             found[repr(row)] = row
 
-    read(f"{_in_order(paging, 'ASC')} LIMIT {count + 1:d}")
+    read(f"{every} {_in_order(paging, 'ASC')} LIMIT {count + 1:d}")
     if len(found) > count:
         found.clear()
-        for behind in _behind(connection, table, paging, count):
+        for behind in _behind(connection, table, paging, count, only):
             read(behind)
             if len(found) >= count:
                 break
@@ -42,12 +44,12 @@ def sampled(connection: Connection, table: Table, names: Sequence[str], count: i
     return list(found.values())[:count]
 
 
-def _behind(connection: Connection, table: Table, paging: Sequence[Column], count: int) -> Iterator[str]:
-    first = quote(paging[0].name)
+def _behind(connection: Connection, table: Table, paging: Sequence[Column], count: int, only: str) -> Iterator[str]:
+    first, every = quote(paging[0].name), where_all(only)
     if paging[0].kind is not Kind.INTEGER:
-        yield f"{_in_order(paging, 'ASC')} LIMIT {(count + 1) // 2:d}"
+        yield f"{every} {_in_order(paging, 'ASC')} LIMIT {(count + 1) // 2:d}"
         if count > 1:
-            yield f"{_in_order(paging, 'DESC')} LIMIT {count // 2:d}"
+            yield f"{every} {_in_order(paging, 'DESC')} LIMIT {count // 2:d}"
         return
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT MIN({first}), MAX({first}) FROM {quote(table.schema, table.name)}")
@@ -58,9 +60,9 @@ def _behind(connection: Connection, table: Table, paging: Sequence[Column], coun
     for _ in range(ROUNDS):
         for _ in range(-(-count // run)):
             number = random.randint(int(least), int(most))
-            yield f"WHERE {first} >= {number:d} {_in_order(paging, 'ASC')} LIMIT {run:d}"
+            yield f"{where_all(only, f'{first} >= {number:d}')} {_in_order(paging, 'ASC')} LIMIT {run:d}"
         run *= LONGER
-    yield f"{_in_order(paging, 'ASC')} LIMIT {count:d}"
+    yield f"{every} {_in_order(paging, 'ASC')} LIMIT {count:d}"
 
 
 def _in_order(paging: Sequence[Column], order: str) -> str:

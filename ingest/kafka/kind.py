@@ -13,7 +13,7 @@ from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
-from ingest import Members, Sharer, SourceAccess, SourceKind, Tables
+from ingest import Members, Orders, Sharer, SourceAccess, SourceKind, Tables
 from ingest.kafka.position import BEFORE_ALL, KafkaPosition, own
 from ingest.kafka.settings import KafkaSourceSettings
 from ingest.kafka.topics import groups_of, topics_of
@@ -170,7 +170,7 @@ class KafkaKind(SourceKind):
         at = {name: found for name, found in positions.items() if isinstance(found, KafkaPosition)}
         return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
 
-    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
         from ingest.kafka import checks
 
         return checks.checks(access, topics_of(tables, access.section.topics))

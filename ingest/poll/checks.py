@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import pymysql
 
 from changes.findings import Finding, expect, fail, ok, warn
-from ingest import SourceAccess, Tables
+from ingest import Orders, SourceAccess, Tables
+from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
 from servers.asking import findings
 from servers.facts import MARIADB, facts_of
@@ -20,15 +21,15 @@ _URL = "VIEWTAIL_SOURCE__URL"
 _CHANNELS = "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_configuration"
 
 
-def checks(access: SourceAccess, tables: Tables) -> Iterator[Finding]:
+def checks(access: SourceAccess, tables: Tables, orders: Orders) -> Iterator[Finding]:
     """Every finding; a server that does not answer is one."""
     address = access.address()
-    ask = partial(_of_server, address=address, tables=tables, wait_s=access.section.poll_wait_s)
+    ask = partial(_of_server, address=address, tables=tables, orders=orders, wait_s=access.section.poll_wait_s)
     yield from findings(_WHERE, address, "source", _URL, ask)
 
 
 def _of_server(
-    connection: Connection, address: MySQLAddress, tables: Tables, wait_s: float | None
+    connection: Connection, address: MySQLAddress, tables: Tables, orders: Orders, wait_s: float | None
 ) -> Iterator[Finding]:
     yield ok(_WHERE, "reachable", "yes")
     held = Privileges.of(connection)
@@ -37,23 +38,23 @@ def _of_server(
         mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
         seen = "not granted" if missing else "granted"
         yield expect(not missing, _WHERE, f"SELECT on {schema}.{table}", seen, "its rows cannot be read", mend)
-        yield _ids(connection, schema, table)
+        yield _ids(connection, schema, table, orders.get((schema, table), ()))
     yield _is_primary(connection)
     yield _locks(connection, wait_s)
 
 
-def _ids(connection: Connection, schema: str, table: str) -> Finding:
+def _ids(connection: Connection, schema: str, table: str, orders: Collection[str]) -> Finding:
     what = f"ids of {schema}.{table}"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
-            "AND extra LIKE '%%auto_increment%%'",
-            (schema, table),
-        )
-        found = cursor.fetchone()
+    found = auto_increment(connection, schema, table)
     why = "a row that is given a lower id than others later would be missed"
-    mend = "poll tables with an AUTO_INCREMENT column: Entity(..., order='COLUMN'); or tail the binlog"
-    return expect(found, _WHERE, what, f"AUTO_INCREMENT {found[0]}" if found else "no AUTO_INCREMENT column", why, mend)
+    if found is None:
+        mend = "poll tables with an AUTO_INCREMENT column: Entity(..., order='COLUMN'); or tail the binlog"
+        return fail(_WHERE, what, "no AUTO_INCREMENT column", why, mend)
+    said = sorted(orders)
+    seen = f"AUTO_INCREMENT {found}" + (f", and views.py says order={', '.join(map(repr, said))}" if said else "")
+    if not said:
+        seen += ", and no entity says order="
+    return expect(said == [found], _WHERE, what, seen, why, f"Entity('{schema}.{table}', ..., order={found!r})")
 
 
 def _is_primary(connection: Connection) -> Finding:

@@ -15,7 +15,7 @@ from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
 from changes.tables import ForeignKey
-from ingest import SourceAccess, SourceKind, Tables
+from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
 from ingest.poll.position import BEFORE_ALL, PollPosition
 from ingest.poll.settings import PollSettings
@@ -139,8 +139,22 @@ class PollKind(SourceKind):
         with closing(open_session(access.address(), role="source")) as connection:
             return PollHistory(access, value_of(connection, facts_of(connection).identity))
 
-    def checks(self, access: SourceAccess, tables: Tables) -> Iterable[Finding]:
-        return checks.checks(access, tables)
+    def risk(self, access: SourceAccess) -> str | None:
+        wait_s = access.section.poll_wait_s
+        if wait_s is None:
+            return None
+        with closing(open_session(access.address(), role="source")) as connection:
+            try:
+                why = why_unreadable(connection, facts_of(connection))
+            except pymysql.err.MySQLError as error:
+                raise session_error(error, access.address(), "source") from None
+        return why and (
+            f"VIEWTAIL_SOURCE__POLL_WAIT_S accepts that a row is MISSED, in every view, if its transaction takes "
+            f"longer than {wait_s:g} s. To miss none: {why}"
+        )
+
+    def checks(self, access: SourceAccess, tables: Tables, orders: Orders) -> Iterable[Finding]:
+        return checks.checks(access, tables, orders)
 
     def grants(self, access: SourceAccess, tables: Tables) -> Iterator[str]:
         address = access.address()

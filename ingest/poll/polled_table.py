@@ -19,7 +19,9 @@ from servers.sessions import Connection, quote, value_of
 
 MOST_ROWS = 10_000  # of one SELECT
 MOST_BYTES = 8 << 20
-MOST_GAPS = 2_000  # that one SELECT names; where there are more, all behind the first of them is read again
+MOST_GAPS = 2_000  # that one SELECT names
+# viewtail's sessions see each statement's own moment otherwise.
+_SAME_MOMENT = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
 
 
 @dataclass(slots=True)
@@ -70,18 +72,38 @@ class PolledTable:
     def read(self, connection: Connection) -> tuple[list[Row], bool]:
         """The rows that are new, in the order of their ids, and whether these are all.
 
-        One statement, so that no row comes without those that were committed before it.
+        All of one moment, so that no row comes without those that were committed before it.
         """
         if self.ids is None:
             return [], True
         final, top = self._final, self.ids.top
-        rows = fetch_rows(connection, self._statement(), (self.order, *self._columns), MOST_BYTES)
+        rows = self._missing(connection)
         is_whole = len(rows) < MOST_ROWS and bool(connection.open)  # a SELECT that is cut at its bytes closes it
-        new = [row for row in rows if row[0] not in self.ids] if self.waits else rows
-        self.ids.add([row[0] for row in new])
+        self.ids.add([row[0] for row in rows])
         if is_whole or rows[-1][0] >= top:  # all up to the last one are there
             self.ids.pass_up_to(final)
-        return [row[1:] for row in new], is_whole
+        return [row[1:] for row in rows], is_whole
+
+    def _missing(self, connection: Connection) -> list[Row]:
+        """Rows whose ids were not read: the first ones, up to MOST_ROWS or MOST_BYTES."""
+        assert self.ids is not None
+        order = quote(self.order.name)
+        wanted = [f"{order} BETWEEN {low} AND {high}" for low, high in self.ids.gaps()]
+        wanted.append(f"{order} > {self.ids.top}")
+        slices = [wanted[at : at + MOST_GAPS] for at in range(0, len(wanted), MOST_GAPS)]
+        if len(slices) > 1:
+            _execute(connection, *_SAME_MOMENT)
+        rows: list[Row] = []
+        for ranges in slices:
+            limit = MOST_ROWS - len(rows)
+            statement = f"{self._select} WHERE {' OR '.join(ranges)} ORDER BY {order} LIMIT {limit}"
+            found = fetch_rows(connection, statement, (self.order, *self._columns), MOST_BYTES)
+            rows += found
+            if len(found) == limit or not connection.open:
+                break
+        if len(slices) > 1 and connection.open:
+            _execute(connection, "COMMIT")
+        return rows
 
     def look(self, connection: Connection, writers: Writers) -> None:
         """Who is there now, that may have got an id up to the largest that was delivered. After `read`."""
@@ -124,13 +146,7 @@ class PolledTable:
     def check(self, connection: Connection) -> None:
         """Raises DeclarationError where the column is not the one whose ids the server gives out."""
         table = self.followed.table
-        found = asked(
-            connection,
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-            "AND EXTRA LIKE '%%auto_increment%%'",
-            table.schema,
-            table.name,
-        )
+        found = auto_increment(connection, table.schema, table.name)
         if found != self.order.name:
             which = f"its AUTO_INCREMENT column is {found}" if found else "it has no AUTO_INCREMENT column"
             raise DeclarationError(
@@ -144,21 +160,32 @@ class PolledTable:
         found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
         return int(found or 0)
 
-    def _statement(self) -> str:
-        assert self.ids is not None
-        order = quote(self.order.name)
-        gaps = list(self.ids.gaps())
-        if len(gaps) > MOST_GAPS:
-            gaps = [*gaps[: MOST_GAPS - 1], (gaps[MOST_GAPS - 1][0], self.ids.top)]
-        ranges = [f"{order} BETWEEN {low} AND {high}" for low, high in gaps]
-        where = " OR ".join([*ranges, f"{order} > {self.ids.top}"])
-        return f"{self._select} WHERE {where} ORDER BY {order} LIMIT {MOST_ROWS}"
-
 
 def asked(connection: Connection, statement: str, *values: object) -> Any:
     """The first value. Raises SourceError or SourceUnavailableError."""
     try:
         return value_of(connection, statement, *values)
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
+
+
+def auto_increment(connection: Connection, schema: str, table: str) -> str | None:
+    """The column whose ids the server gives out."""
+    found = asked(
+        connection,
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+        "AND EXTRA LIKE '%%auto_increment%%'",
+        schema,
+        table,
+    )
+    return None if found is None else str(found)
+
+
+def _execute(connection: Connection, *statements: str) -> None:
+    try:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
     except pymysql.err.MySQLError as error:
         raise source_error(error, connection) from None
 

@@ -220,6 +220,7 @@ class Beside:
             open_source=self.deployment.open_source,
             shows=shows,
             stop=self.stop,
+            only=self.view.condition,
             chunk_rows=self.chunk_rows or limits.chunk_rows,
         )
         self._resources.callback(rows.close)
@@ -239,6 +240,7 @@ class Beside:
             shows=self.watermarks.is_visible,
             stop=self.stop,
             chunk_rows=chunk_rows,
+            only=self.view.condition,
             condition=condition,
         )
         self._resources.callback(rows.close)

@@ -184,7 +184,9 @@ class LookBack:
         events: list[RowChanges | Refused] = [*batch.changes, *batch.refused]
         for one in events:
             at = [one.followed.columns.index(name) for name in names]
-            if _is_in(one.version, stretch, None) and self._is_in(one.rows, at):
+            belongs = self.view.belongs(one.followed.columns)
+            rows = one.rows if belongs is None else [row for row in one.rows if belongs(row)]
+            if _is_in(one.version, stretch, None) and self._is_in(rows, at):
                 change = Change(version=one.version, op=_OPS[one.kind], origin=batch.origin_of(one))
                 if looked.last is None or change.version >= looked.last.version:
                     looked.last = change
@@ -254,8 +256,11 @@ def _keys_in(batch: Batch, stretch: Stretch, end: int | None, view: BoundView) -
         if stretch.since_us and batch.origin_of(one).committed_us < stretch.since_us:
             continue
         at = [one.followed.columns.index(name) for name in names]
+        belongs = view.belongs(one.followed.columns)
         last: Key | None = None
         for row in one.rows:
+            if belongs is not None and not belongs(row):
+                continue
             key = tuple([row[place] for place in at])
             if key != last and unreadable_in(key) is None:
                 yield key

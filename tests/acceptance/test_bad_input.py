@@ -156,6 +156,12 @@ DECLARATIONS = [
     ),
     views("SearchIndex('s', entity, fields=['age'], document=dict)", "fields must be a dict of field to type"),
     views("IndexTable('i', Entity('a.b', append_only=True), value='age')", "append_only needs version='COLUMN'"),
+    views("IndexTable('i', Entity('a.b', only={'c': 'x'}), value='age')", "only needs append_only=True"),
+    views(
+        "IndexTable('i', Entity('a.b', version='v', append_only=True, only={'c': None}), value='age')",
+        "a text or an integer, not None",
+    ),
+    views("IndexTable('i', Entity('a.b', version='v', append_only=True, only={}), value='age')", "only is a dict of"),
     Case(
         views="views = [IndexTable('i', entity, value='age'), IndexTable('i', entity, value='email')]",
         said="two views are called mysql:i; give one of them another name",

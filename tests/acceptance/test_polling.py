@@ -94,6 +94,28 @@ def test_what_cannot_be_polled_is_refused_with_what_to_do(polled: Polled) -> Non
     assert "no entity says by which column" in polled.run.log
 
 
+def test_an_order_that_is_not_the_column_with_the_ids_is_found_by_check(polled: Polled) -> None:
+    (polled.run.folder / "views.py").write_text(VIEWS.replace('order="event_id"', 'order="version"'))
+    done = polled.run.command("check", "--json")
+    (ids,) = (one for one in json.loads(done.stdout)["findings"] if one["what"] == "ids of bank.account")
+    assert done.returncode == 1 and ids["level"] == "fail"
+    assert "AUTO_INCREMENT event_id, and views.py says order='version'" in ids["seen"]
+    assert "order='event_id'" in ids["mend"]
+
+
+def test_a_bounded_wait_is_named_in_status_with_its_risk(polled: Polled) -> None:
+    wait_for("they are filled", polled.is_equal)
+    assert "MISSED" not in polled.run.command("status").stdout
+    assert polled.run.stop() == 0
+    ask(polled.mysql, "REVOKE SELECT ON performance_schema.* FROM poller")
+    polled.run._environment["VIEWTAIL_SOURCE__POLL_WAIT_S"] = "2.5"
+    polled.run.start()
+    polled.add("e1", 2, 1_000)
+    wait_for("they follow", polled.is_equal)
+    said = polled.run.command("status").stdout
+    assert "a row is MISSED" in said and "longer than 2.5 s" in said and "performance_schema" in said
+
+
 def test_views_of_a_polled_table_are_filled_and_follow_it(polled: Polled) -> None:
     wait_for("they are filled", polled.is_equal)
     polled.add("e1", 2, 1_000)

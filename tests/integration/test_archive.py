@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,10 @@ def archived_at_once(bank: OldBank) -> None:
         steps.into_table("9999-01-01")
 
 
+def soon() -> float:
+    return time.monotonic() + 20
+
+
 def batches(bank: OldBank, look: Any = lambda _: None) -> Batches:
     table = EventTable("bank.account")
     return Batches(table=table, handlers={"deposit": deposit}, open_session=bank.session, look=look)
@@ -163,12 +168,12 @@ def test_a_command_that_is_handled_and_archived_meanwhile_takes_effect_once(bank
 
     def meanwhile() -> None:
         other = batches(bank)
-        first.extend(other.commit([sent(entity, 500), sent(entity, 501)]))
+        first.extend(other.commit([sent(entity, 500), sent(entity, 501)], soon()))
         other.close()
         archived_at_once(bank)
 
     late = batches(bank, Between(meanwhile))
-    (found,) = late.commit([sent(entity, 500)])
+    (found,) = late.commit([sent(entity, 500)], soon())
     late.close()
     assert (found.response, found.version, found.is_repeated) == (first[0].response, first[0].version, True)
     events = ask(
@@ -205,7 +210,7 @@ def test_an_event_that_moves_while_a_batch_reads_is_seen(
 
     monkeypatch.setattr(EventTable, place, reads)
     batch = batches(bank)
-    (found,) = batch.commit([sent("e1", 3)])
+    (found,) = batch.commit([sent("e1", 3)], soon())
     batch.close()
     assert (found.response, found.version, found.is_repeated) == ({"balance": 6}, 3, True)
 

@@ -25,6 +25,7 @@ from viewtail.entities import (
     Refusal,
     RefusedError,
     UsedCommandIdError,
+    WorkerBusyError,
     WorkerEndedError,
 )
 
@@ -273,6 +274,60 @@ def test_a_server_that_is_away_is_waited_for_and_then_told(bank: Bank) -> None:
         waits = worker.submit(bank.command(amount=1))
         is_away.clear()
         assert answer(waits).version == 1
+
+
+def test_no_caller_waits_longer_than_its_own_patience_for_a_server_that_is_away(bank: Bank) -> None:
+    """Those behind a batch that is given up have waited as long as it."""
+
+    def opened() -> Connection:
+        raise StoreUnavailableError("it is away")
+
+    told_after: list[float] = []
+    with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, patience_s=2.0) as worker:
+        asked = []
+        for _ in range(4):
+            began = time.monotonic()
+            asked.append(worker.submit(bank.command(amount=1)))
+            asked[-1].add_done_callback(lambda _, began=began: told_after.append(time.monotonic() - began))  # type: ignore[misc]
+            time.sleep(0.2)
+        for one in asked:
+            with pytest.raises(StoreUnavailableError):
+                answer(one)
+    assert len(told_after) == 4 and all(0.9 < seconds < 2.5 for seconds in told_after), told_after
+
+
+def test_a_caller_hears_in_time_while_the_server_says_nothing(bank: Bank) -> None:
+    stuck = threading.Event()
+
+    def opened() -> Connection:
+        stuck.wait(20)
+        raise StoreUnavailableError("it is away")
+
+    with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, patience_s=0.5) as worker:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match="send it again under its id"):
+            answer(worker.submit(bank.command(amount=1)))
+        assert time.monotonic() - began < 5
+        stuck.set()
+
+
+def test_what_waits_is_bounded_and_the_caller_above_is_told(bank: Bank) -> None:
+    is_open, open_session = threading.Event(), bank.accounts._open()
+
+    def opened() -> Connection:
+        is_open.wait(20)
+        return open_session()
+
+    with CommandWorker(bank.accounts.table, bank.accounts.handlers, opened, most_waiting_bytes=10_000) as worker:
+        under_way = worker.submit(bank.command(amount=1))
+        while worker._waiting:
+            time.sleep(0.01)
+        waiting = [worker.submit(bank.command(amount=1, note="n" * 3_000)) for _ in range(2)]
+        with pytest.raises(WorkerBusyError, match="2 commands wait already"):
+            worker.submit(bank.command(amount=1, note="n" * 3_000)).result(1)
+        is_open.set()
+        assert [answer(one).version for one in (under_way, *waiting)] == [1, 2, 3]
+        assert answer(worker.submit(bank.command(amount=1, note="n" * 20_000))).version == 4, "one alone is taken"
 
 
 def test_a_closed_worker_finishes_its_batch_and_tells_the_others(bank: Bank) -> None:

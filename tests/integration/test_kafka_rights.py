@@ -287,7 +287,7 @@ def printed_for_projector(guarded: Guarded, topic: str) -> tuple[KafkaKind, Sour
 def follow(guarded: Guarded, topic: str) -> None:
     """What a projector does: joins its group, looks where it can go on, reads changes and progress."""
     kind, access, _ = printed_for_projector(guarded, topic)
-    told = [one for one in kind.checks(access, [("shop", "user")]) if one.what == f"topic {POSITIONS}"]
+    told = [one for one in kind.checks(access, [("shop", "user")], {}) if one.what == f"topic {POSITIONS}"]
     if any(one.level is not Level.OK for one in told):
         raise ViewtailError(f"{told[0].seen}: {told[0].mend}")
     stop, taken = threading.Event(), list[tuple[str, int]]()

@@ -16,7 +16,9 @@ import pytest
 import stack.mariadb
 from changes.batches import Batch, Followed
 from changes.tables import Table
-from ingest.canonical import Descriptions
+from ingest.canonical import Descriptions, fetch_rows
+from ingest.poll import polled_table
+from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
 from ingest.poll.writers import why_unreadable, writers_of
@@ -160,6 +162,46 @@ def test_a_row_that_commits_after_a_higher_one_is_waited_for_and_others_are_not_
         wait_for("nothing is open", lambda: polled.passed() == 5)
     assert polled.position.tables["polled.event"] == (5, ())
     assert sorted(polled.found) == polled.rows()
+
+
+def test_more_gaps_than_one_statement_names_hold_up_nothing(polled: Polled) -> None:
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 13000) SELECT 2 * i"
+    with polled.reading():
+        polled.until_marked("begun")
+        slow = pymysql.connect(host="127.0.0.1", port=polled.server.port, user="root")
+        for number in (1, 25_001):
+            slow.query(f"INSERT INTO polled.event (event_id, entity_id, note) VALUES ({number}, 1, 'slow')")
+        with closing(polled.session()) as session, session.cursor() as cursor:
+            for variable in ("cte_max_recursion_depth", "max_recursive_iterations"):
+                with suppress(pymysql.err.MySQLError):  # of the other server
+                    cursor.execute(f"SET {variable} = 20000")
+            cursor.execute(f"INSERT INTO polled.event (event_id, entity_id, note) {numbers}, 1, 'even' FROM n")
+            session.commit()
+        wait_for("every second one", lambda: len(polled.found) == 13_000)
+        polled.insert("after")
+        wait_for("it comes at once", lambda: polled.found[-1][1] == "after")
+        slow.commit()
+        wait_for("the slow ones", lambda: sorted(polled.found) == polled.rows())
+        wait_for("nothing is open", lambda: polled.passed() == polled.rows()[-1][0])
+
+
+def test_gaps_of_several_statements_are_read_as_of_one_moment(polled: Polled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that were read at a later moment could bring a row without those that were committed before it."""
+
+    def then_one_in_each_gap(*given: Any) -> list[Any]:
+        found = fetch_rows(*given)
+        if polled.rows()[0][0] != 1:
+            both = "(1, 1, 'first'), (5, 1, 'second')"
+            ask(polled.server, f"INSERT INTO polled.event (event_id, entity_id, note) VALUES {both}")
+        return found
+
+    monkeypatch.setattr(polled_table, "MOST_GAPS", 1)
+    monkeypatch.setattr(polled_table, "fetch_rows", then_one_in_each_gap)
+    table = polled_table.polled(Followed(polled.table("event"), ("event_id",)), "event_id", Ids(0, [(2, 4), (6, 7)]))
+    ask(polled.server, "INSERT INTO polled.event (event_id, entity_id, note) VALUES (2, 1, 'there')")
+    with closing(polled.session()) as connection:
+        assert table.read(connection) == ([], True)
+        assert table.read(connection) == ([(1,), (5,)], True)
 
 
 def test_a_reading_begins_behind_what_open_transactions_may_bring(polled: Polled) -> None:

@@ -107,6 +107,12 @@ def bound(*views: View) -> list[BoundView]:
 user = Entity("shop.user")
 member = Entity("shop.member")
 
+
+def of_events(only: dict[str, str | int]) -> View:
+    entity = Entity("shop.event", key="account", version="number", append_only=True, only=only)
+    return IndexTable("e", entity, value="state")
+
+
 REFUSED: list[tuple[Callable[[], list[View]], str]] = [
     (lambda: [IndexTable("i", Entity("shop.usr"), value="email")], "table shop.usr does not exist"),
     (lambda: [RedisHash("h", Entity("shop.colour"), fields=["n"])], "label of shop.colour is ENUM('b','a')"),
@@ -116,6 +122,11 @@ REFUSED: list[tuple[Callable[[], list[View]], str]] = [
         ],
         "rows that share a key cannot be read in pages",
     ),
+    (lambda: [of_events(only={"stat": "x"})], "no column stat; did you mean state?"),
+    (lambda: [of_events(only={"state": 5})], "so it never has the value 5; write '5'"),
+    (lambda: [of_events(only={"account": "5"})], "so it never has the value '5'"),
+    (lambda: [of_events(only={"state": "x" * 21})], "which cannot hold"),
+    (lambda: [of_events(only={"account": 5})], "account of shop.event is part of the key"),
     (lambda: [IndexTable("i", Entity("shop.keyless"), value="email")], "shop.keyless has no primary key"),
     (lambda: [IndexTable("i", user, value="emial")], "no column emial; did you mean email?"),
     (lambda: [RedisHash("h", user, fields=["usrname"])], "no column usrname; did you mean username?"),

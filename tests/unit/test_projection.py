@@ -162,6 +162,35 @@ def test_deletes_of_an_append_only_table_are_archiving() -> None:
     assert writes == {("k",): (4, (2,))}
 
 
+OF_A = Entity("shop.user", key="id", version="n", append_only=True, only={"email": "a"})
+
+
+def test_rows_of_another_entity_are_as_if_they_were_not_there() -> None:
+    view = IndexTable("v", OF_A, value="n")
+    rows = [(1, "a", 7), (1, "b", 9), (2, "A", 1), (2, "a ", 1)]
+    assert projected(view, (INSERT, 10, rows), (DELETE, 11, rows), (UPDATE, 12, [(1, "b", 9), (1, "c", 10)])) == (
+        {(1,): (14, (7,))},
+        [],
+    )
+
+
+@pytest.mark.parametrize("of", [Projections, NewestOnly])
+@pytest.mark.parametrize("pair", [[(1, "a", 7), (1, "b", 8)], [(1, "b", 7), (1, "a", 8)]])
+def test_an_update_from_entity_to_entity_parks_the_key(of: type[Projections], pair: list[tuple[Any, ...]]) -> None:
+    writes, reasons = projected(IndexTable("v", OF_A, value="n"), (UPDATE, 10, pair), of=of)
+    assert writes == {} and "an update changed email" in reasons[0]
+
+
+@pytest.mark.parametrize(("email", "parks"), [("a", True), ("b", False), (Unreadable("email"), True)])
+def test_an_unreadable_value_parks_no_key_of_another_entity(email: Any, parks: bool) -> None:
+    bound = bound_to(IndexTable("v", OF_A, value="n"))
+    followed = followed_tables([bound])
+    refused = Refused(followed["shop", "user"], INSERT, 10, [(1, email, Unreadable("n"))], "it holds invalid bytes")
+    batch = Batch(changes=[], end=None, row_count=0, byte_count=0, oldest_commit_us=0, refused=[refused])
+    found = Projections([bound], followed).of(batch)
+    assert found.writes == [] and len(found.parked) == parks
+
+
 def test_an_unreadable_value_parks_the_key_only_where_the_view_shows_it() -> None:
     views = [bound_to(BY_EMAIL), bound_to(IndexTable("by_n", USER, value="n"))]
     views[1] = BoundView(

@@ -51,7 +51,7 @@ def archive(
     if into is not None and into_files is not None:
         raise MisuseError("--into and --into-files: give one of them")
     seconds = seconds_of("--older-than", older_than)
-    where = f"files in {into_files.resolve()}" if into_files is not None else into or "its archive table"
+    where = f"files in {into_files.absolute()}" if into_files is not None else into or "its archive table"
     try:
         with _opened(config, Archiving, name, how) as (archiving, deployment):
             cutoff = archiving.cutoff(seconds)
@@ -91,7 +91,7 @@ def restore(
     if (entity is not None) + is_all + (from_file is not None) != 1:
         raise MisuseError("say which events: --entity ID, --all, or --from FILE")
     # Not which entity: that is people's data, and the record outlives it.
-    what = "of one entity" if entity is not None else "all" if from_file is None else f"of {from_file.resolve()}"
+    what = "of one entity" if entity is not None else "all" if from_file is None else f"of {from_file.absolute()}"
     try:
         with _opened(config, Restoring, name, how) as (restoring, deployment):
             restoring.open_archive()

@@ -43,6 +43,7 @@ class Findings:
     retired: Sequence[str]  # views that a `run` once kept, and that are not declared any more
     rebuilds: Sequence[Rebuild] = ()  # of the views that have a second copy
     comparing: Collection[str] = ()  # copies that are compared with their table now
+    risk: str | None = None  # what the source's settings accept that may be lost
     gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before
 
     @property
@@ -90,9 +91,10 @@ def _seen(
     ages: Mapping[str, float] = {}
     shared: Sequence[Sharer] | None = None
     keeps_s: float | None = None
-    source_error = None
+    source_error = risk = None
     try:
         access = loaded.source_access()
+        risk = kind.risk(access)
         waiting = kind.waiting(access, at)
         unsaid = {one.name for one in pipelines if waiting.get(one.name) and not _says_its_lag(one)}
         ages = kind.ages(access, {name: at[name] for name in unsaid})
@@ -111,7 +113,9 @@ def _seen(
         )
         for one in pipelines
     ]
-    return Findings(pipelines=known, fleet=fleet, source_error=source_error, keeps_s=keeps_s, not_run=[], retired=[])
+    return Findings(
+        pipelines=known, fleet=fleet, source_error=source_error, risk=risk, keeps_s=keeps_s, not_run=[], retired=[]
+    )
 
 
 def _lag_s(one: PipelineStatus, waiting: int | None, age_s: float | None) -> float:
@@ -187,6 +191,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "fenced": [asdict(one) for one in fleet.fenced],
         "last_takeover": None if fleet.last_takeover is None else asdict(fleet.last_takeover),
         "source_error": found.source_error,
+        "risk": found.risk,
         "nearly_gone": [one.name for one in found.nearly_gone],
         "not_run": found.not_run,
         "retired": found.retired,
@@ -197,7 +202,8 @@ def _as_json(found: Findings) -> dict[str, Any]:
 
 def remarks(found: Findings) -> list[str]:
     """Of the declarations and the source."""
-    lines = [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
+    lines = [] if found.risk is None else [found.risk]
+    lines += [_soon_gone(one, found.keeps_s) for one in found.nearly_gone]
     lines += [f"view {name} is declared, but no run has seen it yet. Start one: viewtail run" for name in found.not_run]
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "

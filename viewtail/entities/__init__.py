@@ -4,9 +4,11 @@ from viewtail.entities.commands import (
     Answer,
     Command,
     HandlerFailedError,
+    HandlerHungError,
     Refusal,
     RefusedError,
     UsedCommandIdError,
+    WorkerBusyError,
     WorkerEndedError,
 )
 from viewtail.entities.event_sourced import EventSourced, State
@@ -18,9 +20,11 @@ __all__ = [
     "CommandWorker",
     "EventSourced",
     "HandlerFailedError",
+    "HandlerHungError",
     "Refusal",
     "RefusedError",
     "State",
     "UsedCommandIdError",
+    "WorkerBusyError",
     "WorkerEndedError",
 ]

@@ -243,7 +243,7 @@ class Archiving(ArchiveSteps):
 
     def _written(self, folder: Path, events: Sequence[FiledEvent]) -> int:
         """A new file of these events, durable and recorded; its id."""
-        path = folder.resolve() / f"{self.table.name}.{uuid4().hex}{archive_files.ENDING}"
+        path = folder.absolute() / f"{self.table.name}.{uuid4().hex}{archive_files.ENDING}"
 
         def announce() -> int:
             with self.connection.cursor() as cursor:

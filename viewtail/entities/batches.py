@@ -55,26 +55,25 @@ class Batches:
         open_session: to the table's server, autocommit off.
         look: called before a command is handled, with its place in the batch, and with None before anything is
             written; may raise GivenUpError.
-        patience_s: how long a server that does not answer is waited for, before the callers are told.
     """
 
     table: EventTable
     handlers: Mapping[str, Handler]
     open_session: Callable[[], Connection]
     look: Callable[[int | None], None] = lambda _: None
-    patience_s: float = 30.0
     archive: Archive = field(init=False)
     _connection: Connection | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.archive = Archive(self.table)
 
-    def commit(self, commands: Sequence[Command], first: int = 0) -> list[Outcome]:
+    def commit(self, commands: Sequence[Command], until: float, first: int = 0) -> list[Outcome]:
         """An outcome for each command, in order; `first` is the place that `look` is told of the first of them.
 
-        Raises GivenUpError; any other error is an outcome of all.
+        A server that does not answer is asked again until the monotonic clock says `until`; a TemporaryError is the
+        outcome of all then. Raises GivenUpError; any other error is an outcome of all.
         """
-        began, pause_s = time.monotonic(), _FIRST_PAUSE_S
+        pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 return self._once(commands, first)
@@ -82,7 +81,7 @@ class Batches:
                 self._roll_back()
                 number = number_of(error)
                 if number not in (_DUPLICATE, _MADE_MEANWHILE, *TEMPORARY_NUMBERS) and not _is_broken(error):
-                    return self._refused(commands, first, error)
+                    return self._refused(commands, until, first, error)
                 problem: ViewtailError = StoreUnavailableError(
                     f"{self.table.name}: {number} {type(error).__name__}. Whether the command was handled is not "
                     "known: send it again under its id"
@@ -93,9 +92,10 @@ class Batches:
             except ViewtailError as error:
                 self._roll_back()
                 return [error] * len(commands)
-            if time.monotonic() - began > self.patience_s:
+            this_pause_s = random.uniform(0, pause_s)
+            if time.monotonic() + this_pause_s > until:
                 return [problem] * len(commands)
-            time.sleep(random.uniform(0, pause_s))
+            time.sleep(this_pause_s)
             pause_s = min(_MOST_PAUSE_S, pause_s * 2)
 
     def close(self) -> None:
@@ -169,7 +169,9 @@ class Batches:
         events.append(Event(command, version, response, state))
         return Answer(response=orjson.loads(response), version=version, is_repeated=False)
 
-    def _refused(self, commands: Sequence[Command], first: int, error: pymysql.err.MySQLError) -> list[Outcome]:
+    def _refused(
+        self, commands: Sequence[Command], until: float, first: int, error: pymysql.err.MySQLError
+    ) -> list[Outcome]:
         """MySQL takes something of the batch never: one by one, so that the others are not kept up."""
         if number_of(error) in _RIGHTS:
             what = (
@@ -178,7 +180,9 @@ class Batches:
             )
             return [StoreError(what)] * len(commands)
         if len(commands) > 1:
-            return [outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], at)]
+            return [
+                outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], until, at)
+            ]
         said = f"{number_of(error)} {type(error).__name__}"
         if isinstance(error, pymysql.err.DataError | pymysql.err.OperationalError | pymysql.err.IntegrityError):
             return [

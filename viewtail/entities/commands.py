@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from changes.errors import MisuseError, ViewtailError
+from changes.errors import MisuseError, TemporaryError, ViewtailError
 
 Handler: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -36,6 +36,14 @@ class UsedCommandIdError(MisuseError):
 
 class HandlerFailedError(ViewtailError):
     """The handler raised, hung, or answered what is no JSON. Nothing was written."""
+
+
+class HandlerHungError(HandlerFailedError):
+    """The handler did not return in time. Nothing was written, and nothing will be."""
+
+
+class WorkerBusyError(TemporaryError):
+    """So many commands wait already that this one was not taken. Nothing was written for it."""
 
 
 class WorkerEndedError(ViewtailError):

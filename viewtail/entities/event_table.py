@@ -73,8 +73,8 @@ class EventTable:
             f"  command_name VARCHAR({MOST_NAME}) {text},\n"
             # As they came: MySQL's JSON gives some numbers back as their neighbours.
             "  request LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(request)),\n"
-            "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(response))\n"
-            "    COMMENT 'what the command was answered, the first time and ever after',\n"
+            "  response LONGTEXT CHARACTER SET utf8mb4 NOT NULL\n"
+            "    COMMENT 'what the command was answered, the first time and ever after' CHECK (JSON_VALID(response)),\n"
             "  state JSON NOT NULL COMMENT 'of the entity after the command',\n"
             "  committed_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY entity_version (entity_id, version),\n"

@@ -79,7 +79,7 @@ class Restoring(ArchiveSteps):
 
     def _number_of(self, path: Path) -> int:
         for number, place in self.files(WRITTEN, WHOLE):
-            if place == path.resolve():
+            if place == path.absolute():
                 return number
         raise MisuseError(f"{path} is no file that events of {self.table.name} were archived into")
 

@@ -2,6 +2,7 @@
 
 While one batch is committed the next ones wait together, so that the more callers there are, the more a transaction
 takes. A handler that hangs holds up its own command only: the thread is left alone, and another one goes on.
+No caller waits longer than the worker's patience, whatever is slow: a second thread watches over that.
 """
 
 from __future__ import annotations
@@ -9,24 +10,48 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
 import structlog
 
+from changes.errors import StoreUnavailableError
 from servers.sessions import Connection
 from viewtail.entities.batches import Batches, GivenUpError, Outcome
-from viewtail.entities.commands import Answer, Command, Handler, HandlerFailedError, WorkerEndedError
+from viewtail.entities.commands import (
+    Answer,
+    Command,
+    Handler,
+    HandlerFailedError,
+    HandlerHungError,
+    WorkerBusyError,
+    WorkerEndedError,
+)
 from viewtail.entities.event_table import EventTable
 
 _log = structlog.get_logger("viewtail.commands")
 
 MOST_COMMANDS = 1_000  # of a transaction
 HANGS_AFTER_S = 10.0
+PATIENCE_S = 30.0
+MOST_WAITING_BYTES = 64 << 20  # of requests, and _BYTES_A_COMMAND for each
+_BYTES_A_COMMAND = 1 << 10  # about what a command without a request takes
 
-_Asked = tuple[Command, "Future[Answer]"]
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A command and its caller."""
+
+    command: Command
+    future: Future[Answer]
+    until: float  # by the monotonic clock: its caller hears by then
+    is_told: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.command.request_text) + _BYTES_A_COMMAND
 
 
 @dataclass(eq=False)
@@ -45,6 +70,8 @@ class CommandWorker:
     Args:
         handlers: by command name.
         hangs_after_s: a handler that takes longer is given up. Its thread lives on, and writes nothing.
+        patience_s: a caller hears within that time of its submit; where the server does not answer, that.
+        most_waiting_bytes: of the commands that wait; what comes above that is refused.
     """
 
     def __init__(
@@ -54,11 +81,14 @@ class CommandWorker:
         open_session: Callable[[], Connection],
         *,
         hangs_after_s: float = HANGS_AFTER_S,
-        patience_s: float = 30.0,
+        patience_s: float = PATIENCE_S,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         self._table, self._handlers, self._open = table, dict(handlers), open_session
         self._hangs_after_s, self._patience_s = hangs_after_s, patience_s
+        self._most_waiting_bytes = most_waiting_bytes
         self._waiting: deque[_Asked] = deque()
+        self._waiting_bytes = 0
         self._change = threading.Condition()
         self._is_closed = False
         self._turn: _Turn = self._started()
@@ -67,15 +97,23 @@ class CommandWorker:
 
     def submit(self, command: Command) -> Future[Answer]:
         """The answer, once it is durable; or RefusedError, UsedCommandIdError, HandlerFailedError,
-        StoreUnavailableError (send it again), WorkerEndedError."""
-        future: Future[Answer] = Future()
+        StoreUnavailableError or WorkerBusyError (send it again), WorkerEndedError."""
+        one = _Asked(command, Future(), time.monotonic() + self._patience_s)
         with self._change:
             if self._is_closed:
-                future.set_exception(WorkerEndedError("the worker is closed"))
+                one.future.set_exception(WorkerEndedError("the worker is closed"))
+            elif self._waiting and self._waiting_bytes + one.size > self._most_waiting_bytes:
+                one.future.set_exception(
+                    WorkerBusyError(
+                        f"{self._table.name}: {len(self._waiting):,} commands wait already; this one was not taken. "
+                        "Send it again, later"
+                    )
+                )
             else:
-                self._waiting.append((command, future))
+                self._waiting.append(one)
+                self._waiting_bytes += one.size
                 self._change.notify()
-        return future
+        return one.future
 
     def close(self) -> None:
         """Finish the batch that is under way; whatever waits behind it gets WorkerEndedError."""
@@ -83,9 +121,10 @@ class CommandWorker:
             self._is_closed = True
             left = [*self._waiting]
             self._waiting.clear()
+            self._waiting_bytes = 0
             self._change.notify_all()
-        for _, future in left:
-            _tell(future, WorkerEndedError("the worker was closed"))
+        for one in left:
+            self._tell(one, WorkerEndedError("the worker was closed"))
         self._watch.join()
 
     def __enter__(self) -> CommandWorker:
@@ -117,12 +156,12 @@ class CommandWorker:
             handlers=self._handlers,
             open_session=self._open,
             look=look,
-            patience_s=self._patience_s,
         )
         try:
             while self._taken(turn):
                 try:
-                    outcomes = batches.commit([command for command, _ in turn.asked])
+                    until = max(one.until for one in turn.asked)  # the watch tells those who come before it
+                    outcomes = batches.commit([one.command for one in turn.asked], until)
                 except GivenUpError:
                     return  # the thread that goes on has what is left
                 except Exception as error:
@@ -130,8 +169,8 @@ class CommandWorker:
                     batches.close()
                     fault = HandlerFailedError(f"{type(error).__name__}; this is a fault in viewtail, report it")
                     outcomes = [fault] * len(turn.asked)
-                for (_, future), outcome in zip(turn.asked, outcomes, strict=True):
-                    _tell(future, outcome)
+                for one, outcome in zip(turn.asked, outcomes, strict=True):
+                    self._tell(one, outcome)
         finally:
             batches.close()
 
@@ -142,16 +181,35 @@ class CommandWorker:
             while not self._waiting and not self._is_closed:
                 self._change.wait()
             turn.asked = [self._waiting.popleft() for _ in islice(range(len(self._waiting)), MOST_COMMANDS)]
+            self._waiting_bytes -= sum(one.size for one in turn.asked)
             return bool(turn.asked)
+
+    def _put_back(self, some: Sequence[_Asked]) -> None:
+        """Before all others."""
+        self._waiting.extendleft(reversed(some))
+        self._waiting_bytes += sum(one.size for one in some)
+
+    def _tell(self, one: _Asked, outcome: Outcome) -> None:
+        with self._change:
+            if one.is_told:
+                return
+            one.is_told = True
+        if not one.future.set_running_or_notify_cancel():
+            return  # its caller does not want it any more
+        if isinstance(outcome, Answer):
+            one.future.set_result(outcome)
+        else:
+            one.future.set_exception(outcome)
 
     # -- the watch ------------------------------------------------------------------------------------------------
 
     def _watching(self) -> None:
         while True:
-            self._thread.join(self._hangs_after_s / 10)
+            self._thread.join(min(self._hangs_after_s, self._patience_s) / 10)
             if not self._thread.is_alive() and self._is_closed:
                 return
             self._give_up_what_hangs()
+            self._tell_who_waited_too_long()
 
     def _give_up_what_hangs(self) -> None:
         with self._change:
@@ -159,21 +217,30 @@ class CommandWorker:
             if turn.since is None or time.monotonic() - turn.since < self._hangs_after_s:
                 return
             turn.is_given_up = True
-            command, future = turn.asked.pop(turn.at)
-            self._waiting.extendleft(reversed(turn.asked))
+            one = turn.asked.pop(turn.at)
+            self._put_back(turn.asked)
             self._turn = self._started()
-        _tell(
-            future,
-            HandlerFailedError(
-                f"the handler of {command.name} did not return within {self._hangs_after_s:g} s; nothing was written"
+        self._tell(
+            one,
+            HandlerHungError(
+                f"the handler of {one.command.name} did not return within {self._hangs_after_s:g} s; nothing was "
+                "written"
             ),
         )
 
-
-def _tell(future: Future[Answer], outcome: Outcome) -> None:
-    if not future.set_running_or_notify_cancel():
-        return  # its caller does not want it any more
-    if isinstance(outcome, Answer):
-        future.set_result(outcome)
-    else:
-        future.set_exception(outcome)
+    def _tell_who_waited_too_long(self) -> None:
+        """Behind slow handlers; or in a batch whose thread waits for bytes of a server that says nothing."""
+        with self._change:
+            now = time.monotonic()
+            late = [one for one in (*self._turn.asked, *self._waiting) if one.until < now and not one.is_told]
+            if late:
+                self._waiting = deque(one for one in self._waiting if now <= one.until)
+                self._waiting_bytes = sum(one.size for one in self._waiting)
+        for one in late:
+            self._tell(
+                one,
+                StoreUnavailableError(
+                    f"{self._table.name}: no answer within {self._patience_s:g} s. Whether the command was handled is "
+                    "not known: send it again under its id"
+                ),
+            )
