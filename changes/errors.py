@@ -65,6 +65,10 @@ class CorruptEventError(TemporaryError):
     fingerprint = 0  # of the bytes; 0 where there are none to compare with another attempt's
 
 
+class TablesChangedError(TemporaryError):
+    """Other tables than before match a pattern: the pipeline restarts with those that there are now."""
+
+
 class StoreError(ViewtailError):
     """A store answers, but refuses in a way that trying again cannot mend."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -62,14 +63,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A canonical table as it was when it was described."""
+    """A canonical table as it was when it was described, or several that are alike, by a pattern."""
 
     schema: str
-    name: str
+    name: str  # or the pattern: 'account_##'
     columns: tuple[Column, ...]  # in ordinal order, generated and invisible ones included
     primary_key: tuple[str, ...]  # column names in key order; empty if the table has none
     unique_keys: tuple[tuple[str, ...], ...] = ()  # other unique keys over NOT NULL columns, no prefixes
     unique_names: tuple[str, ...] = ()  # of these keys, in their order
+    parts: tuple[str, ...] = ()  # of a pattern: the names of the tables that match it, in order
     row_end: str | None = None  # of a system-versioned table: the column, maybe hidden, that ends a row's validity
 
     @property
@@ -80,6 +82,11 @@ class Table:
     def paging_key(self) -> tuple[str, ...]:
         """The columns by which a backfill reads the table in pages: its primary key, without one a unique key."""
         return self.primary_key or next(iter(self.unique_keys), ())
+
+    @property
+    def each(self) -> tuple[Table, ...]:
+        """The tables that have its rows: itself, or those of a pattern."""
+        return tuple(replace(self, name=name, parts=()) for name in self.parts) or (self,)
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -96,6 +103,16 @@ class ForeignKey:
     referenced: tuple[str, ...]  # its columns, in the order of `columns`
     on_delete: str  # CASCADE, SET NULL, or one that changes nothing
     on_update: str
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a table's name stands for several tables: each # is a digit."""
+    return "#" in name
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern stands for a table of that name, too."""
+    return re.fullmatch(re.escape(pattern).replace(re.escape("#"), "[0-9]"), name) is not None
 
 
 def unlike(before: Column, now: Column) -> str | None:

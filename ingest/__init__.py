@@ -213,6 +213,8 @@ class SourceKind(ABC):
     has_rows: ClassVar[bool] = True  # the server that is read has the canonical rows, too
     has_watermarks: ClassVar[bool] = True  # they are written into it; else it reads them from viewtail's own tables
 
+    has_patterns: ClassVar[bool] = False  # tables by a pattern are read as one
+
     @abstractmethod
     def read_position(self, text: str | bytes) -> Position:
         """A position from its text; raises ValueError."""

@@ -62,6 +62,15 @@ def _orders_of(views: Sequence[View]) -> Orders:
     return named
 
 
+def check_patterns(kind: SourceKind, views: Sequence[View]) -> None:
+    """Raises DeclarationError for tables by a pattern where the source reads only those that have names."""
+    wrong = [] if kind.has_patterns else [view for view in views if view.entity.is_pattern]
+    if wrong:
+        why = "each # stands for a digit, and several tables are read as one only where they are polled"
+        mend = "set VIEWTAIL_SOURCE__MODE=poll, or declare an entity and a view for each table"
+        raise DeclarationError("\n".join(f"view {one.id}: {one.entity.table}: {why}; {mend}" for one in wrong))
+
+
 def is_well(findings: Sequence[Finding]) -> bool:
     """Whether viewtail can run: warnings do not count."""
     return all(finding.level is not Level.FAIL for finding in findings)
@@ -69,6 +78,7 @@ def is_well(findings: Sequence[Finding]) -> bool:
 
 def _views(servers: Servers, views: Sequence[View]) -> list[Finding]:
     try:
+        check_patterns(servers.kind, views)
         with closing(open_session(servers.source.address(), role="source")) as connection:
             bound = bind(views, partial(describe, connection))
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
@@ -136,7 +146,7 @@ def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     (of_table,) = followed.values()
     columns = [column for column in view.table.columns if column.name in of_table.columns]
     order = ", ".join(quote(name) for name in view.table.paging_key)
-    table = quote(view.table.schema, view.table.name)
+    table = quote(view.table.schema, view.table.each[0].name)
     where = where_all(view.condition)
     query = f"SELECT {select_list(columns)} FROM {table}{where} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
     rows = fetch_rows(connection, query, columns)

@@ -22,7 +22,7 @@ from changes.errors import MisuseError, ViewtailError, nearest
 from changes.rendering import parse_key, render_key
 from changes.versions import MAX_VERSION
 from changes.writes import Key, ViewWrites, Write
-from ingest.canonical.rows import source_error
+from ingest.canonical.rows import select_of, source_error
 from offsets.mysql import OwnSession, transaction
 from operations import passing
 from operations.own_traces import OwnTrace, OwnTraces
@@ -35,7 +35,7 @@ from projectors.stores.leaving import Holds, Trace
 from projectors.stores.registry import store_of
 from projectors.view_states import known_places, known_views
 from projectors.views import BoundView, View, view_of
-from servers.literals import equals, one_of, selected
+from servers.literals import equals, one_of, selected, where_all
 from servers.sessions import Connection, quote, value_of
 
 
@@ -160,7 +160,7 @@ def _require_gone(deployment: Deployment, view: BoundView, key: Key) -> None:
     for open_, where in ((deployment.open_primary, "the primary"), (deployment.open_source, "the source")):
         with closing(open_()) as connection, connection.cursor() as cursor:
             try:
-                cursor.execute(f"SELECT {columns} FROM {table} WHERE {one_of(view.key, [key])} LIMIT 1000")
+                cursor.execute(f"{select_of(view.table, columns, where_all(one_of(view.key, [key])))} LIMIT 1000")
                 count = sum(row == key for row in cursor.fetchall())
             except pymysql.err.MySQLError as error:
                 raise source_error(error, connection) from None

@@ -22,7 +22,7 @@ from changes.errors import MisuseError, nearest
 from changes.rendering import ENCODED, parse_key, row_value
 from changes.tables import Column, Kind, Table
 from changes.writes import Key
-from ingest.canonical import fetch_rows, select_list
+from ingest.canonical import fetch_rows, select_list, select_of
 from offsets import migrations, pauses
 from projectors.function_columns import UnforeseenColumn, row_type
 from projectors.rebuilds import as_live
@@ -273,10 +273,8 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
     if not keys:
         return []
     columns = [column for column in view.table.columns if column.kind is not Kind.UNSUPPORTED]
-    table = quote(view.table.schema, view.table.name)
     where = where_all(view.condition, one_of(view.key, keys))
-    query = f"SELECT {select_list(columns)} FROM {table}{where}"
-    rows = fetch_rows(connection, query, columns)
+    rows = fetch_rows(connection, select_of(view.table, select_list(columns), where), columns)
     names = [column.name for column in columns]
     named: list[_Values] = [dict(zip(names, row, strict=True)) for row in rows]
     version = view.view.entity.version

@@ -88,6 +88,11 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
     if all(columns) and names:
         yield from _uniqueness(view, table, names)
         yield from _paging_problems(table)
+    if table.parts and set(names) == set(table.primary_key):
+        yield (
+            f"key ({', '.join(names)}) is the primary key of each of the tables {table.full_name}, which give out the "
+            "same numbers; name the column whose values live in one of them each: Entity(..., key=...)"
+        )
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
     for name, value in entity.only:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from changes.batches import Row
 from changes.errors import DeclarationError
-from changes.tables import Column, Table
+from changes.tables import Column, Table, is_pattern
 from servers.literals import exactly
 
 _OF_COPY = re.compile(r"~[0-9]+$")
@@ -26,7 +26,8 @@ class Entity:
     """A canonical table and what identifies one of its rows.
 
     Args:
-        table: 'schema.table'.
+        table: 'schema.table'; where it is polled, of several tables that are alike 'schema.table_##', each # a digit.
+            Needs `key`, each value of which lives in one of them, and `order`.
         key: one or several columns; by default the primary key.
         version: an integer column that rises with every change of a key (event-sourced and cell tables).
         append_only: rows are only ever added, a key's newest row counts; row deletes are archiving and are
@@ -67,6 +68,11 @@ class Entity:
         object.__setattr__(self, "version", version)
         if order is not None and not append_only:
             raise DeclarationError(f"{where}: order needs append_only=True: only rows that are added can be polled")
+        if is_pattern(table.partition(".")[2]) and (order is None or not names):
+            raise DeclarationError(
+                f"{where}: # stands for a digit, so it is several tables, which are polled as one: say key=, whose "
+                "values live in one of them each, and order=, their AUTO_INCREMENT column"
+            )
         object.__setattr__(self, "append_only", append_only)
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "only", _only(only, where))
@@ -75,6 +81,11 @@ class Entity:
                 f"{where}: only needs append_only=True: a row that an update takes out of the entity, and one that it "
                 "takes in, would have no order with the other rows of its key"
             )
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it draws on all tables whose names match."""
+        return is_pattern(self.schema_and_table[1])
 
     @property
     def schema_and_table(self) -> tuple[str, str]:

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
+from zlib import crc32
 
 import pymysql
 
 from changes.batches import Row
-from changes.errors import StopRequested, TemporaryError
-from changes.tables import Column, Table
+from changes.errors import StopRequested, TablesChangedError, TemporaryError
+from changes.tables import Column, Kind, Table
 from changes.writes import Key
-from ingest.canonical.rows import fetch_rows, reading, select_list, source_error
+from ingest.canonical.rows import fetch_rows, reading, select_list, select_of, source_error
+from ingest.canonical.tables import parts_of
 from servers.literals import beyond, rows_with, where_all
 from servers.sessions import Connection, quote
 
 CHUNK_ROWS = 24_000  # as many as a batch of the stream; at 4,000 a tenth of the time is commits
 CHUNK_BYTES = 8 << 20  # two chunks are in memory: one is read while the other is written
 _FIRST_CHUNK_ROWS = 1_500
+_COUNT = Column(name="count", kind=Kind.INTEGER, declared="bigint", is_nullable=False)
 _KEYS_A_QUERY = 1_000  # as many as a page of a store's keys
 
 
@@ -34,7 +37,7 @@ class Chunk:
     """Some rows in key order."""
 
     rows: list[Row]
-    last_key: tuple[Any, ...]  # the values of the table's paging key in the last row
+    last_key: tuple[Any, ...]  # the values of the table's paging key in the last row; of a pattern its table first
     read_at: float  # monotonic, when its reading began
     is_last: bool
 
@@ -89,12 +92,31 @@ class CanonicalRows:
         """The rows after a key, None from the beginning; None where none follow.
 
         A chunk is cut at `chunk_bytes`, which costs a session: chunks grow until one is cut, and slowly from then on.
+        The tables of a pattern are read one after the other, and a key has the name of its table before it.
         """
+        if not self._table.parts:
+            return self._after(self._table, key, version)
+        for table, of_table in self._parts_after(key):
+            chunk = self._after(table, of_table, version)
+            if chunk is not None:
+                is_last = chunk.is_last and table.name == self._table.parts[-1]
+                return replace(chunk, last_key=(table.name, *chunk.last_key), is_last=is_last)
+        return None
+
+    def _parts_after(self, key: tuple[Any, ...] | None) -> Iterator[tuple[Table, tuple[Any, ...] | None]]:
+        """Those of a pattern's tables that have rows after a key, each with the key in it."""
+        for table in self._table.each:
+            if key is None or table.name > key[0]:
+                yield table, None
+            elif table.name == key[0]:
+                yield table, key[1:]
+
+    def _after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> Chunk | None:
         limit = min(self._limit, self.chunk_rows)
         where = where_all(self._only, self._condition, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
-        table = quote(self._table.schema, self._table.name)
-        statement = f"SELECT {select_list(self._columns)} FROM {table}{where} ORDER BY {order} LIMIT {limit}"
+        name = quote(table.schema, table.name)
+        statement = f"SELECT {select_list(self._columns)} FROM {name}{where} ORDER BY {order} LIMIT {limit}"
         rows, read_at = self._snapshot(version, statement, self._columns, self.chunk_bytes)
         is_cut = len(rows) < limit and self._connection is not None and not self._connection.open
         if is_cut:
@@ -111,20 +133,37 @@ class CanonicalRows:
 
     def key_after(self, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
         """The paging key of the row that is so many rows behind a key; None where there are fewer."""
+        if not self._table.parts:
+            return self._key_after(self._table, key, rows, version)
+        for table, of_table in self._parts_after(key):
+            found = self._key_after(table, of_table, rows, version)
+            if found is not None:
+                return (table.name, *found)
+            rows -= self._count_after(table, of_table, version)
+            if rows <= 0:  # some were added meanwhile
+                rows = 1
+        return None
+
+    def _count_after(self, table: Table, key: tuple[Any, ...] | None, version: int) -> int:
+        where = where_all(self._only, "" if key is None else beyond(self._paging, key))
+        statement = f"SELECT COUNT(*) FROM {quote(table.schema, table.name)}{where}"
+        ((count,),), _ = self._snapshot(version, statement, [_COUNT])
+        return int(count)
+
+    def _key_after(self, table: Table, key: tuple[Any, ...] | None, rows: int, version: int) -> tuple[Any, ...] | None:
         where = where_all(self._only, "" if key is None else beyond(self._paging, key))
         order = ", ".join(quote(column.name) for column in self._paging)
-        table = quote(self._table.schema, self._table.name)
+        name = quote(table.schema, table.name)
         statement = (
-            f"SELECT {select_list(self._paging)} FROM {table}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
+            f"SELECT {select_list(self._paging)} FROM {name}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1:d}"
         )
         found, _ = self._snapshot(version, statement, self._paging)
         return found[0] if found else None
 
     def having(self, columns: Sequence[Column], keys: Sequence[Key], version: int) -> list[Row]:
         """The rows with these keys over some columns."""
-        table = quote(self._table.schema, self._table.name)
         where = where_all(self._only, rows_with(columns, keys))
-        statement = f"SELECT {select_list(self._columns)} FROM {table}{where}"
+        statement = select_of(self._table, select_list(self._columns), where)
         rows, _ = self._snapshot(version, statement, self._columns)
         return [row[: self._width] for row in rows]
 
@@ -149,6 +188,7 @@ class CanonicalRows:
                 with connection.cursor() as cursor:
                     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                     if self._shows(cursor, version):
+                        self._check_parts(connection)
                         rows = fetch_rows(connection, statement, columns, max_bytes)
                         if connection.open:
                             connection.commit()
@@ -162,6 +202,16 @@ class CanonicalRows:
                 raise
             if self._stop.wait(0.05):
                 raise StopRequested
+
+    def _check_parts(self, connection: Connection) -> None:
+        """A table that has rows in this snapshot was there before it; only one that is known is read."""
+        parts = self._table.parts
+        if parts and (found := tuple(parts_of(connection, self._table.schema, self._table.name))) != parts:
+            differing = ", ".join(sorted({*parts} ^ {*found}))
+            raise TablesChangedError(
+                f"other tables match {self._table.full_name} than when this began: {differing} came or went. A "
+                "pipeline goes on with those that there are now; a command is to be repeated"
+            )
 
     def _session(self) -> Connection:
         if self._connection is None or not self._connection.open:
@@ -179,7 +229,7 @@ def absent_keys(
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
         where = where_all(only, rows_with(columns, some))
-        found = read(f"SELECT {select_list(columns)} FROM {quote(table.schema, table.name)}{where}")
+        found = read(select_of(table, select_list(columns), where))
         absent |= set(some) - {tuple(row) for row in found}
     return absent
 
@@ -189,7 +239,8 @@ def row_order(table: Table) -> str:
     columns = {column.name: column for column in table.columns}
     key = [columns[name] for name in table.paging_key]
     parts = ((one.name, one.kind.value, one.collation or "", "unsigned" * one.is_unsigned) for one in key)
-    return ", ".join(" ".join(part).strip() for part in parts)
+    order = ", ".join(" ".join(part).strip() for part in parts)
+    return f"{order} of tables {crc32(','.join(table.parts).encode()):08x}" if table.parts else order
 
 
 def reading_of(table: Table, names: Sequence[str]) -> object:

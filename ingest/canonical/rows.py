@@ -21,7 +21,7 @@ from pymysql.constants import COMMAND, SERVER_STATUS
 
 from changes.batches import Row
 from changes.errors import SourceError, SourceUnavailableError, ViewtailError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind
+from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
 from ingest.charsets import decoder_of, unreadable_where_invalid
 from servers.sessions import TEMPORARY_NUMBERS, MySQLAddress, number_of, quote, session_error
 
@@ -193,6 +193,12 @@ class _Result:
 def select_list(columns: Sequence[Column]) -> str:
     """The expressions behind SELECT with which `fetch_rows` gives these columns' values as the binlog does."""
     return ", ".join(_expression(column) for column in columns)
+
+
+def select_of(table: Table, expressions: str, where: str) -> str:
+    """The SELECT of a table's rows, or of all tables that a pattern stands for; `where` is as `where_all` gives it."""
+    names = (quote(one.schema, one.name) for one in table.each)
+    return " UNION ALL ".join(f"SELECT {expressions} FROM {name}{where}" for name in names)
 
 
 def reading(column: Column) -> tuple[object, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import pymysql
@@ -14,7 +16,7 @@ import pymysql.cursors
 from pymysql.constants import ER
 
 from changes.errors import DeclarationError
-from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table
+from changes.tables import TEXTS_IN_BINARY, Column, Kind, Table, is_pattern, matches
 from ingest.canonical.rows import source_error, user_of
 from ingest.charsets import READABLE
 from servers.facts import facts_of
@@ -43,6 +45,10 @@ class Descriptions:
     """Tables as information_schema shows them now, asked for together: many cost little more than one."""
 
     def __init__(self, connection: Connection, tables: Collection[tuple[str, str]]) -> None:
+        self._parts = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
+        tables = {table for table in tables if table not in self._parts} | {
+            (schema, part) for (schema, _), parts in self._parts.items() for part in parts
+        }
         self._asked = frozenset(tables)
         self._user = user_of(connection)
         columns = (
@@ -57,6 +63,8 @@ class Descriptions:
 
     def table(self, schema: str, name: str) -> Table:
         """Raises DeclarationError when there is no such table, when the user may not see it, and for a view."""
+        if (parts := self._parts.get((schema, name))) is not None:
+            return self._of_pattern(schema, name, parts)
         found, full_name = _of(self._tables, schema, name, self._asked), f"{schema}.{name}"
         columns = _of(self._columns, schema, name, self._asked)
         if not columns or not found:
@@ -81,6 +89,46 @@ class Descriptions:
             unique_names=tuple(unique),
             row_end=row_end,
         )
+
+    def _of_pattern(self, schema: str, pattern: str, parts: Sequence[str]) -> Table:
+        """Raises DeclarationError where the tables are not alike, too."""
+        if not parts:
+            raise DeclarationError(
+                f"no table is called {schema}.{pattern}, where each # is a digit, or the user {self._user} may see "
+                f"none: check the name, or GRANT SELECT ON {quote(schema)}.* to that user"
+            )
+        first, *others = (self.table(schema, part) for part in parts)
+        for other in others:
+            if (difference := _difference(first, other)) is not None:
+                raise DeclarationError(
+                    f"the tables {schema}.{pattern} are read as one, and {other.full_name} is not like "
+                    f"{first.full_name}: {difference}. ALTER one of them, or declare an entity for each kind"
+                )
+        return replace(first, name=pattern, parts=tuple(parts))
+
+
+def parts_of(connection: Connection, schema: str, pattern: str) -> list[str]:
+    """The names of the tables that match a pattern now, and that the user may see, in order."""
+    like = re.sub(r"([\\\\_%])", r"\\\1", pattern).replace("#", "_")
+    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND table_name LIKE %s"
+    try:
+        with connection.cursor(pymysql.cursors.Cursor) as cursor:
+            cursor.execute(sql, (schema, like))
+            return sorted(name for (name,) in cursor.fetchall() if matches(pattern, name))
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
+
+
+def _difference(one: Table, other: Table) -> str | None:
+    for before, now in zip_longest(one.columns, other.columns):
+        if before != now:
+            at = before or now
+            assert at is not None
+            here, there = (f"{c.name} {c.declared}" if c else "nothing" for c in (before, now))
+            return f"where one has {here}, the other has {there}" if here != there else f"column {at.name} differs"
+    if one.primary_key != other.primary_key:
+        return "it has another primary key"
+    return None
 
 
 def _unique_keys(
@@ -212,5 +260,12 @@ def is_denial(error: pymysql.err.MySQLError) -> bool:
 
 def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """By (schema, table): about how many rows there are, as the server's statistics say."""
-    found = _by_table(connection, tables, "tables", "table_rows", "table_name")
-    return {table: int(rows[0][2] or 0) for table, rows in found.items()}
+    patterns = {table: parts_of(connection, *table) for table in tables if is_pattern(table[1])}
+    asked = {*tables, *((schema, part) for (schema, _), parts in patterns.items() for part in parts)}
+    counts = {
+        table: int(rows[0][2] or 0)
+        for table, rows in _by_table(connection, asked, "tables", "table_rows", "table_name").items()
+    }
+    for (schema, pattern), parts in patterns.items():
+        counts[schema, pattern] = sum(counts.get((schema, part), 0) for part in parts)
+    return counts

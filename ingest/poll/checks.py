@@ -7,17 +7,22 @@ from functools import partial
 
 import pymysql
 
+from changes.errors import SourceError
 from changes.findings import Finding, expect, fail, ok, warn
+from changes.tables import is_pattern
 from ingest import Orders, SourceAccess, Tables
+from ingest.canonical.rows import source_error
+from ingest.canonical.tables import parts_of
 from ingest.poll.polled_table import auto_increment
 from ingest.poll.writers import why_unreadable
 from servers.asking import findings
 from servers.facts import MARIADB, facts_of
-from servers.privileges import Privileges, account
+from servers.privileges import Privileges, account, on_database
 from servers.sessions import TEMPORARY_NUMBERS, Connection, MySQLAddress, number_of, quote
 
 _WHERE = "source"
 _URL = "VIEWTAIL_SOURCE__URL"
+_UNSEEN = "a table that comes to them is not seen by a user who has no SELECT on the whole schema"
 _CHANNELS = "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_configuration"
 
 
@@ -34,13 +39,27 @@ def _of_server(
     yield ok(_WHERE, "reachable", "yes")
     held = Privileges.of(connection)
     for schema, table in tables:
-        missing = held.missing(("SELECT",), schema, table)
-        mend = f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
-        seen = "not granted" if missing else "granted"
-        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table}", seen, "its rows cannot be read", mend)
-        yield _ids(connection, schema, table, orders.get((schema, table), ()))
+        is_one = not is_pattern(table)
+        missing = held.missing(("SELECT",), schema, table if is_one else None)
+        mend = f"GRANT SELECT ON {quote(schema, table) if is_one else on_database(schema)} TO {account(address)};"
+        seen, why = "not granted" if missing else "granted", "its rows cannot be read" if is_one else _UNSEEN
+        yield expect(not missing, _WHERE, f"SELECT on {schema}.{table if is_one else '*'}", seen, why, mend)
+        for name in [table] if is_one else parts_of(connection, schema, table):
+            yield _ids(connection, schema, name, orders.get((schema, table), ()))
     yield _is_primary(connection)
     yield _locks(connection, wait_s)
+
+
+def check_sees_all(connection: Connection, schema: str, tables: str) -> None:
+    """Raises SourceError where a table of a schema may be there that the user does not see."""
+    try:
+        missing = Privileges.of(connection).missing(("SELECT",), schema)
+    except pymysql.err.MySQLError as error:
+        raise source_error(error, connection) from None
+    if missing:
+        raise SourceError(
+            f"{tables} are polled as one, and {_UNSEEN}: GRANT SELECT ON {on_database(schema)} to the source's user"
+        )
 
 
 def _ids(connection: Connection, schema: str, table: str, orders: Collection[str]) -> Finding:

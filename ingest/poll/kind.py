@@ -14,7 +14,7 @@ from changes.errors import DeclarationError, HistoryGoneError, MisuseError, Sour
 from changes.findings import Finding
 from changes.pipelines import PipelineId
 from changes.positions import Position
-from changes.tables import ForeignKey
+from changes.tables import ForeignKey, is_pattern
 from ingest import Orders, SourceAccess, SourceKind, Tables
 from ingest.poll import checks
 from ingest.poll.position import BEFORE_ALL, PollPosition
@@ -23,8 +23,8 @@ from ingest.poll.source import PollSource
 from ingest.poll.writers import BoundedWait, Writers, why_unreadable, writers_of
 from servers.addresses import MYSQL
 from servers.facts import facts_of
-from servers.privileges import account
-from servers.sessions import Connection, open_session, quote, session_error, value_of
+from servers.privileges import account, on_database
+from servers.sessions import Connection, MySQLAddress, open_session, quote, session_error, value_of
 
 NO_STORES = ("kafka",)  # a fill of a topic comes in the stream's order, which has no watermarks in it here
 _log = structlog.get_logger("viewtail.source")
@@ -77,24 +77,7 @@ class PollHistory:
         )
 
     def _writers(self, connection: Connection) -> Writers:
-        try:
-            facts = facts_of(connection)
-            is_replica = checks.is_replica(connection)
-        except pymysql.err.MySQLError as error:
-            raise session_error(error, self.access.address(), "source") from None
-        if is_replica:
-            raise SourceError(
-                "the source is a replica, or one of a group: rows reach it in another order than that of their ids, "
-                "and who may still bring one it does not know. Set VIEWTAIL_SOURCE__URL to its primary"
-            )
-        why = why_unreadable(connection, facts)
-        if why is None:
-            return writers_of(facts)
-        if self.access.section.poll_wait_s is None:
-            raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
-        wait_s = self.access.section.poll_wait_s
-        _log.warning("a row whose transaction takes longer is missed", seconds=wait_s, because=why)
-        return BoundedWait(wait_s)
+        return writers_on(connection, self.access.address(), self.access.section.poll_wait_s)
 
     def unlogged_keys(self, tables: Tables) -> Sequence[ForeignKey]:
         return ()  # rows are only ever added
@@ -119,6 +102,30 @@ class PollHistory:
         return connection
 
 
+def writers_on(connection: Connection, address: MySQLAddress, wait_s: float | None) -> Writers:
+    """How the server behind a connection says who may still bring a row; where it does not, a wait that is accepted.
+
+    Raises SourceError where neither is there.
+    """
+    try:
+        facts = facts_of(connection)
+        is_replica = checks.is_replica(connection)
+    except pymysql.err.MySQLError as error:
+        raise session_error(error, address, "source") from None
+    if is_replica:
+        raise SourceError(
+            "the source is a replica, or one of a group: rows reach it in another order than that of their ids, "
+            "and who may still bring one it does not know. Set VIEWTAIL_SOURCE__URL to its primary"
+        )
+    why = why_unreadable(connection, facts)
+    if why is None:
+        return writers_of(facts)
+    if wait_s is None:
+        raise SourceError(f"polling cannot tell who may still bring a row: {why}. `viewtail check` says more")
+    _log.warning("a row whose transaction takes longer is missed", seconds=wait_s, because=why)
+    return BoundedWait(wait_s)
+
+
 class PollKind(SourceKind):
     """Tables whose rows are only ever added, read by their ids."""
 
@@ -126,6 +133,7 @@ class PollKind(SourceKind):
     address = MYSQL
     before_all = BEFORE_ALL
     has_watermarks = False
+    has_patterns = True
 
     def read_position(self, text: str | bytes) -> PollPosition:
         return PollPosition.from_text(text)
@@ -160,6 +168,7 @@ class PollKind(SourceKind):
         address = access.address()
         yield f"-- On {address}, whose tables are polled:"
         for schema, table in tables:
-            yield f"GRANT SELECT ON {quote(schema, table)} TO {account(address)};"
+            on = on_database(schema) if is_pattern(table) else quote(schema, table)
+            yield f"GRANT SELECT ON {on} TO {account(address)};"
         yield f"-- MySQL: GRANT SELECT ON performance_schema.* TO {account(address)};"
         yield f"-- MariaDB: INSTALL SONAME 'metadata_lock_info'; GRANT PROCESS ON *.* TO {account(address)};"

@@ -11,9 +11,10 @@ import pymysql
 
 from changes.batches import Followed, Row
 from changes.errors import DeclarationError
-from changes.tables import Column
+from changes.tables import Column, Table
 from ingest.canonical.rows import fetch_rows, select_list, source_error
 from ingest.poll.ids import Ids
+from ingest.poll.position import PollPosition
 from ingest.poll.writers import Writers
 from servers.sessions import Connection, quote, value_of
 
@@ -37,12 +38,14 @@ class PolledTable:
     """Of one reading.
 
     Args:
+        table: it, or one of those that `followed` stands for.
         order: the column of its ids.
         ids: those that were delivered; None: reading begins behind all that is there once nobody is left who may have
             got an id by now. Rows up to there are a backfill's.
     """
 
     followed: Followed
+    table: Table
     order: Column
     ids: Ids | None
     _looks: deque[_Look] = field(default_factory=deque)
@@ -51,13 +54,13 @@ class PolledTable:
     _select: str = field(init=False)
 
     def __post_init__(self) -> None:
-        table, names = self.followed.table, self.followed.columns
+        table, names = self.table, self.followed.columns
         self._columns = tuple(column for column in table.columns if column.name in names)
         self._select = f"SELECT {select_list((self.order, *self._columns))} FROM {quote(table.schema, table.name)}"
 
     @property
     def name(self) -> str:
-        return self.followed.table.full_name
+        return self.table.full_name
 
     @property
     def passed(self) -> int | None:
@@ -111,7 +114,7 @@ class PolledTable:
             self._looks.clear()
             return
         top = self._newest(connection) if self.ids is None else self.ids.top  # before it is asked who is there
-        open_now = writers.now(connection, self.followed.table.schema, self.followed.table.name)
+        open_now = writers.now(connection, self.table.schema, self.table.name)
         kept: deque[_Look] = deque()
         for one in self._looks:  # few: those that wait for the same ones are one
             one.writers &= open_now
@@ -134,7 +137,7 @@ class PolledTable:
 
     def begins_again(self, connection: Connection) -> bool:
         """Whether its ids do: rows come under ids that were delivered, or passed, as others."""
-        table = self.followed.table
+        table = self.table
         given_next = asked(
             connection,
             "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -145,7 +148,7 @@ class PolledTable:
 
     def check(self, connection: Connection) -> None:
         """Raises DeclarationError where the column is not the one whose ids the server gives out."""
-        table = self.followed.table
+        table = self.table
         found = auto_increment(connection, table.schema, table.name)
         if found != self.order.name:
             which = f"its AUTO_INCREMENT column is {found}" if found else "it has no AUTO_INCREMENT column"
@@ -156,7 +159,7 @@ class PolledTable:
 
     def _newest(self, connection: Connection) -> int:
         """The largest id that is there."""
-        table = self.followed.table
+        table = self.table
         found = asked(connection, f"SELECT MAX({quote(self.order.name)}) FROM {quote(table.schema, table.name)}")
         return int(found or 0)
 
@@ -190,9 +193,18 @@ def _execute(connection: Connection, *statements: str) -> None:
         raise source_error(error, connection) from None
 
 
-def polled(followed: Followed, order: str, ids: Ids | None) -> PolledTable:
-    """Raises DeclarationError where the table has no such column."""
-    column = followed.table.column(order)
+def polled(followed: Followed, order: str, at: PollPosition) -> list[PolledTable]:
+    """The table that is followed, or all of its pattern, to be read on behind a position.
+
+    One that matches a pattern whose reading has begun came later: it is read from its first row. Raises
+    DeclarationError where the table has no such column.
+    """
+    whole = followed.table
+    column = whole.column(order)
     if column is None:
-        raise DeclarationError(f"{followed.table.full_name} has no column {order!r}, by which it is to be polled")
-    return PolledTable(followed, column, ids)
+        raise DeclarationError(f"{whole.full_name} has no column {order!r}, by which it is to be polled")
+    is_begun = bool(whole.parts and at.of_pattern(whole))
+    return [
+        PolledTable(followed, table, column, at.ids(table.full_name) or (Ids() if is_begun else None))
+        for table in whole.each
+    ]

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import orjson
 
 from changes.positions import Position
+from changes.tables import Table, matches
 from ingest.poll.ids import Ids
 
 _BITS = 53  # of the number of a batch; the epoch is above
@@ -36,6 +37,11 @@ class PollPosition:
         """Those of a table that were delivered; None: its reading has not begun."""
         found = self.tables.get(table)
         return None if found is None else Ids(*found)
+
+    def of_pattern(self, table: Table) -> list[str]:
+        """The tables whose reading has begun that match a pattern, by 'schema.table'."""
+        named = (name.partition(".") for name in self.tables)
+        return [f"{schema}.{name}" for schema, _, name in named if schema == table.schema and matches(table.name, name)]
 
     def behind(self, read: Mapping[str, Ids]) -> PollPosition:
         """The place behind the next batch, when these ids are delivered."""

@@ -29,9 +29,11 @@ from changes.batches import (
     Watermark,
     unreadable_in,
 )
-from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError
+from changes.errors import RETRIES, HistoryGoneError, SourceUnavailableError, TablesChangedError
 from changes.positions import Position
 from ingest import GoOn, Progress, ReadAgain, Resuming
+from ingest.canonical.tables import parts_of
+from ingest.poll.checks import check_sees_all
 from ingest.poll.polled_table import PolledTable, polled
 from ingest.poll.position import PollPosition, own
 from ingest.poll.writers import Writers
@@ -49,10 +51,10 @@ class PollSource:
 
     Args:
         followed: by (schema, table).
-        orders: the column of each of these tables that has its ids.
+        orders: the column of each of these tables, or patterns, that has its ids.
         open_source: a session on the server with the tables.
         open_own: one on the server of viewtail's own tables.
-        marks: the watermark table there, quoted.
+        marks: the watermark table there, quoted; '' where nobody waits for watermarks.
         every_s: between two passes.
     """
 
@@ -127,10 +129,8 @@ class PollSource:
         self._wake.set()
 
     def _tables(self, at: PollPosition) -> list[PolledTable]:
-        return [
-            polled(followed, self._orders[name], at.ids(followed.table.full_name))
-            for name, followed in self._followed.items()
-        ]
+        each = (polled(followed, self._orders[name], at) for name, followed in self._followed.items())
+        return [table for tables in each for table in tables]
 
     def _wait(self, seconds: float) -> None:
         self._wake.wait(seconds)
@@ -140,6 +140,7 @@ class PollSource:
         with closing(self._open_source()) as source, closing(self._open_own()) as tokens:
             for connection in (source, tokens):
                 _execute(connection, _SESSION)
+            reading.look_at_patterns(source)
             for table in reading.tables:
                 table.check(source)
             writers = self._writers(source)
@@ -147,6 +148,7 @@ class PollSource:
             while not self._is_interrupted:
                 began = time.monotonic()
                 if began - looked_at > LOOK_EVERY_S:
+                    reading.look_at_patterns(source)
                     reading.leave_those_that_begin_again(source)
                     looked_at = began
                 for table in reading.tables:
@@ -168,7 +170,7 @@ class PollSource:
 
     def _new_marks(self, connection: Connection, reading: _Reading) -> dict[str, str]:
         """By name, the tokens that were not passed yet."""
-        rows = _execute(connection, f"SELECT name, token FROM {self._marks}")
+        rows = _execute(connection, f"SELECT name, token FROM {self._marks}") if self._marks else ()
         return {name: token for name, token in rows if reading.marks.get(name) != token}
 
 
@@ -192,14 +194,39 @@ class _Reading:
     def leave_those_that_begin_again(self, connection: Connection) -> None:
         """Tables whose ids do: which of their rows are new nobody can tell."""
         for table in [*self.tables]:
-            if table.begins_again(connection):
+            if table in self.tables and table.begins_again(connection):
                 reason = (
                     f"the ids of {table.name} begin again: it was truncated, or made anew. Rows that come under ids "
                     "which were read before cannot be told from those. To read all that it has now: viewtail replay"
                 )
-                self._halts.append((table.followed, reason))
-                self.tables.remove(table)
-                self.position = self.position.without(table.name)
+                self._leave(table.followed, [table.name], reason)
+
+    def look_at_patterns(self, connection: Connection) -> None:
+        """Which tables match now. Raises TablesChangedError where they are to be described again."""
+        followed = {id(table.followed): table.followed for table in self.tables if table.followed.table.parts}
+        for one in followed.values():
+            whole = one.table
+            check_sees_all(connection, whole.schema, whole.full_name)
+            names = {f"{whole.schema}.{part}" for part in parts_of(connection, whole.schema, whole.name)}
+            known = {table.full_name for table in whole.each}
+            if gone := sorted({*self.position.of_pattern(whole)} - names):
+                reason = (
+                    f"{', '.join(gone)}, of the tables {whole.full_name}, is gone: dropped or renamed. Views still "
+                    "show what it had. Bring it back, or have them show the tables that are left: viewtail replay"
+                )
+                self._leave(one, gone, reason)
+            elif changed := sorted(names ^ known):
+                raise TablesChangedError(
+                    f"{', '.join(changed)} came to the tables {whole.full_name}, or went: the pipeline goes on with "
+                    "those that there are, with a new one from its first row"
+                )
+
+    def _leave(self, followed: Followed, names: Sequence[str], reason: str) -> None:
+        """Read no more of what is followed; the reading of these tables begins anew one day."""
+        self._halts.append((followed, reason))
+        self.tables = [table for table in self.tables if table.followed is not followed]
+        for name in names:
+            self.position = self.position.without(name)
 
     def read(self, connection: Connection) -> list[tuple[Followed, list[Row]]]:
         """What is new in each table."""

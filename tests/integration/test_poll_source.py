@@ -18,7 +18,6 @@ from changes.batches import Batch, Followed
 from changes.tables import Table
 from ingest.canonical import Descriptions, fetch_rows
 from ingest.poll import polled_table
-from ingest.poll.ids import Ids
 from ingest.poll.position import PollPosition
 from ingest.poll.source import PollSource
 from ingest.poll.writers import why_unreadable, writers_of
@@ -197,7 +196,8 @@ def test_gaps_of_several_statements_are_read_as_of_one_moment(polled: Polled, mo
 
     monkeypatch.setattr(polled_table, "MOST_GAPS", 1)
     monkeypatch.setattr(polled_table, "fetch_rows", then_one_in_each_gap)
-    table = polled_table.polled(Followed(polled.table("event"), ("event_id",)), "event_id", Ids(0, [(2, 4), (6, 7)]))
+    at = PollPosition(1, 0, {"polled.event": (0, ((2, 4), (6, 7)))})
+    (table,) = polled_table.polled(Followed(polled.table("event"), ("event_id",)), "event_id", at)
     ask(polled.server, "INSERT INTO polled.event (event_id, entity_id, note) VALUES (2, 1, 'there')")
     with closing(polled.session()) as connection:
         assert table.read(connection) == ([], True)
@@ -259,6 +259,34 @@ def test_a_prepared_transaction_keeps_its_ids_open(polled: Polled, is_seen_befor
         ask(polled.server, "XA COMMIT 'polled'")
         wait_for("it is there", lambda: sorted(polled.found) == [(1, "prepared"), (2, "after")])
         wait_for("it is passed", lambda: polled.passed() == 2)
+
+
+def test_partitions_that_are_added_and_dropped_meanwhile_change_nothing(polled: Polled) -> None:
+    """The server's own: the ids of one table, whichever of its partitions has a row."""
+    ask(
+        polled.server,
+        "ALTER TABLE polled.event PARTITION BY RANGE (event_id) (PARTITION p0 VALUES LESS THAN (4), "
+        "PARTITION p1 VALUES LESS THAN (8))",
+    )
+    with polled.reading():
+        polled.until_marked("begun")
+        polled.insert("a", "b", "c", "d")
+        slow = polled.open()
+        polled.insert("e")
+        wait_for("of both", lambda: len(polled.found) == 5)
+        slow.commit()
+        wait_for("the slow one", lambda: len(polled.found) == 6)
+        ask(polled.server, "ALTER TABLE polled.event ADD PARTITION (PARTITION p2 VALUES LESS THAN (1000))")
+        polled.insert("f", "g", "h")
+        wait_for("of the new one", lambda: len(polled.found) == 9)
+        there = polled.rows()
+        ask(polled.server, "ALTER TABLE polled.event DROP PARTITION p0")
+        polled.insert("i")
+        wait_for("what comes then", lambda: len(polled.found) == 10)
+        wait_for("nothing is open", lambda: polled.passed() == 10)
+        time.sleep(1.2)
+    assert polled.halts == []
+    assert sorted(polled.found) == [*there, (10, "i")]
 
 
 def test_two_tables_are_read_beside_each_other_whatever_one_of_them_brings(polled: Polled) -> None:

@@ -10,6 +10,7 @@ from changes.retrying import reaction_to
 STATES = {
     "retrying": {
         "TemporaryError", "SourceUnavailableError", "StoreUnavailableError", "CorruptEventError", "AnotherServerError",
+        "TablesChangedError",
     },
     "standby": {"FencedError"},
 }  # fmt: skip

@@ -2,5 +2,6 @@
 
 from viewtail.cells.cell_table import Cell
 from viewtail.cells.cells import Cells, OtherBodyError
+from viewtail.cells.triggers import Trigger
 
-__all__ = ["Cell", "Cells", "OtherBodyError"]
+__all__ = ["Cell", "Cells", "OtherBodyError", "Trigger"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from changes.errors import MisuseError
+from changes.errors import MisuseError, StoreError
 from servers.facts import ServerFacts
 from servers.sessions import Connection, quote
 
@@ -53,6 +53,12 @@ class CellTable:
         """For statements."""
         return quote(*self.name.split("."))
 
+    @property
+    def quoted_triggers(self) -> str:
+        """The table beside it, in which triggers keep how far they have come."""
+        schema, _, name = self.name.partition(".")
+        return quote(schema, f"{name}_trigger")
+
     def ddl(self, facts: ServerFacts) -> str:
         """Creates it where it is missing."""
         text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"  # 'a' and 'a ' are two rows
@@ -66,6 +72,17 @@ class CellTable:
             "  body LONGTEXT CHARACTER SET utf8mb4 NOT NULL CHECK (JSON_VALID(body)),\n"
             "  created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),\n"
             "  UNIQUE KEY cell (row_key, column_name, ref_key)\n"
+            ") ENGINE=InnoDB"
+        )
+
+    def trigger_ddl(self, facts: ServerFacts) -> str:
+        """Creates the table beside it where it is missing."""
+        text = f"CHARACTER SET utf8mb4 COLLATE {facts.binary_collation} NOT NULL"
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.quoted_triggers} (\n"
+            f"  name VARCHAR({MOST_NAME}) {text} PRIMARY KEY,\n"
+            "  position MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL COMMENT 'which cells its function was called for',\n"
+            "  saved_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)\n"
             ") ENGINE=InnoDB"
         )
 
@@ -101,6 +118,14 @@ class CellTable:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {COLUMNS} FROM {self.quoted} {behind}", values)
             return [
-                Cell(added_at=added_at, row_key=row, column_name=column, ref_key=ref, body=orjson.loads(body))
+                Cell(added_at=added_at, row_key=row, column_name=column, ref_key=ref, body=body_of(body, added_at))
                 for added_at, row, column, ref, body in cursor.fetchall()
             ]
+
+
+def body_of(text: str, added_at: int) -> Any:
+    """The body of a cell from its text. Raises StoreError where another program wrote what is no JSON."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        raise StoreError(f"the body of the cell whose added_at is {added_at} is no JSON that can be read") from None

@@ -64,11 +64,13 @@ class Cells:
         self.close()
 
     def create(self) -> None:
-        """Make the table where it is missing, and its database."""
-        with asking(self._address, role="store") as connection:
+        """Make the table where it is missing, its database, and the table in which triggers keep their place."""
+        with asking(self.address, role="store") as connection:
             create_database(connection, self.table.name.partition(".")[0])
             with connection.cursor() as cursor:
-                cursor.execute(self.table.ddl(facts_of(connection)))
+                facts = facts_of(connection)
+                cursor.execute(self.table.ddl(facts))
+                cursor.execute(self.table.trigger_ddl(facts))
 
     def put_cell(self, row: str, column: str, ref: int, body: Any) -> bool:
         """Write a cell; False where it is there already, with the same body.
@@ -125,7 +127,7 @@ class Cells:
                 yield self._opened()
             except pymysql.err.MySQLError as error:
                 self._give_up()
-                raise self._mapped(error) from None
+                raise self.mapped(error) from None
             except BaseException:  # an answer may be under way
                 self._give_up()
                 raise
@@ -136,12 +138,13 @@ class Cells:
                 self._connection.ping(reconnect=False)  # one that idled may have been closed
                 return self._connection
             self._give_up()
-        self._connection = open_session(self._address, role="store")
+        self._connection = open_session(self.address, role="store")
         self._connection.autocommit(True)
         return self._connection
 
-    def _mapped(self, error: pymysql.err.MySQLError) -> ViewtailError:
-        mapped, number = session_error(error, self._address, "store"), number_of(error)
+    def mapped(self, error: pymysql.err.MySQLError) -> ViewtailError:
+        """The error of viewtail's tree for one of PyMySQL's."""
+        mapped, number = session_error(error, self.address, "store"), number_of(error)
         is_away = number in TEMPORARY_NUMBERS or number == 0 or 2000 <= number < 3000
         if is_away or isinstance(mapped, StoreError):
             return mapped
@@ -155,7 +158,8 @@ class Cells:
                 connection.close()
 
     @property
-    def _address(self) -> MySQLAddress:
+    def address(self) -> MySQLAddress:
+        """The server of the table."""
         if self._settings is None:
             from viewtail import settings
 

@@ -18,13 +18,15 @@ from changes.positions import Position
 from changes.rendering import parse_key, render_key
 from changes.writes import Key
 from ingest import TimedSource
+from ingest.canonical import select_of
 from operations.replay_keys import ASK_ABOVE, ROWS_AT_ONCE, Keys, ReplayKeys, Selection, Where, keys_from_texts
 from operations.runs import Run
 from projectors.pace import ConsideratePace
 from projectors.proving.beside import Beside
 from projectors.proving.changed_keys import Stretch, changed_keys
 from projectors.views import BoundView
-from servers.sessions import number_of, quote
+from servers.literals import where_all
+from servers.sessions import number_of
 from viewtail import declarations
 from viewtail.commands.agreeing import agreed
 from viewtail.commands.output import print_remark
@@ -222,15 +224,13 @@ def _lines(file: Path) -> list[str]:
 
 def _count(deployment: Deployment, view: BoundView, condition: str) -> int:
     """How many rows meet it. Raises MisuseError for what the server does not understand."""
-    table = quote(view.table.schema, view.table.name)
     with closing(deployment.open_source()) as connection, connection.cursor() as cursor:
         try:
-            cursor.execute(f"SELECT COUNT(*) FROM {table} WHERE ({condition})".replace("%", "%%"), ())
+            cursor.execute(select_of(view.table, "COUNT(*)", where_all(condition)).replace("%", "%%"), ())
         except pymysql.err.MySQLError as error:
             said = error.args[1] if len(error.args) > 1 else type(error).__name__
             raise MisuseError(f"--where {condition!r}: {number_of(error)} {said}") from None
-        row = cursor.fetchone()
-    return int(row[0]) if row else 0
+        return sum(int(count) for (count,) in cursor.fetchall())
 
 
 def _changed(deployment: Deployment, beside: Beside, selected: Selected, stop: Event) -> Keys:
