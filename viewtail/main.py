@@ -247,6 +247,16 @@ Database = Annotated[
     typer.Option(metavar="NAME", help="The database of names without one; by default the database of the views."),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no server. Only what the views name is known then.")]
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Listen on it; by default serve.host of the settings, 127.0.0.1.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Listen on it; by default serve.port of the settings, 8080.", min=0, max=65535),
+]
+PrintSql = Annotated[
+    bool, typer.Option("--print-sql", help="Print the CREATE TABLE statements for this server, and change nothing.")
+]
 
 
 def _version(is_asked: bool) -> None:
@@ -792,6 +802,34 @@ def contract_check(
     from viewtail.commands.contract import check as command
 
     return command(context.obj, file, database=database, is_offline=offline, as_json=json)
+
+
+@app.command()
+def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
+    """Serve commands to event-sourced entities, and their states, over HTTP until SIGTERM or Ctrl-C.
+
+    POST /ENTITY/ID/COMMAND with an Idempotency-Key header, GET /ENTITY/ID, /openapi.json, /livez, /readyz. The entities
+    are those of entities.py. A stop answers what was accepted. The command asks nobody who they are: put a proxy that
+    does before it.
+    """
+    from viewtail.commands.serve import serve as command
+
+    return command(context.obj, host=host, port=port)
+
+
+entities = typer.Typer(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
+app.add_typer(entities, name="entities")
+
+
+@entities.command("create")
+def entities_create(context: typer.Context, print_sql: PrintSql = False) -> int:
+    """Make the tables of the entities where they are missing, and their databases.
+
+    A table that is there is not changed.
+    """
+    from viewtail.commands.entities import create as command
+
+    return command(context.obj, is_printed=print_sql)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

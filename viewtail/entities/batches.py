@@ -30,7 +30,15 @@ from viewtail.entities.commands import (
     UsedCommandIdError,
     handled,
 )
-from viewtail.entities.event_table import NOTHING, Event, EventTable, Newest, Recorded, read_in_one_snapshot
+from viewtail.entities.event_table import (
+    NOT_AS_MADE,
+    NOTHING,
+    Event,
+    EventTable,
+    Newest,
+    Recorded,
+    read_in_one_snapshot,
+)
 
 Outcome: TypeAlias = "Answer | ViewtailError"
 
@@ -179,6 +187,9 @@ class Batches:
                 "archive where it has one (docs/entities.md)"
             )
             return [StoreError(what)] * len(commands)
+        if number_of(error) in NOT_AS_MADE:
+            what = f"{self.table.name}: {number_of(error)}: it, or its archive, is not there, or not as viewtail makes it"
+            return [StoreError(f"{what}. Make it: viewtail entities create")] * len(commands)
         if len(commands) > 1:
             return [
                 outcome for at, command in enumerate(commands, first) for outcome in self.commit([command], until, at)
@@ -188,7 +199,7 @@ class Batches:
             return [
                 HandlerFailedError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")
             ]
-        return [StoreError(f"{self.table.name}: {said}. Was the table made as viewtail makes it?")]
+        return [StoreError(f"{self.table.name}: MySQL refused what {commands[0].name} was to write: {said}")]
 
     def _roll_back(self) -> None:
         connection = self._connection

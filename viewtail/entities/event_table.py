@@ -17,6 +17,7 @@ from servers.sessions import Connection, quote
 from viewtail.entities.commands import MOST_ID, MOST_NAME, Command
 
 BYTES_A_STATEMENT = 1 << 20  # of JSON, and one event more: below any server's max_allowed_packet
+NOT_AS_MADE = frozenset({1049, 1054, 1146})  # MySQL's numbers: no such database, column, table
 NOTHING = b"null"  # the state of an entity without events
 
 
@@ -81,6 +82,16 @@ class EventTable:
             "  UNIQUE KEY entity_command (entity_id, command_id)\n"
             ") ENGINE=InnoDB"
         )
+
+    def exists(self, connection: Connection) -> bool:
+        """Whether there is a table of that name."""
+        named = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        return bool(_rows(connection, named, self.name.split(".")))
+
+    def look(self, connection: Connection) -> None:
+        """Raises PyMySQL's errors where the table is missing, lacks a column, or may not be read."""
+        columns = "event_id, entity_id, version, command_id, command_name, request, response, state"
+        _rows(connection, f"SELECT {columns} FROM {self.quoted} LIMIT 0", ())
 
     def newest(self, connection: Connection, entity_ids: Collection[str]) -> dict[str, Newest]:
         """The newest event's version and state of each of these that has one."""
