@@ -188,7 +188,7 @@ class Batches:
             )
             return [StoreError(what)] * len(commands)
         if number_of(error) in NOT_AS_MADE:
-            what = f"{self.table.name}: {number_of(error)}: it, or its archive, is not there, or not as viewtail makes it"
+            what = f"{self.table.name}: {number_of(error)}. It, or its archive, is not there, or not as made"
             return [StoreError(f"{what}. Make it: viewtail entities create")] * len(commands)
         if len(commands) > 1:
             return [
