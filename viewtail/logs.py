@@ -15,14 +15,15 @@ from typing import Any
 import orjson
 import structlog
 
-from viewtail.settings import Logs
-
 _LOGIN = re.compile(r"(\w+://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")  # the word itself is an example's
 
 
-def configure(logs: Logs) -> None:
-    """Set structlog and logging up for this process."""
-    is_text = logs.format == "text" or (logs.format == "auto" and sys.stderr.isatty())
+def configure(format_: str = "auto", level: str = "warning") -> None:
+    """Set structlog and logging up for this process: of `run` and `serve` as the settings say, of others by default.
+
+    Those print results on stdout, and say themselves how far they are.
+    """
+    is_text = format_ == "text" or (format_ == "auto" and sys.stderr.isatty())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -32,7 +33,7 @@ def configure(logs: Logs) -> None:
             _mask,
             _text() if is_text else structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logs.level),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

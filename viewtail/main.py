@@ -251,6 +251,9 @@ RoleOption = Annotated[
 
 @app.callback()
 def _options(context: typer.Context, config: Config = None, _is_version: Version = False) -> None:
+    from viewtail import logs
+
+    logs.configure()  # before anything is logged: structlog prints on stdout, where programs read results
     context.obj = config
 
 
