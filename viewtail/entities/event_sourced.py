@@ -13,8 +13,9 @@ import pymysql
 from changes.errors import MisuseError, StoreError, ViewtailError
 from servers.facts import facts_of
 from servers.sessions import Connection, asking, create_database, number_of, open_session, session_error
+from viewtail.entities.archives import Archive
 from viewtail.entities.commands import MOST_NAME, Handler
-from viewtail.entities.event_table import NOT_AS_MADE, EventTable
+from viewtail.entities.event_table import NOT_AS_MADE, EventTable, read_in_one_snapshot
 from viewtail.entities.worker import HANGS_AFTER_S, PATIENCE_S, CommandWorker
 
 if TYPE_CHECKING:
@@ -93,14 +94,16 @@ class EventSourced:
     def state(self, entity_id: str, *, version: int | None = None) -> State | None:
         """As it is, or was at a version; None where the entity has no events, or none of that version.
 
-        Raises StoreUnavailableError, StoreError, SettingsError.
+        Raises StoreUnavailableError, SettingsError, and StoreError: also for an event in a file that is not here.
         """
         with closing(self._open()()) as connection:
             try:
+                read_in_one_snapshot(connection)
                 if version is None:
                     found = self.table.newest(connection, [entity_id]).get(entity_id)
                 else:
                     found = self.table.at(connection, entity_id, version)
+                    found = found or Archive(self.table).at(connection, entity_id, version)
             except pymysql.err.MySQLError as error:
                 raise self._error(error) from None
         return None if found is None else State(orjson.loads(found.state), found.version)
