@@ -135,6 +135,11 @@ WaitedPosition = Annotated[
     str | None, typer.Option("--position", metavar="FILE:POSITION", help="Until this place in the source's binlog.")
 ]
 WaitedGtid = Annotated[str | None, typer.Option("--gtid", metavar="GTID", help="Until this transaction of the source.")]
+To = Annotated[Literal["poll", "binlog"], typer.Option("--to", help="How the source is read from then on.")]
+SwitchWithin = Annotated[
+    float,
+    typer.Option("--within", metavar="SECONDS", help="How long to wait for transactions, views and the stop.", min=1),
+]
 Within = Annotated[float, typer.Option(metavar="SECONDS", help="At most so long.", min=0)]
 Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="This entity; repeatable.")]
 KeysFrom = Annotated[
@@ -544,6 +549,19 @@ def _wanted(views: list[str] | None, pipelines: list[str] | None, is_all: bool) 
     from viewtail.commands.pausing import Wanted
 
     return Wanted(views or [], pipelines or [], is_all)
+
+
+@app.command()
+def switch(context: typer.Context, to: To, within: SwitchWithin = 300.0) -> int:
+    """Give the binlog up for polling, or take it up again: no view is backfilled, and nothing is lost.
+
+    Call it while `viewtail run` runs, and stop that when this says so; then set the mode and start it again. Where the
+    binlog can be read no more, stop `viewtail run` first: --to poll then has all rows read again, in place. Views whose
+    entity is not append_only with order= need the binlog: the command names them, and changes nothing.
+    """
+    from viewtail.commands.switch import switch as command
+
+    return command(context.obj, to, within)
 
 
 @app.command()
