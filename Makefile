@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -43,6 +43,9 @@ demo: venv
 
 demo-kafka: venv
 	$(BIN)/python -m examples.demo.kafka
+
+demo-jogchat: venv
+	$(BIN)/python -m examples.jogchat
 
 bench: venv
 	$(BIN)/python -m bench
