@@ -10,19 +10,23 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
 
+if TYPE_CHECKING:
+    from viewtail.settings import Logs
+
 _LOGIN = re.compile(r"(\w+://[^\s/:@]*):(?!PASSWORD@)[^\s@]+@")  # the word itself is an example's
 
 
-def configure(format_: str = "auto", level: str = "warning") -> None:
-    """Set structlog and logging up for this process: of `run` and `serve` as the settings say, of others by default.
+def configure(logs: Logs | None = None) -> None:
+    """Set structlog and logging up for this process.
 
-    Those print results on stdout, and say themselves how far they are.
+    Without settings from warnings up: a command prints results on stdout, and says itself how far it is.
     """
+    format_, level = ("auto", "warning") if logs is None else (logs.format, logs.level)
     is_text = format_ == "text" or (format_ == "auto" and sys.stderr.isatty())
     structlog.configure(
         processors=[

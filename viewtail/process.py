@@ -35,7 +35,7 @@ def main() -> int:
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows on stderr what every thread is doing
     try:
         config = settings.load(arguments.config)
-        logs.configure(config.logs.format, config.logs.level)
+        logs.configure(config.logs)
         structlog.contextvars.bind_contextvars(pipeline=arguments.pipeline.name)
         is_shared = config.source_kind.is_shared_out
         deployment = Deployment(settings=config)

@@ -34,7 +34,7 @@ PLAIN_EVERY_S = 5.0
 def run(config: Path | None, role: Role = Role.ALL) -> int:
     """Check what can be checked at once, then run until stopped; returns the exit code."""
     loaded = settings.load(config)
-    logs.configure(loaded.logs.format, loaded.logs.level)
+    logs.configure(loaded.logs)
     views = views_of(role, loaded, declarations.load(loaded.views))
     loaded.check_stores(views)
     end_at_once()

@@ -19,7 +19,7 @@ _log = structlog.get_logger("viewtail.serve")
 def serve(config: Path | None, *, host: str | None, port: int | None) -> int:
     """Check what can be checked at once, then serve until stopped; returns the exit code."""
     loaded = settings.load(config)
-    logs.configure(loaded.logs.format, loaded.logs.level)
+    logs.configure(loaded.logs)
     entities = declarations.entities(loaded)
     end_at_once()
     for entity in entities:
