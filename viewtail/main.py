@@ -10,21 +10,57 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+import typer.core
 import typer.exceptions
+from typer.models import CommandFunctionType
 
 from changes.errors import ViewtailError, once, place_of
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
 
-app = typer.Typer(
+_MAY_BE_EMPTY = "--key"  # that of a row may be
+
+
+def _require_texts(command: Any, context: Any, arguments: Sequence[str]) -> None:
+    """Refuse an empty text for an option: in a script it is a variable without a value, not an option left out."""
+    given, *_ = command.make_parser(context).parse_args(list(arguments))
+    for one in command.params:
+        values = given.get(one.name)
+        texts = values if isinstance(values, list) else [values]
+        is_text = one.param_type_name == "option" and _MAY_BE_EMPTY not in one.opts
+        if is_text and any(isinstance(text, str) and not text.strip() for text in texts):
+            raise typer.BadParameter("it is empty: give it a value, or leave it out", ctx=context, param=one)
+
+
+class _Command(typer.core.TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _require_texts(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class _Group(typer.core.TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _require_texts(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class _Commands(typer.Typer):
+    """Of which each refuses an empty option."""
+
+    def command(self, *names: Any, **given: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        return super().command(*names, cls=_Command, **given)
+
+
+app = _Commands(
     name="viewtail",
+    cls=_Group,
     help=(
         "Keeps MySQL index tables, Redis keys, Elasticsearch documents and Kafka topics in step with MySQL tables. It "
         "reads the binlog. Declare views in views.py; name servers in VIEWTAIL_* variables or viewtail.toml.\n\n"
@@ -750,7 +786,7 @@ def restore(
     return command(context.obj, table, how, entity=entity, is_all=all_events, from_file=from_file)
 
 
-dead_letters = typer.Typer(
+dead_letters = _Commands(
     help="Keys that could not be applied: which, why, since when. They hold no other value of a row.",
     no_args_is_help=True,
 )
@@ -807,7 +843,7 @@ def dead_letters_drop(context: typer.Context, view: ViewName, key: LetterKeys = 
     return command(context.obj, view, key or [], is_yes=yes)
 
 
-contract = typer.Typer(help="What the views need of their tables.", no_args_is_help=True)
+contract = _Commands(help="What the views need of their tables.", no_args_is_help=True)
 app.add_typer(contract, name="contract")
 
 
@@ -838,7 +874,7 @@ def serve(context: typer.Context, host: Host = None, port: Port = None) -> int:
     return command(context.obj, host=host, port=port)
 
 
-entities = typer.Typer(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
+entities = _Commands(help="Event-sourced entities, as entities.py declares them.", no_args_is_help=True)
 app.add_typer(entities, name="entities")
 
 

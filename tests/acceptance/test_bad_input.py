@@ -313,6 +313,44 @@ def _all_stores(database: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIEWTAIL_ELASTICSEARCH__URL", "http://127.0.0.1:1")
 
 
+EMPTY = [
+    ("--config",),
+    ("init", "--schema"),
+    ("replay", "h", "--since"),
+    ("replay", "h", "--where"),
+    ("replay", "h", "--keys-from"),
+    ("replay", "h", "--from"),
+    ("replay", "h", "--to"),
+    ("replay", "h", "--into"),
+    ("rebuild", "h", "--keep"),
+    ("wait", "h", "--position"),
+    ("wait", "h", "--gtid"),
+    ("pause", "--pipeline"),
+    ("pause", "h", "--reason"),
+    ("forget", "user", "1", "--by"),
+    ("contract", "check", "a.sql", "--database"),
+    ("serve", "--host"),
+]
+
+
+@pytest.mark.parametrize("arguments", EMPTY, ids=" ".join)
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_option_is_not_taken_for_one_that_was_left_out(
+    arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, text, *(["status"] if arguments == ("--config",) else [])])
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert f"Invalid value for '{arguments[-1]}': it is empty" in said
+
+
+def test_the_key_of_an_entity_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["replay", "h", "--key", ""])
+    assert end.value.code == 2 and "there is no module views" in capsys.readouterr().err, "which is looked for next"
+
+
 def test_nothing_at_all_prints_the_help_and_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([])
