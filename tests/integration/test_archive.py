@@ -288,6 +288,22 @@ def test_archiving_that_is_stopped_ends_after_a_step_and_goes_on(mysql_bank: Old
 # --- What is wrong with files ---
 
 
+@pytest.mark.parametrize(("step", "code"), [("after archive record:1", 0), ("after archive:1", 1)])
+def test_a_file_that_is_lost_before_it_is_moved_is_written_again_if_nothing_is_in_it_alone(
+    mysql_bank: OldBank, tmp_path: Path, step: str, code: int
+) -> None:
+    bank = mysql_bank
+    killed(bank, step, "archive", "bank.account", "--older-than", "90d", "--yes", *into("files", tmp_path))
+    (lost,) = files(tmp_path)
+    lost.unlink()
+    done = bank.archive(*into("files", tmp_path))
+    assert done.returncode == code and (str(lost) in done.stderr) == bool(code), done.stderr
+    bank.check_nothing_is_lost_or_twice()
+    if not code:
+        assert len(files(tmp_path)) == 1 and bank.restore("--all").returncode == 0
+        assert bank.live() == bank.all
+
+
 def test_a_damaged_file_is_named_and_nothing_comes_out_of_it(mysql_bank: OldBank, tmp_path: Path) -> None:
     bank = mysql_bank
     assert bank.archive(*into("files", tmp_path)).returncode == 0
