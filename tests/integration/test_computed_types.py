@@ -13,7 +13,8 @@ import pytest
 from changes.tables import Column, Kind, Table
 from changes.writes import Key, ViewWrites, Write
 from projectors.binding import bind
-from projectors.stores.index_tables.reading import IndexTableReader
+from projectors.stores.index_tables.computed import value_column
+from projectors.stores.index_tables.reading import IndexTableReader, present_columns
 from projectors.stores.index_tables.sink import MySQLSink
 from projectors.stores.index_tables.views import IndexTable
 from projectors.views import BoundView, Entity
@@ -76,6 +77,8 @@ def test_a_value_is_read_back_as_it_was_fitted(address: MySQLAddress) -> None:
             for key, values in enumerate(fitted):
                 assert (key,) in reader.keys_with(values, 10), (type_, values)
             assert sink.missing() == frozenset(), type_  # the server prints the types as the view wants them
+            present = present_columns(sink.connection, database_of(sink), view)
+            assert value_column("value", present["value"]) == view.values[0], type_  # as `preview` reads them
             again: dict[Key, Write] = {key: Write(6, write.values) for key, write in writes.items()}
             assert sink.write_again([ViewWrites(view.id, again)]) == []
             sink.connection.commit()
@@ -106,6 +109,10 @@ def test_a_view_of_more_columns_than_an_index_has_is_refused_alone(
     sink = MySQLSink(lambda: open_session(address, role="store"), "computed_wide", [view])
     assert "its index has 33 columns" in sink.prepare()[view.id]
     sink.close()
+
+
+def database_of(sink: MySQLSink) -> str:
+    return sink._database
 
 
 class kept:
