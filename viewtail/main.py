@@ -21,6 +21,7 @@ import typer.exceptions
 from typer.models import CommandFunctionType
 
 from changes.errors import ViewtailError, once, place_of
+from viewtail.shards import VARIABLE, NotOneShardError
 
 if TYPE_CHECKING:
     from viewtail.commands.pausing import Wanted
@@ -908,9 +909,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _command(arguments)
+    except NotOneShardError as error:
+        return max(_in_shard(arguments, shard, what) for shard, what in error.shards.items())
     except ViewtailError as error:
         # What `run` does by itself, a command that ends does not.
         _say(once(error))
@@ -930,6 +931,22 @@ def _main(arguments: Sequence[str] | None) -> int:
         else:
             _say(_unexpected(error))
         return 1
+
+
+def _command(arguments: Sequence[str] | None) -> int:
+    code = app(args=None if arguments is None else list(arguments), prog_name="viewtail", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _in_shard(arguments: Sequence[str] | None, shard: str, what: str) -> int:
+    """A command in one of several deployments, as if it had been called for that one alone."""
+    os.environ[VARIABLE] = shard
+    print(f"-- {shard}: {what}", file=sys.stderr, flush=True)
+    try:
+        return _main(arguments)
+    finally:
+        del os.environ[VARIABLE]
 
 
 def _is_of_output(error: OSError) -> bool:
