@@ -1,6 +1,6 @@
 # `make test` is the whole check of a clean checkout; it needs Python 3.11 or newer, make, and for the servers a Debian
 # machine (python3 -m stack says what is missing).
-.PHONY: venv test lint pytest demo demo-kafka bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
+.PHONY: venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed bench bench-peers scale fuzz differential limits verdicts convergence topics verify-live replays rebuilds polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -43,6 +43,15 @@ demo: venv
 
 demo-kafka: venv
 	$(BIN)/python -m examples.demo.kafka
+
+demo-jogchat: venv
+	$(BIN)/python -m examples.jogchat
+
+demo-bank: venv
+	$(BIN)/python -m examples.bank
+
+demo-friendfeed: venv
+	$(BIN)/python -m examples.friendfeed
 
 bench: venv
 	$(BIN)/python -m bench

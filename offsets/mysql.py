@@ -21,7 +21,7 @@ from changes.pipelines import PipelineId
 from changes.positions import Position, ReadPosition
 from offsets import OffsetStore, Owner, Taken
 from servers.pipelined import Flight, Prepared
-from servers.sessions import Connection, quote
+from servers.sessions import Connection, mend_of_denial, quote
 
 Session = Callable[[], Connection]
 
@@ -31,11 +31,12 @@ LATE_S = 0.25  # so long the offset may trail behind rows that were committed wi
 _NOT_MOVED: tuple[Position | None, int] = (None, 0)
 
 
-def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError:
+def unavailable(error: pymysql.err.MySQLError, doing: str) -> StoreUnavailableError | StoreError:
     """A MySQL error while keeping viewtail's own rows; the server's number and text hold no row values here."""
-    return StoreUnavailableError(
-        f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}. viewtail tries again by itself"
-    )
+    said = f"offset store: {doing} failed: {' '.join(str(part) for part in error.args)}"
+    if (mend := mend_of_denial(error)) is not None:
+        return StoreError(f"{said}. {mend}")
+    return StoreUnavailableError(f"{said}. {RETRIES}")
 
 
 @contextmanager
@@ -287,7 +288,7 @@ class BackgroundOffsets:
             self._rest(newest)
 
     def _rest(self, tried: Position | None) -> None:
-        """Until the next one may be saved: at its time, or at once where somebody waits for one that is not put back."""
+        """Until the next one may be saved: at its time, or at once where somebody waits for it and the last one was."""
         with self._wake:
             self._is_saving = False
             self._wake.notify_all()
