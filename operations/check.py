@@ -139,7 +139,8 @@ def _misnamed(bound: BoundView) -> Iterator[Finding]:
 
 def _tried(connection: Connection, view: BoundView) -> list[Finding]:
     """What the view's functions do with the table's first rows: what raises there would park the row's key."""
-    functions = [name for name in ("where", "document") if getattr(view.view, name, None) is not None]
+    declared = view.view
+    functions = ["where"] * (declared.where is not None) + [declared.function] * (declared.document is not None)
     if not functions:
         return []
     followed = followed_tables([view])

@@ -24,7 +24,7 @@ from changes.tables import Column, Kind, Table
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list, select_of
 from offsets import migrations, pauses
-from projectors.function_columns import UnforeseenColumn, row_type
+from projectors.projection import RowByRow, RowRefusedError
 from projectors.rebuilds import as_live
 from projectors.stores import SearchPage, ViewReader
 from projectors.stores.registry import STORES, store_of
@@ -79,7 +79,8 @@ class Reader:
             keys = reader.keys_with(wanted, limit + 1)
         with closing(self.open_source()) as connection:
             rows = canonical_rows(connection, view, keys[:limit])
-        matching = [_shown(row, view.table) for row in rows if _matches(row, view, wanted)]
+        projected = RowByRow(view, view.needed)
+        matching = [_shown(row, view.table) for row in rows if _matches(row, projected, view, wanted)]
         return Rows(matching, has_more=len(keys) > limit, remark=self.remark)
 
     def get(self, key: Any) -> Record | None:
@@ -285,15 +286,20 @@ def canonical_rows(connection: Connection, view: BoundView, keys: Sequence[Key])
     return [newest[key] for key in keys if key in newest]
 
 
-def _matches(row: _Values, view: BoundView, wanted: Sequence[Any]) -> bool:
-    has_values = store_of(view.view).leads_to(view, row, wanted)
-    if not has_values or view.view.where is None:
-        return has_values
-    read = {name: value for name, value in row.items() if name in view.needed}
+def _matches(row: _Values, projected: RowByRow, view: BoundView, wanted: Sequence[Any]) -> bool:
+    """Whether the view shows the row as it is now, under these values."""
     try:
-        return bool(view.view.where(row_type(view)(_shown(read, view.table))))
-    except (Exception, UnforeseenColumn):  # the user's own code; such a row is parked, it is not in the view
+        values = projected.values(tuple([_readable(row[name]) for name in view.needed]), 0)
+    except RowRefusedError:  # parked: it is not in the view
         return False
+    if not isinstance(values, tuple):
+        return False
+    named = {column.name: value for column, value in zip(view.values, values, strict=True)}
+    return store_of(view.view).leads_to(view, named, wanted)
+
+
+def _readable(value: Any) -> Any:
+    return None if isinstance(value, Unreadable) else value
 
 
 def _shown(row: _Values, table: Table) -> dict[str, Any]:
@@ -302,8 +308,6 @@ def _shown(row: _Values, table: Table) -> dict[str, Any]:
     for column in table.columns:
         if column.name not in row:
             continue
-        value, convert = row[column.name], row_value(column)
-        if isinstance(value, Unreadable):
-            value = None
+        value, convert = _readable(row[column.name]), row_value(column)
         shown[column.name] = value if convert is None or value is None else convert(value)
     return shown

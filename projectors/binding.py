@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from changes.bodies import ZLIB
 from changes.errors import DeclarationError, nearest
 from changes.tables import Column, Kind, Table
 from ingest.charsets import ONE_TO_ONE
@@ -95,6 +96,8 @@ def _entity_problems(view: View, table: Table) -> Iterator[str]:
         )
     if entity.version is not None:
         yield from _version_problems(table, entity.version, names)
+    if entity.body is not None and entity.codec is not None:
+        yield from _body_problems(table, entity.body, entity.codec, names)
     for name, value in entity.only:
         yield from _only_problems(table, name, value, names)
 
@@ -178,6 +181,22 @@ def _version_problems(table: Table, name: str, key: Sequence[str]) -> Iterator[s
         yield f"{what} may be NULL, and NULL orders nothing; make it NOT NULL"
     if name in key:
         yield f"{what} is part of the key, so no key would ever have two versions; name the other columns: key=..."
+
+
+def _body_problems(table: Table, name: str, codec: str, key: Sequence[str]) -> Iterator[str]:
+    column = table.column(name)
+    if column is None:
+        yield _unknown(table, name, "body column")
+        return
+    what = f"body column {name} of {table.full_name}"
+    if column.kind is Kind.UNSUPPORTED:
+        yield _unreadable(table, column)
+    elif column.kind not in (Kind.BYTES, Kind.TEXT, Kind.JSON) or column.declared.startswith("binary("):
+        yield f"{what} is {column.type_name}; a body is kept in a BLOB, VARBINARY, text or JSON column"
+    elif column.kind is not Kind.BYTES and codec.startswith(ZLIB):
+        yield f"{what} is {column.type_name}, which holds texts, and {codec} makes bytes; make it a BLOB"
+    if name in key:
+        yield f"{what} is part of the key; name the other columns: key=..."
 
 
 def _only_problems(table: Table, name: str, value: str | int, key: Sequence[str]) -> Iterator[str]:
@@ -284,7 +303,7 @@ def functions_read(view: View) -> Reads:
 
 def _bound(view: View, table: Table) -> BoundView:
     key = tuple(_columns(table, view.entity.key or table.primary_key))
-    values = tuple(_columns(table, _shown(view, table)))
+    values = view.computed or tuple(_columns(table, _shown(view, table)))
     names, is_any = named_columns(view)
     needed = _needed(table, key, None if is_any else names)
     fingerprint = _fingerprint(view, table, key, needed)
@@ -366,6 +385,8 @@ def _declaration(view: View) -> dict[str, Any]:
         declared["only"] = view.entity.only
     if "document" in declared:
         declared["document"] = function_source(view.document)
+    if view.entity.body is not None and _functions(view):  # other views show the column as it is
+        declared["body"] = [view.entity.body, view.entity.codec]
     return declared
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import orjson
 
+from changes import bodies
 from changes.batches import DELETE, INSERT, Batch, Followed, Refused, Row, RowChanges, Unreadable, pairs, unreadable_in
 from changes.errors import place_of
 from changes.rendering import render_key, row_value
@@ -21,6 +22,8 @@ from changes.versions import MAX_VERSION
 from changes.writes import Key, Parked, ViewWrites, Write
 from projectors import function_columns
 from projectors.binding import keys_relied_on
+from projectors.function_columns import columns_read
+from projectors.stores import Unfit
 from projectors.views import BoundView
 
 Apply = Callable[[list[RowChanges], dict[Key, Write], list[Parked]], None]
@@ -247,12 +250,18 @@ class RowByRow:
         self._is_append_only = entity.append_only
         self._belongs = view.belongs(columns)
         self._key_at = [columns.index(column.name) for column in view.key]
-        self._values_at = [columns.index(column.name) for column in view.values]
+        self._values_at = [] if view.view.computed else [columns.index(column.name) for column in view.values]
         self._needed_at = [columns.index(name) for name in view.needed]
         self._version_at = None if entity.version is None else columns.index(entity.version)
         by_name = {column.name: column for column in view.table.columns}
         self._row_items = [(name, columns.index(name), row_value(by_name[name])) for name in view.needed]
         self._row_type = function_columns.row_type(view)
+        self._body = entity.body if entity.body in view.needed else None
+        if entity.codec is not None:
+            self._decode = bodies.decoder(entity.codec)
+        if self._body is not None:
+            self._row_items = [(*item[:2], None) if item[0] == self._body else item for item in self._row_items]
+        self._where_sees_body = self._where is not None and _asks_for(self._where, self._body)
 
     def apply(self, changes: list[RowChanges], into: dict[Key, Write], parked: list[Parked]) -> None:
         project = self._unversioned if self._version_at is None else self._versioned
@@ -293,9 +302,16 @@ class RowByRow:
             return
         key, values = self.key(after), self.values(after, version)
         # It leaves the view, unless it was outside before: then nothing is there to take away.
-        if values is None and (before is None or self.key(before) != key or self.values(before, version) is None):
+        if values is None and (before is None or self.key(before) != key or not self._may_show(before, version)):
             return
         into[key] = (version, values)  # type: ignore[assignment]
+
+    def _may_show(self, row: Row, version: int) -> bool:
+        """Whether the row was in the view; one that could not be projected left there what was before it."""
+        try:
+            return self.values(row, version) is not None
+        except RowRefusedError:
+            return True
 
     def _versioned(self, before: Row | None, after: Row | None, _: int, into: dict[Key, Write]) -> None:
         if after is None:
@@ -332,11 +348,25 @@ class RowByRow:
     def values(self, row: Row, version: int) -> tuple[Any, ...] | bytes | None:
         """What the view shows of a row; None when the row is not in the view."""
         record = {} if self._where is None and self._document is None else self._record(row)
-        if self._where is not None and not self._call(self._where, record, "where", version):
-            return None
+        if self._where is not None:
+            if self._where_sees_body:
+                self._decode_body(record, version)
+            if not self._call(self._where, record, "where", version):
+                return None
         if self._document is None:
             return tuple([row[at] for at in self._values_at])
-        document = self._call(self._document, record, "document", version)
+        if self._body is not None and not self._where_sees_body:  # of a row that is in the view alone
+            self._decode_body(record, version)
+        what = self._view.view.function
+        document = self._call(self._document, record, what, version)
+        if self._view.view.computed:
+            try:
+                return self._view.view.computed_values(document)
+            except Unfit as misfit:
+                raise RowRefusedError(f"{what} returned what the view cannot hold: {misfit}", version) from None
+            except Exception as error:  # a value of a class of the user's own may do anything
+                reason = f"{what} returned a value that raised {type(error).__name__} when it was read"
+                raise RowRefusedError(reason, version) from None
         if document is None:
             return None
         if not isinstance(document, dict):
@@ -351,6 +381,17 @@ class RowByRow:
             name: row[at] if convert is None or row[at] is None else convert(row[at])
             for name, at, convert in self._row_items
         })  # fmt: skip
+
+    def _decode_body(self, record: dict[str, Any], version: int) -> None:
+        assert self._body is not None
+        if record[self._body] is None:
+            return
+        try:
+            record[self._body] = self._decode(record[self._body])
+        except bodies.BodyRefusedError as refusal:
+            entity = self._view.view.entity
+            reason = f"the body in column {entity.body} cannot be read as {entity.codec}: {refusal}"
+            raise RowRefusedError(reason, version) from None
 
     def _call(self, function: Callable[..., Any], record: dict[str, Any], what: str, version: int) -> Any:
         try:
@@ -428,6 +469,14 @@ class RowRefusedError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.version = version
+
+
+def _asks_for(function: Callable[..., Any], column: str | None) -> bool:
+    """Whether a function may look at a column, whatever its declaration says of others."""
+    if column is None:
+        return False
+    read = columns_read(function)
+    return column in read.columns or bool(read.why_all)
 
 
 def _newest(into: dict[Key, Write], key: Key, version: int, values: tuple[Any, ...] | bytes | None) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from changes.batches import Row
+from changes.bodies import CODECS
 from changes.errors import DeclarationError
 from changes.tables import Column, Table, is_pattern
 from servers.literals import exactly
@@ -34,6 +35,8 @@ class Entity:
             ignored. Needs `version`.
         order: its AUTO_INCREMENT column: where the source is polled, rows are read in the order of these ids. Needs
             `append_only`.
+        body: the column that holds a dict, as JSON, MessagePack or a pickle, which functions of the row see decoded.
+        codec: how it is kept: one of changes.bodies.CODECS.
         only: by column, the value that rows of this entity have, where a table holds rows of several (cells: the
             column's name). Other rows are as if they were in another table. Needs `append_only`.
     """
@@ -43,6 +46,8 @@ class Entity:
     version: str | None
     append_only: bool
     order: str | None
+    body: str | None
+    codec: str | None
     only: tuple[tuple[str, str | int], ...]
 
     def __init__(
@@ -53,6 +58,8 @@ class Entity:
         version: str | None = None,
         append_only: bool = False,
         order: str | None = None,
+        body: str | None = None,
+        codec: str | None = None,
         only: Mapping[str, str | int] | None = None,
     ) -> None:
         where = f"Entity({table!r})"
@@ -75,6 +82,14 @@ class Entity:
             )
         object.__setattr__(self, "append_only", append_only)
         object.__setattr__(self, "order", order)
+        if (body is None) is not (codec is None):
+            raise DeclarationError(f"{where}: body names a column, and codec how it is kept: give both, or neither")
+        if body is not None:
+            (body,) = column_names((body,), f"{where}: body")
+            if codec not in CODECS:
+                raise DeclarationError(f"{where}: codec is one of {', '.join(CODECS)}, not {codec!r}")
+        object.__setattr__(self, "body", body)
+        object.__setattr__(self, "codec", codec)
         object.__setattr__(self, "only", _only(only, where))
         if self.only and not append_only:
             raise DeclarationError(
@@ -107,6 +122,7 @@ class View:
     entity: Entity
     where: RowFunction | None  # a row for which it is false is not in the view
     document: RowFunction | None  # makes the content from a row; None: the view shows columns
+    function: ClassVar[str] = "document"  # what its argument is called
     columns: tuple[str, ...]  # all that the functions get; (): what their source asks for
     previous: View | None  # the declaration before this one, which keeps its copy up to date while this one's comes
 
@@ -128,7 +144,7 @@ class View:
         if where is not None and not callable(where):
             raise DeclarationError(f"{label}: where must be a function of the row, e.g. lambda row: row['active']")
         if document is not None and not callable(document):
-            raise DeclarationError(f"{label}: document must be a function of the row")
+            raise DeclarationError(f"{label}: {self.function} must be a function of the row")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "entity", entity)
         object.__setattr__(self, "where", where)
@@ -178,6 +194,18 @@ class View:
         """Unique among the views of one views.py: 'store:name'."""
         return f"{self.store}:{self.name}"
 
+    @property
+    def computed(self) -> tuple[Column, ...]:
+        """Columns that the view has and its table has not: `document` makes their values, see `computed_values`."""
+        return ()
+
+    def computed_values(self, made: Any) -> tuple[Any, ...]:
+        """What `document` returned, as values of the computed columns.
+
+        Raises projectors.stores.Unfit where it does not fit them.
+        """
+        raise NotImplementedError
+
     def refuses(self, document: Mapping[str, Any]) -> str | None:
         """Why the store would not take what `document` returned, as far as the declaration tells; None: it takes it."""
         return None
@@ -203,7 +231,7 @@ class BoundView:
     view: View
     table: Table
     key: tuple[Column, ...]  # of the entity, in key order
-    values: tuple[Column, ...]  # columns the view shows, as declared; () for document functions
+    values: tuple[Column, ...]  # columns the view shows, as declared, or computed ones; () for document functions
     needed: tuple[str, ...]  # every column the projection reads: key, values, version, function's columns
     fingerprint: str  # hex; differs when the view's content would
     copy: int = 1  # the number of this copy; no two copies of a view ever have the same

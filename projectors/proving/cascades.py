@@ -149,7 +149,7 @@ def _concern(view: BoundView, effect: Effect, columns: Sequence[str]) -> _Concer
 
 def _indexed(view: BoundView, held: Collection[str]) -> list[str]:
     """The first columns that keys are found by in the view, as far as their former values are known."""
-    if not view.view.has_index:
+    if not view.view.has_index or view.view.computed:  # whose values are not those that a row refers by
         return []
     columns = store_of(view.view).indexed(view)
     known = [column.name for column in takewhile(lambda one: one.name in held and _is_exact(one), columns)]

@@ -61,6 +61,15 @@ TABLES = {  # those of the page
         ),
         primary_key=("product_id", "revision"),
     ),
+    "page": Table(
+        schema="shop",
+        name="page",
+        columns=(
+            _column("id", "bigint", Kind.INTEGER),
+            _column("body", "mediumblob", Kind.BYTES, is_nullable=True),
+        ),
+        primary_key=("id",),
+    ),
 }
 
 

@@ -24,7 +24,7 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "inte
 _TEXT = re.compile(r"varchar\s*\(\s*(\d+)\s*\)")
 _DECIMAL = re.compile(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _INTEGER = re.compile(r"(tinyint|smallint|mediumint|int|integer|bigint)(\s+unsigned)?")
-_BOOLEAN = "tinyint(1)"  # as servers print it
+BOOLEAN = "tinyint(1)"  # as servers print it
 _EXACT = Context(prec=100)  # a DECIMAL has at most 65 digits
 
 
@@ -43,7 +43,7 @@ def element_column(name: str, declared: str) -> Column | None:
         if 1 <= precision <= 65 and scale <= min(30, precision):
             return _column(name, Kind.DECIMAL, f"decimal({precision},{scale})", precision=precision, scale=scale)
     if text in ("boolean", "bool"):
-        return _column(name, Kind.INTEGER, _BOOLEAN)
+        return _column(name, Kind.INTEGER, BOOLEAN)
     return None
 
 
@@ -62,8 +62,8 @@ def elements(text: str | None, column: Column) -> tuple[Any, ...]:
     if found is None:
         return ()
     if not isinstance(found, list):
-        raise Unfit(f"column {column.name} holds {_kind(found)}, not a list")
-    values = {_value(one, number, column) for number, one in enumerate(found, 1)}
+        raise Unfit(f"column {column.name} holds {kind_of(found)}, not a list")
+    values = {fitting(one, column, f"value {number} of its list") for number, one in enumerate(found, 1)}
     return tuple(sorted(values))
 
 
@@ -86,47 +86,50 @@ def _no_constant(_: str) -> Any:
     raise ValueError
 
 
-def _value(given: Any, number: int, column: Column) -> Any:
+def fitting(given: Any, column: Column, what: str) -> Any:
+    """A value of a list, in the form of the column's values. Raises Unfit, which calls it `what`."""
     if column.kind is Kind.TEXT and isinstance(given, str):
         if len(given) > column.length:
-            raise _too_much(number, column, f"has {len(given)} characters")
+            raise too_much(what, column, f"has {len(given)} characters")
         if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
-            raise Unfit(f"value {number} of its list has a lone surrogate, which is no character")
+            raise Unfit(f"{what} has a lone surrogate, which is no character")
         return given
-    if column.declared == _BOOLEAN:
+    if column.declared == BOOLEAN:
         if isinstance(given, bool):
             return int(given)
     elif column.kind is not Kind.TEXT and isinstance(given, int | Decimal) and not isinstance(given, bool):
-        return (_decimal if column.kind is Kind.DECIMAL else _integer)(given, number, column)
-    type_ = "BOOLEAN" if column.declared == _BOOLEAN else column.type_name
-    raise Unfit(f"value {number} of its list is {_kind(given)}, and the view's values are {type_}")
+        return (_decimal if column.kind is Kind.DECIMAL else _integer)(given, column, what)
+    type_ = "BOOLEAN" if column.declared == BOOLEAN else column.type_name
+    raise Unfit(f"{what} is {kind_of(given)}, and the view's values are {type_}")
 
 
-def _integer(given: int | Decimal, number: int, column: Column) -> int:
+def _integer(given: int | Decimal, column: Column, what: str) -> int:
     bits = _INTEGER_BITS[column.declared.split()[0]]
     least, most = (0, 1 << bits) if column.is_unsigned else (-1 << bits - 1, 1 << bits - 1)
     if not least <= given < most:  # first: one of a large exponent has as many digits
-        raise _too_much(number, column, "is outside the range")
+        raise too_much(what, column, "is outside the range")
     if given != int(given):
-        raise _too_much(number, column, "is no whole number")
+        raise too_much(what, column, "is no whole number")
     return int(given)
 
 
-def _decimal(given: int | Decimal, number: int, column: Column) -> Decimal:
+def _decimal(given: int | Decimal, column: Column, what: str) -> Decimal:
     value = Decimal(given)
     if value.copy_abs() >= Decimal(10) ** (column.precision - column.scale):
-        raise _too_much(number, column, "is outside the range")
-    fitting = _EXACT.quantize(value, Decimal(1).scaleb(-column.scale))
-    if fitting != value:
-        raise _too_much(number, column, "has more digits after the point")
-    return fitting or fitting.copy_abs()  # no -0
+        raise too_much(what, column, "is outside the range")
+    rounded = _EXACT.quantize(value, Decimal(1).scaleb(-column.scale))
+    if rounded != value:
+        raise too_much(what, column, "has more digits after the point")
+    return rounded or rounded.copy_abs()  # no -0
 
 
-def _too_much(number: int, column: Column, why: str) -> Unfit:
-    return Unfit(f"value {number} of its list {why}, and the view's values are {column.type_name}")
+def too_much(what: str, column: Column, why: str) -> Unfit:
+    """A value of the right kind that the column's type has no room for."""
+    return Unfit(f"{what} {why}, and the view's values are {column.type_name}")
 
 
-def _kind(given: Any) -> str:
+def kind_of(given: Any) -> str:
+    """What a value is, for people, without the value."""
     if given is None:
         return "null"
     if isinstance(given, bool):
@@ -135,4 +138,6 @@ def _kind(given: Any) -> str:
         return "a text"
     if isinstance(given, list):
         return "a list"
-    return "an object" if isinstance(given, dict) else "a number"
+    if isinstance(given, int | float | Decimal):
+        return "a number"
+    return "an object" if isinstance(given, dict) else f"of the type {type(given).__name__}"

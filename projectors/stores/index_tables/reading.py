@@ -13,7 +13,7 @@ from changes.tables import Column, Kind
 from changes.writes import Key
 from ingest.canonical import fetch_rows, select_list
 from projectors.stores import Held, StoredRow, ViewReader
-from projectors.stores.index_tables.table import VERSION, table_name
+from projectors.stores.index_tables.table import VERSION, plain_type, table_name
 from projectors.views import BoundView
 from servers.literals import beyond, literal, one_of, selected, up_to
 from servers.sessions import Connection, number_of, quote
@@ -173,14 +173,15 @@ def _shown(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None if all(value is None for value in values) else values
 
 
-def present_columns(connection: Connection, database: str, view: BoundView) -> frozenset[str]:
-    """The names of the columns of its table; none where there is no table."""
+def present_columns(connection: Connection, database: str, view: BoundView) -> dict[str, str]:
+    """The columns of its table, and what each is declared as; none where there is no table."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            "SELECT column_name, column_type FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (database, table_name(view)),
         )
-        return frozenset(name for (name,) in cursor.fetchall())
+        return {name: plain_type(declared) for name, declared in cursor.fetchall()}
 
 
 def stale_keys(database: str, view: BoundView, after: Key | None, version: int) -> str:

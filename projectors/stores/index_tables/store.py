@@ -134,19 +134,26 @@ class IndexTablesStore(Store):
 
     def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
         """Its value columns may be others by now; those that the table of the entity has can be read."""
+        from projectors.stores.index_tables.computed import value_column
         from projectors.stores.index_tables.places import rows_of
         from projectors.stores.index_tables.reading import present_columns
         from projectors.stores.index_tables.table import VERSION
 
         rows = rows_of(view)
         with closing(access.open_own()) as connection:
-            names = present_columns(connection, access.database, rows)
-        if VERSION not in names:  # none, or what an earlier declaration made with each=
+            present = present_columns(connection, access.database, rows)
+        if VERSION not in present:  # none, or what an earlier declaration made with each=
             return None
         if rows is not view:
-            return view if view.values[0].name in names else None
+            return view if view.values[0].name in present else None
         keys = {column.name for column in view.key}
-        values = tuple(column for column in view.table.columns if column.name in names and column.name not in keys)
+        of_table = {} if view.view.computed else {column.name: column for column in view.table.columns}
+        found = [
+            of_table.get(name) or value_column(name, declared) or view.table.column(name)
+            for name, declared in present.items()
+            if name not in keys and name != VERSION
+        ]
+        values = tuple(column for column in found if column is not None)
         return replace(view, values=values) if values else None
 
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any] | None:

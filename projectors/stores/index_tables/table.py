@@ -38,6 +38,7 @@ _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _INTEGER = re.compile(r"^(?:tiny|small|medium|big)?int")
 _VARYING = re.compile(r"^(varchar|varbinary)\((\d+)\)$")
 _OWN_TABLES = frozenset(ddl.split("`")[1] for ddl in (*schema.STORE_TABLES, *schema.SOURCE_TABLES))
+_NAME = re.compile("[a-z0-9_$]{1,64}")  # in lower case
 _CHANGED_MEANWHILE = frozenset({1051, 1060, 1061, 1091})
 
 
@@ -120,9 +121,12 @@ class IndexTableShape:
             for column in view.key
         ]
         is_null = "NULL where there is none or the entity is gone"
+        made = f"indexed value, made of a row of {entity}" if view.view.computed else ""
         self._values = [
             Definition(
-                column.name, Shape(*self._type_of(column), True), f"indexed value, {entity}.{column.name}; {is_null}"
+                column.name,
+                Shape(*self._type_of(column), True),
+                f"{made or f'indexed value, {entity}.{column.name}'}; {is_null}",
             )
             for column in view.values
         ]
@@ -243,7 +247,7 @@ class IndexTableShape:
 
     def _type_of(self, column: Column) -> tuple[str, str | None]:
         """The type and collation that hold a column's values."""
-        kind, declared = column.kind, _plain(column.declared)
+        kind, declared = column.kind, plain_type(column.declared)
         if kind is Kind.ENUM:
             return f"varchar({max(1, *map(len, column.labels))})", self._collation
         if kind is Kind.SET:
@@ -274,6 +278,15 @@ class IndexTableShape:
 
     def _check_columns(self) -> None:
         keys = {column.name.lower() for column in self.view.key}
+        if computed := self.view.view.computed:
+            names = [column.name.lower() for column in computed]
+            for name in names:
+                if name in keys or name == VERSION or names.count(name) > 1 or not _NAME.fullmatch(name):
+                    raise self._wrong(
+                        f"value column {name} needs another name: letters, digits, _ and $, at most 64; neither "
+                        f"{VERSION}, nor one of the key's columns, nor that of another value column"
+                    )
+            return
         for column in (*self.view.key, *self.view.values):
             if column.name.lower() == VERSION:
                 raise self._wrong(
@@ -322,7 +335,7 @@ def present_tables(
             found[table] = Present(comment or "")
         described = "column_name, column_type, collation_name, is_nullable"
         for table, name, type_, collation, null in ask(described, "columns", "ordinal_position"):
-            found[table].columns[name] = Shape(_plain(type_), collation, null == "YES")
+            found[table].columns[name] = Shape(plain_type(type_), collation, null == "YES")
         for table, name, column in ask("index_name, column_name", "statistics", "seq_in_index"):
             found[table].indexes[name] = (*found[table].indexes.get(name, ()), column)
     # Some servers keep names in lower case.
@@ -347,7 +360,7 @@ def _sized(type_: str) -> tuple[str, int]:
     return type_, 0
 
 
-def _plain(declared: str) -> str:
+def plain_type(declared: str) -> str:
     """The type as this server would print it. Labels of ENUM and SET never come here."""
     if declared[:5].lower() in ("enum(", "set('"):
         return declared

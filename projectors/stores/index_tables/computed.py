@@ -1,0 +1,173 @@
+"""The columns of an index table whose values a function makes (`of=`): their types, and the values that fit them.
+
+A value is taken as it is, as one of a list is (elements.py), or refused: nothing is cut, rounded or padded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from changes.errors import MisuseError
+from changes.rendering import ENCODED, parse_key
+from changes.tables import Column, Kind
+from projectors.stores import Unfit
+from projectors.stores.index_tables import elements
+
+TYPES = f"{elements.TYPES}, DOUBLE, DATE, DATETIME(n), BINARY(n), VARBINARY(n)"
+MAX_BYTES = 3_072  # of a value in an index
+
+_BYTES = re.compile(r"(binary|varbinary)\s*\(\s*(\d+)\s*\)")
+_MOMENT = re.compile(r"datetime(?:\s*\(\s*([0-6])\s*\))?")
+
+
+def value_column(name: str, declared: str) -> Column | None:
+    """A column of a type as users write it; None where no index table has such a type."""
+    text = declared.strip().lower()
+    column: Column | None = elements.element_column(name, declared)
+    more: dict[str, Any] = {"name": name, "is_nullable": True}
+    if column is not None:
+        return replace(column, is_nullable=True)
+    if text in ("double", "double precision"):
+        return Column(kind=Kind.DOUBLE, declared="double", **more)
+    if text == "date":
+        return Column(kind=Kind.DATE, declared="date", **more)
+    if found := _MOMENT.fullmatch(text):
+        scale = int(found[1] or 0)
+        return Column(kind=Kind.DATETIME, declared=f"datetime({scale})" if scale else "datetime", scale=scale, **more)
+    if (found := _BYTES.fullmatch(text)) and 1 <= int(found[2]) <= MAX_BYTES:
+        length = int(found[2])
+        return Column(kind=Kind.BYTES, declared=f"{found[1]}({length})", length=length, **more)
+    return None
+
+
+def values_of(made: Any, columns: Sequence[Column]) -> tuple[Any, ...]:
+    """What a function made of a row, as the values of the columns.
+
+    Of one column its value. Of several a dict by their names, where one that is not there is None, or a tuple in their
+    order. None is NULL, in each of them. Raises Unfit.
+    """
+    if len(columns) == 1:
+        return (_fitting(made, columns[0]),)
+    if made is None:
+        return (None,) * len(columns)
+    if isinstance(made, Mapping):
+        if not made.keys() <= {column.name for column in columns}:
+            raise Unfit("the dict has a name that the view does not declare")
+        made = [made.get(column.name) for column in columns]
+    elif not isinstance(made, tuple | list):
+        raise Unfit(f"a dict or a tuple of {len(columns)} values was expected, and not {elements.kind_of(made)}")
+    if len(made) != len(columns):
+        raise Unfit(f"it has {len(made)} values, and the view has {len(columns)} columns")
+    return tuple([_fitting(one, column) for one, column in zip(made, columns, strict=True)])
+
+
+def list_of(made: Any, column: Column) -> tuple[str | None]:
+    """What a function made, a list or None, as the JSON that a column would hold. Raises Unfit."""
+    if made is None:
+        return (None,)
+    if not isinstance(made, list | tuple | set | frozenset):
+        raise Unfit(f"a list was expected, and not {elements.kind_of(made)}")
+    found = f"[{', '.join(_json_texts(made))}]"
+    elements.elements(found, column)
+    return (found,)
+
+
+def _json_texts(made: Any) -> Iterator[str]:
+    for number, one in enumerate(made, 1):
+        if isinstance(one, Decimal) and one.is_finite() and abs(one.adjusted()) < 100:
+            yield f"{one:f}"
+        elif one is None or isinstance(one, bool | int | str) or (isinstance(one, float) and isfinite(one)):
+            yield json.dumps(one)
+        else:
+            raise Unfit(f"value {number} of the list is {elements.kind_of(one)} that no list has")
+
+
+def _fitting(given: Any, column: Column) -> Any:
+    if given is None:
+        return None
+    what = f"the value of {column.name}"
+    if column.kind in _FITTING:
+        return _FITTING[column.kind](given, column, what)
+    if isinstance(given, float | Decimal):
+        _check_finite(given, column, what)
+        given = Decimal(repr(given)) if isinstance(given, float) else given  # as it was written
+    elif column.declared == elements.BOOLEAN and type(given) is int and given in (0, 1):  # as a row has it
+        return given
+    return elements.fitting(given, column, what)
+
+
+def _check_finite(given: float | Decimal, column: Column, what: str) -> None:
+    if not (given.is_finite() if isinstance(given, Decimal) else isfinite(given)):
+        raise elements.too_much(what, column, "is not finite")
+
+
+def _double(given: Any, column: Column, what: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | Decimal):
+        raise _wrong(given, column, what)
+    if not isinstance(given, int):
+        _check_finite(given, column, what)
+    try:
+        value = float(given)
+    except OverflowError:
+        raise elements.too_much(what, column, "is outside the range") from None
+    if not isfinite(value):
+        raise elements.too_much(what, column, "is not finite")
+    if isinstance(given, int) and int(value) != given:
+        raise elements.too_much(what, column, "has more digits than fit")
+    return value
+
+
+def _bytes(given: Any, column: Column, what: str) -> bytes:
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise _wrong(given, column, what)
+    value = bytes(given)
+    is_padded = column.declared.startswith("binary")
+    if len(value) > column.length or (is_padded and len(value) < column.length):
+        raise elements.too_much(what, column, f"has {len(value)} bytes")
+    return value
+
+
+def _day(given: Any, column: Column, what: str) -> str:
+    is_day = isinstance(given, date) and not isinstance(given, datetime)
+    return _moment_text(given.isoformat() if is_day else given, column, what)
+
+
+def _moment(given: Any, column: Column, what: str) -> str:
+    if isinstance(given, datetime):
+        if given.tzinfo is not None:
+            given = given.astimezone(UTC).replace(tzinfo=None)
+        text, kept = given.isoformat(" ", "microseconds"), len("YYYY-MM-DD HH:MM:SS.") + column.scale
+        given = text[:kept].rstrip(".")
+        if text[kept:].strip("0"):
+            raise elements.too_much(what, column, "has a longer fraction of a second")
+    return _moment_text(given, column, what)
+
+
+def _moment_text(given: Any, column: Column, what: str) -> str:
+    if not isinstance(given, str):
+        raise _wrong(given, column, what)
+    try:
+        (value,) = parse_key(given.translate(ENCODED), (column,))
+    except MisuseError:
+        raise Unfit(f"{what} is a text of another form than a {column.type_name} has (docs/types.md)") from None
+    text: str = value
+    return text
+
+
+def _wrong(given: Any, column: Column, what: str) -> Unfit:
+    return Unfit(f"{what} is {elements.kind_of(given)}, and the view's values are {column.type_name}")
+
+
+_FITTING: dict[Kind, Callable[[Any, Column, str], Any]] = {
+    Kind.DOUBLE: _double,
+    Kind.BYTES: _bytes,
+    Kind.DATE: _day,
+    Kind.DATETIME: _moment,
+}
