@@ -1,0 +1,112 @@
+"""From the keys that a batch changed to the rows that views show of them now: for views of more than the changed row.
+
+The rows are read in one snapshot that shows the whole batch, and are written under the versions of the changes, so the
+guard settles what is read later, too: such a row may show changes that come in a later batch, which writes it again
+under a higher version; and a process that comes late with an older version writes nothing. A key without a row is a
+tombstone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pymysql
+
+from changes.batches import Row
+from changes.errors import StopRequested
+from changes.positions import Position
+from changes.tables import Column
+from changes.writes import Key
+from ingest.canonical.newest_cells import NewestCells
+from ingest.canonical.rows import fetch_rows, select_list, source_error
+from servers.literals import rows_with, where_all
+from servers.sessions import Connection
+
+KEYS_A_QUERY = 1_000
+LOOK_EVERY_S = 0.002
+SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+P = TypeVar("P", bound=Position, contravariant=True)
+
+
+class Shows(Protocol[P]):
+    """Of a source whose changes can be read back: whether a cursor's snapshot, or a newer one, has all up to there."""
+
+    def __call__(self, cursor: Any, position: P) -> bool: ...
+
+
+class ReadBack:
+    """Of one pipeline. Not thread-safe; opens a session of its own when first asked.
+
+    Args:
+        open_source: a session on the server whose changes are read.
+        shows: whether a snapshot has all up to a position.
+        stop: ends the wait for that.
+    """
+
+    def __init__(self, open_source: Callable[[], Connection], shows: Shows[Any], stop: threading.Event) -> None:
+        self._open, self._shows, self._stop = open_source, shows, stop
+        self._connection: Connection | None = None
+
+    def rows(self, cells: NewestCells, keys: Sequence[Key], upto: Position) -> dict[Key, Row]:
+        """The rows of these keys, by key, in a snapshot that shows all up to a position; each of the columns of
+        `cells.rows`. Keys without a row are missing.
+
+        Raises StopRequested, SourceUnavailableError, SourceError.
+        """
+        table = cells.rows
+        key = [column for column in table.columns if column.name in cells.key]
+        found: dict[Key, Row] = {}
+        wanted = {*keys}
+        while True:
+            connection = self._session()
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(SNAPSHOT)
+                    if self._shows(cursor, upto):
+                        for row in self._all(connection, cells, table.columns, key, keys):
+                            found[tuple(row[: len(key)])] = row
+                        connection.commit()
+                        return {one: row for one, row in found.items() if one in wanted}  # a collation may take more
+                connection.commit()
+            except pymysql.err.MySQLError as error:
+                self.close()
+                raise source_error(error, connection) from None
+            except BaseException:
+                self.close()
+                raise
+            if self._stop.wait(LOOK_EVERY_S):
+                raise StopRequested
+
+    @staticmethod
+    def _all(
+        connection: Connection,
+        cells: NewestCells,
+        columns: Sequence[Column],
+        key: Sequence[Column],
+        keys: Sequence[Key],
+    ) -> Iterator[Row]:
+        for at in range(0, len(keys), KEYS_A_QUERY):
+            where = where_all(rows_with(key, keys[at : at + KEYS_A_QUERY]))
+            yield from fetch_rows(connection, cells.select(select_list(columns), where), columns)
+
+    def close(self) -> None:
+        if self._connection is not None and self._connection.open:
+            self._connection.close()
+        self._connection = None
+
+    def _session(self) -> Connection:
+        if self._connection is None or not self._connection.open:
+            self._connection = self._open()
+            with self._connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return self._connection
+
+
+def newest_versions(changed: Sequence[tuple[Key, int]]) -> Mapping[Key, int]:
+    """By key, the version of its last change in a batch; in the order in which they were changed."""
+    found: dict[Key, int] = {}
+    for key, version in changed:
+        found[key] = max(version, found.get(key, 0))
+    return found
